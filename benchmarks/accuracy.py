@@ -40,10 +40,8 @@ from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.measuring import mean_useful_macs
-from exporter.workflows.recipes.amount import MacShare, Rates, Rho
-from exporter.workflows.recipes.planning import Planner, plan
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 
 COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below the first row", "95 %")
 
@@ -96,16 +94,14 @@ class Bench:
         """The images in batches, with their classes."""
         return list(batches(self.folder.files, self.vit.spec.preprocessing, "float32", self.batch))
 
-    def measure(self, way: str, amount: MacShare | Rho, seeds: int) -> Found:
+    def measure(self, way: str, amount: dict[str, Any], seeds: int) -> Found:
         """Return what a way gets right; only random positions depend on the seed."""
         found = []
         chosen = self.ways[way]
         for seed in range(seeds if chosen.scoring.scorer == "random" else 1):
-            settings = replace(chosen.scoring, seed=seed)
-            rates = chosen.rates(self.vit.spec.depth)
-            shape = Rates(rates) if rates else None
-            planner = Planner.of(self.vit.spec, settings, self.calibration, shape)
-            schedule = plan(amount, planner, image_macs=self.macs)
+            rates: Any = chosen.rates(self.vit.spec.depth)
+            how = replace(chosen.scoring, seed=seed, rates=rates, **amount)
+            schedule = how.plan(self.vit.spec, self.calibration, image_cost=self.macs)
             pruned = steps.prune(self.vit, schedule, self.calibration)
             found.append(self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}"))
         return Found(self.macs(schedule) / 1e9, np.stack(found))
@@ -129,22 +125,23 @@ class Bench:
 def main() -> None:
     """Measure and print one table for each amount."""
     options = _options()
-    job = resolve(from_flags(Recipe, options))
-    if job.measuring.threads:
-        torch.set_num_threads(job.measuring.threads)
-    vit = steps.load_model(job.model, job.device)
-    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
+    opened = open_recipe(from_flags(Recipe, options))
+    measuring = opened.recipe.measure
+    if measuring.threads:
+        torch.set_num_threads(measuring.threads)
+    vit, calibration = opened.whole, opened.calibration
     if calibration is None:
         raise SystemExit("--calibration is needed: the file that star-export calibrate wrote")
-    folder = steps.eval_images(job.images, vit.spec)
-    bench = Bench(vit, calibration, folder, job.measuring.batch, options.out)
+    bench = Bench(vit, calibration, opened.evaluated, measuring.batch, options.out)
     dense = bench.hits(steps.dense(vit), "dense")
     print(
         f"{vit.spec.name}, {len(dense)} images, dense {_top1(dense)}, GMACs {steps.dense(vit).macs.gmacs:.3f}"
     )
-    amounts = [MacShare(each) for each in options.mac_reductions] + [Rho(each) for each in options.rhos]
+    amounts = [{"mac_reduction": each} for each in options.mac_reductions] + [
+        {"rho": each} for each in options.rhos
+    ]
     for amount in amounts:
-        equal_counts = isinstance(amount, Rho)
+        equal_counts = "rho" in amount
         wanted = {way: how for way, how in bench.ways.items() if way in (options.ways or bench.ways)}
         ways = [way for way, how in wanted.items() if not equal_counts or how.counts_of_star]
         found = dict(_measured(bench, ways, amount, options.seeds))
@@ -160,7 +157,7 @@ def main() -> None:
 
 
 def _measured(
-    bench: Bench, ways: Sequence[str], amount: MacShare | Rho, seeds: int
+    bench: Bench, ways: Sequence[str], amount: dict[str, float], seeds: int
 ) -> Iterator[tuple[str, Found]]:
     """Yield what each way gets right; one that cannot prune so much is named and left out."""
     for way in ways:

@@ -30,7 +30,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import ScheduleSettings, keep_everything, saving_schedule
+from exporter.schedule.plan import Prune, keep_everything, saving_schedule
 from exporter.schedule.shapes import SHAPES
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
@@ -76,7 +76,7 @@ def schedules(vit: PrunableViT, share: float, shapes: Sequence[str]) -> Iterator
                 saving_schedule(
                     vit.spec,
                     target,
-                    ScheduleSettings(method=Method.TOME, counts=shape),
+                    Prune(method=Method.TOME, counts=shape),
                     cost=lambda each: schedule_macs(vit.spec, each).total,
                 ),
             )

@@ -13,7 +13,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import ScheduleSettings, keep_everything, star_schedule
+from exporter.schedule.plan import Prune, keep_everything, star_schedule
 from exporter.vocabulary import Layout, Method
 
 __all__ = ["DEIT_S_ACS", "MODELS", "deit", "dense", "prune", "schedule", "torch_export"]
@@ -47,7 +47,7 @@ def schedule(
     reduce: str = "drop",
 ) -> Schedule:
     """Plan a schedule of the method, with token counts rounded up to a multiple of `round_to`."""
-    settings = ScheduleSettings(scorer, round_to=round_to, method=method, reduce=reduce)
+    settings = Prune(scorer, round_to=round_to, method=method, reduce=reduce)
     return star_schedule(deit(name).spec, _ACS[name], rho, settings)
 
 

@@ -22,16 +22,15 @@ from typing import Any
 import numpy as np
 from ways import WAYS
 
-from exporter.cli.stages import RichStages
+from exporter.cli.output import RichStages
 from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.registry import describe
 from exporter.settings import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings, preset_values
 from exporter.vocabulary import Method
-from exporter.workflows.finetuning.finetune import finetune_model
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.finetune import finetune_model
+from exporter.workflows.recipe import Recipe
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     try:
         recipe = from_flags(Recipe, options)
-        start = preset_values(options.preset, recipe.model, recipe.checkpoint)
+        start = preset_values(options.preset, recipe.model.name or None, recipe.model.checkpoint)
         settings = from_flags(FinetuneSettings, options, start)
         tables = {name: _table(amount, recipe, settings, options) for name, amount in _amounts(options)}
     except UserError as error:
@@ -74,11 +73,11 @@ def _table(
         for way in options.ways or TRAINED
         if "rho" not in amount or way == DENSE or WAYS[way].counts_of_star
     ]
-    depth = describe(resolve(recipe).model).spec.depth
+    depth = describe(recipe.model).spec.depth
     found: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
         for way, results in found.items():
-            own = replace(recipe, seed=seed, **_choices(way, amount, depth))
+            own = recipe.but(seed=seed, **_choices(way, amount, depth))
             try:
                 results.append(_result(way, own, replace(settings, seed=seed), options.out))
             except ScheduleError as error:
@@ -109,7 +108,8 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     Raises:
         ArtefactError: A run of other settings was finished there.
     """
-    amount = recipe.rho if recipe.mac_reduction is None else recipe.mac_reduction
+    prune = recipe.prune
+    amount = prune.rho if prune.mac_reduction is None else prune.mac_reduction
     words = f"{way} {amount} {settings.seed}".replace(",", "").split()
     path = out / f"{'-'.join(words)}.safetensors"
     asked, record = {"recipe": recipe, "settings": settings}, path.with_suffix(".json")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.cli.stages import RichStages
+from exporter.cli.output import RichStages
 from exporter.evaluation.benchmark import Ratio, ratio_of
 from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
 from exporter.evaluation.intervals import loss_interval, wilson
@@ -27,9 +27,8 @@ from exporter.evaluation.report.chart import trade_off_chart
 from exporter.settings import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
-from exporter.workflows import steps
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
@@ -67,18 +66,17 @@ def main() -> int:
     """Measure, print the table, draw the chart."""
     options, stages = _options(), RichStages()
     logging.disable(logging.WARNING)  # silences the quantizer
-    job = resolve(from_flags(Recipe, options))
-    vit = steps.load_model(job.model, job.device)
-    folder = steps.eval_images(job.images, vit.spec)
+    opened = open_recipe(from_flags(Recipe, options))
+    folder, network = opened.evaluated, Network(opened)
     options.out.mkdir(parents=True, exist_ok=True)
-    meter = Meter(
-        {OWN: Network(vit, job)}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder}
-    )
+    meter = Meter({OWN: network}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder})
     with stages.stage("speed"):
         rows = _timed(meter, stages)
     _print(rows, meter)
     if options.chart:
-        options.chart.write_bytes(trade_off_chart(_trade_off(rows, job.measuring.batch), vit.spec.name))
+        options.chart.write_bytes(
+            trade_off_chart(_trade_off(rows, opened.recipe.measure.batch), meter.vit.spec.name)
+        )
     return 0
 
 
@@ -97,7 +95,7 @@ def _timed(meter: Meter, stages: RichStages) -> list[Row]:
 
 
 def _print(rows: Sequence[Row], meter: Meter) -> None:
-    dense, measuring = rows[0].hits, meter.job.measuring
+    dense, measuring = rows[0].hits, meter.opened.recipe.measure
     print(f"{meter.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n")
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for row in rows:

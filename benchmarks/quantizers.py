@@ -34,16 +34,17 @@ from exporter.data.source import images_at
 from exporter.evaluation.intervals import loss_interval
 from exporter.formats.canonical_json import load_json
 from exporter.lowering.graph import import_graph
+from exporter.lowering.pipeline import lower
 from exporter.lowering.scoring import behind, scoring_nodes
 from exporter.lowering.verify import artefact_of
-from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.targets import TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
-from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 
 BATCH = 100
 # The opset that timm's own model is exported with.
@@ -81,16 +82,16 @@ def main() -> None:
 
 def files(options: argparse.Namespace) -> None:
     """Export the pruned model in fp32 and INT8, and save the images as arrays."""
-    vit = steps.load_model(ModelRequest(options.model))
-    calibration = steps.read_calibration(CalibrationSource(options.calibration), vit.spec, vit.weights_sha256)
-    pruned = steps.prune(vit, load_json(Schedule, options.schedule), calibration)
-    int8 = TARGETS["openvino-int8"]
-    ranges = steps.range_images(Images(images=options.images), vit.spec, InputKind.FLOAT32, int8)
+    recipe = Recipe.of(model=options.model, calibration=options.calibration, images=options.images)
+    opened = open_recipe(recipe)
+    vit = opened.whole
+    pruned = steps.prune(vit, load_json(Schedule, options.schedule), opened.calibration)
+    ranges = opened.ranges(TARGETS["openvino-int8"])
     folder: Path = options.folder
     _write_fp32(pruned, folder)
     np.save(folder / "ranges.npy", np.asarray(ranges))
     for name in ("openvino-int8", "openvino-int8-bf16", "tensorrt-fp32", "tensorrt-int8"):
-        _write(steps.export(pruned, Lowering(TARGETS[name]), ranges), folder / f"{name}.onnx")
+        _write(lower(pruned, TARGETS[name], InputKind.FLOAT32, ranges), folder / f"{name}.onnx")
     listed = images_at(options.eval_images, num_classes=vit.spec.num_classes).files
     images, labels = zip(*batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True)
     np.save(folder / "images.npy", np.concatenate(images))
@@ -109,7 +110,7 @@ def deit_files(options: argparse.Namespace) -> None:
 def _write_fp32(pruned: PrunedViT, folder: Path) -> None:
     """Write the file that other quantizers read, and the names of the nodes that they must leave in fp32."""
     folder.mkdir(parents=True, exist_ok=True)
-    model = steps.export(pruned, Lowering(TARGETS["openvino-fp32"]))
+    model = steps.export(pruned, "openvino-fp32")
     _write(model, folder / "openvino-fp32.onnx")
     graph = import_graph(model)
     exact = scoring_nodes(graph, artefact_of(model)) | {id(node) for node in behind(graph.outputs)}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from exporter.records import ModelSpec
-from exporter.schedule.plan import ScheduleSettings
+from exporter.schedule.plan import Prune
 from exporter.vocabulary import Method
 
 __all__ = ["RECEIVED", "WAYS", "Way", "ways_of"]
@@ -14,7 +14,7 @@ __all__ = ["RECEIVED", "WAYS", "Way", "ways_of"]
 class Way:
     """How patches are chosen and reduced; `manual` prunes three layers at one rate, as DynamicViT and EViT do."""
 
-    scoring: ScheduleSettings
+    scoring: Prune
     manual: bool = False
 
     def rates(self, depth: int) -> dict[int, float]:
@@ -28,17 +28,17 @@ class Way:
 
 
 def _star(scorer: str, reduce: str, *, manual: bool = False) -> Way:
-    return Way(ScheduleSettings(scorer, method=Method.STAR, reduce=reduce), manual)
+    return Way(Prune(scorer, method=Method.STAR, reduce=reduce), manual)
 
 
 WAYS: Mapping[str, Way] = {
-    "ToMe": Way(ScheduleSettings(method=Method.TOME)),
+    "ToMe": Way(Prune(method=Method.TOME)),
     "pairs, merge-weighted": _star("pairs", "merge-weighted"),
     "fused, merge-weighted": _star("fused", "merge-weighted"),
     "fused, merge": _star("fused", "merge"),
     "fused, drop": _star("fused", "drop"),
     "fused, drop, manual rates": _star("fused", "drop", manual=True),
-    "a-STAR": Way(ScheduleSettings("fused", method=Method.A_STAR)),
+    "a-STAR": Way(Prune("fused", method=Method.A_STAR)),
     "class attention, merge-weighted": _star("intra", "merge-weighted"),
     "class attention, drop": _star("intra", "drop"),
     "inter-layer, drop": _star("inter", "drop"),

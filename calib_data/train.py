@@ -292,7 +292,7 @@ def _source(settings: TrainSettings, num_classes: int, more: dict[str, Any]) -> 
         settings.model,
         num_classes=num_classes,
         model_kwargs={**settings.model_kwargs, **more},
-        preprocessing=settings.preprocessing(),
+        preprocess=settings.preprocessing(),
     )
     return source_of(request)
 

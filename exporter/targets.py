@@ -126,7 +126,7 @@ ONNXRUNTIME = Target(
     precision=Precision.FP32,
     layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
-    passes=(*FUSED, "sort_once", "linear_as_gemm"),
+    passes=(*FUSED, "sort_once", "choose_unsorted", "linear_as_gemm"),
 )
 
 ONNXRUNTIME_FP16 = replace(
@@ -138,13 +138,16 @@ ONNXRUNTIME_INT8 = replace(
     name="onnxruntime-int8",
     precision=Precision.INT8,
     # Linear layers are MatMul, not Gemm, so that query, key and value share the quantized tokens.
-    passes=(*FUSED, "sort_once", "patches_as_linear", "split_gemm"),
+    passes=(*FUSED, "sort_once", "choose_unsorted", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 
 # For ONNX Runtime before 1.23, the first that reads opset 23.
 ONNXRUNTIME_OPSET17 = replace(
-    ONNXRUNTIME, name="onnxruntime-opset17-fp32", opset=18, passes=(*PRIMITIVE, "sort_once", "opset_17")
+    ONNXRUNTIME,
+    name="onnxruntime-opset17-fp32",
+    opset=18,
+    passes=(*PRIMITIVE, "sort_once", "choose_unsorted", "opset_17"),
 )
 
 
@@ -185,6 +188,17 @@ OPENVINO_INT8_BF16 = replace(
 )
 
 
+# The selection in few nodes, since a small model on a GPU pays for launches.
+FEW_STEPS = (
+    "name_decisions",
+    "shorten_scores",
+    "rank_prefix",
+    "sum_class_rows",
+    *PRIMITIVE[1:],
+    "sort_once",
+)
+
+
 # TensorRT's attention fusion needs the pattern MatMul, Softmax, MatMul, and its top-k needs sorted = 1. Its
 # parser supports the Attention operator of opset 23 late and only in part. Padded a-STAR needs no plugin and no
 # data-dependent shapes.
@@ -194,7 +208,7 @@ TENSORRT = Target(
     precision=Precision.FP32,
     layouts=(Layout.PADDED, Layout.SHRINKING),
     opset=20,
-    passes=PRIMITIVE,
+    passes=FEW_STEPS,
     largest_top_k=3840,  # ITopKLayer's limit
     least_version=(10,),
     instead="tensorrt8-fp32",
@@ -205,7 +219,7 @@ TENSORRT_8 = replace(
     TENSORRT,
     name="tensorrt8-fp32",
     opset=18,
-    passes=(*PRIMITIVE, "opset_17"),
+    passes=(*FEW_STEPS, "opset_17"),
     methods=(Method.STAR, Method.TOME),
     least_version=(),
     instead="",
@@ -213,14 +227,14 @@ TENSORRT_8 = replace(
 
 # TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.
 TENSORRT_FP16 = replace(
-    TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*PRIMITIVE, "to_fp16")
+    TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*FEW_STEPS, "to_fp16")
 )
 
 # Selects in one node a layer, by the plugin library that the user compiles; its kernel takes 4096 patches at most.
 TENSORRT_PLUGIN_FP16 = replace(
     TENSORRT_FP16,
     name="tensorrt-plugin-fp16",
-    passes=("name_decisions", "select_in_one", *TENSORRT_FP16.passes[1:]),
+    passes=("name_decisions", "shorten_scores", "select_in_one", "sum_class_rows", *PRIMITIVE[1:], "to_fp16"),
     methods=(Method.STAR,),
     largest_top_k=4096,
     least_version=(10, 7),  # the first that prefers a plugin to the function of its name
@@ -232,7 +246,7 @@ TENSORRT_INT8 = replace(
     TENSORRT,
     name="tensorrt-int8",
     precision=Precision.INT8,
-    passes=(*PRIMITIVE, "split_gemm"),
+    passes=("name_decisions", "split_projections", *FEW_STEPS[1:], "split_gemm"),
     quantization="symmetric",
     passes_after=("to_fp16",),
 )

@@ -12,9 +12,9 @@ from typing import Any
 
 import exporter
 from exporter.cli.main import build_parser
-from exporter.settings import fields_of
+from exporter.settings import fields_of, flags_of, sections_of
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["OUTSIDE", "inside", "on_files", "on_page_markdown", "public_names", "verbs"]
 
@@ -78,13 +78,15 @@ def verbs() -> str:
 
 
 def _keys() -> Iterator[str]:
-    """Yield a table of what a recipe takes beside the flags: its own keys, then those of its table `training`."""
+    """Yield a table of what a recipe takes beside the flags: the keys of its tables."""
     yield "## Keys of a recipe that are no flag\n"
     yield "| key | is |\n|---|---|"
-    for table, settings in (("", Recipe), ("[training] ", FinetuneSettings)):
+    known = {key for key, field in flags_of(Recipe).items() if field.has_flag}
+    tables: dict[str, type] = {**sections_of(Recipe), "training": FinetuneSettings}
+    for table, settings in tables.items():
         for name, field in fields_of(settings).items():
-            if not field.has_flag and (settings is Recipe or name != "seed"):
-                yield f"| `{table}{name}` | {_escaped(field.help)} |"
+            if not field.has_flag and field.key not in known and (table, name) != ("training", "seed"):
+                yield f"| `[{table}] {name}` | {_escaped(field.help)} |"
 
 
 def _verbs(

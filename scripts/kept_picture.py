@@ -11,7 +11,7 @@ The images are the first of evenly spaced classes. Both ways save the same share
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,8 @@ from exporter.settings import add_flags, from_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.planning import Planner, plan
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import Opened, open_recipe
+from exporter.workflows.recipe import Recipe
 
 Array = np.ndarray[Any, Any]
 WAYS: Mapping[str, dict[str, Any]] = {
@@ -66,20 +64,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_flags(parser, Recipe, ("model", "checkpoint", "images", "calibration", "mac_reduction", "seed"))
     parser.add_argument("--out", type=Path, required=True, help="The PNG.")
     options = parser.parse_args(argv)
-    recipe = from_flags(Recipe, options, {"mac_reduction": 0.4})
-    kept = [_kept(name, resolve(replace(recipe, **way))) for name, way in WAYS.items()]
+    recipe = from_flags(Recipe, options, {"prune": {"mac_reduction": 0.4}})
+    kept = [_kept(name, open_recipe(recipe.but(**way))) for name, way in WAYS.items()]
     with written_beside(options.out) as partial:
         partial.write_bytes(_drawn(kept))
     return 0
 
 
-def _kept(name: str, job: Job) -> Kept:
-    """Prune the job's model, and run it on one image of each of some classes."""
-    vit = steps.load_model(job.model, job.device)
-    calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
-    schedule = plan(job.needed_amount("the picture"), planner)
-    files = _of_some_classes(steps.eval_images(job.images, vit.spec))
+def _kept(name: str, opened: Opened) -> Kept:
+    """Prune the recipe's model, and run it on one image of each of some classes."""
+    vit, calibration = opened.whole, opened.calibration
+    schedule = opened.schedule(vit, calibration)
+    files = _of_some_classes(opened.evaluated)
     images = first_images(files, vit.spec.preprocessing, "uint8", ROWS)
     with reference_runner(steps.prune(vit, schedule, calibration), "uint8") as runner:
         answers = runner.run({IMAGES: images})

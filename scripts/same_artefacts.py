@@ -50,7 +50,7 @@ def record(images: Path, out: Path) -> None:
 
     for name, flags, calibration in (
         ("digits_vit", ["--model", "digits_vit"], ["--max-images", "24"]),
-        ("deit_tiny", _seeded_deit(out), ["--max-images", "3", *_recipe(out, "gamma = 2")]),
+        ("deit_tiny", _seeded_deit(out), ["--max-images", "3", *_recipe(out, "[calibrate]\ngamma = 2")]),
     ):
         folder = out / name
         where = folder / "calibration.safetensors"
@@ -69,7 +69,7 @@ def record(images: Path, out: Path) -> None:
                 _star_export("export", *common, *made, "--out", folder / f"{method}.{target.name}.onnx")
             for layout in MORE_LAYOUTS.get(target.name, ()):
                 made = ["--schedule", folder / "a-star.json", "--calibration", where]
-                made += _recipe(out, f'layout = "{layout}"')
+                made += _recipe(out, f'[lower]\nlayout = "{layout}"')
                 _star_export("export", *common, *made, "--out", folder / f"{layout}.{target.name}.onnx")
 
 
@@ -179,7 +179,7 @@ def _digest(*parts: str) -> str:
 
 def _recipe(folder: Path, text: str) -> list[str]:
     """Write a setting that has no flag, and return the flag of its file."""
-    path = folder.parent / "recipe.toml"
+    path = folder.parent / f"{_digest(text)[:8]}.toml"
     path.write_text(text, encoding="utf-8")
     return ["--recipe", str(path)]
 

@@ -9,7 +9,8 @@ from typing import Any
 import tomli_w
 
 from exporter.models.networks import ModelRequest
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.settings import places_of
+from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
 __all__ = ["BRIEF", "NAME", "Command", "Outcome", "Workplace", "recipe_file"]
@@ -21,9 +22,15 @@ NAME = "vit_tiny_patch16_224"
 
 
 def recipe_file(folder: Path, **keys: Any) -> tuple[str, Path]:
-    """The flag of a recipe with some keys, written into a folder."""
-    path = folder / "recipe.toml"
-    path.write_text(tomli_w.dumps(keys), encoding="utf-8")
+    """The flag of a recipe with some settings, by the keys of flags, written into a folder."""
+    path, tables = folder / "recipe.toml", dict[str, Any]()
+    for key, value in keys.items():
+        if key in ("extends", "training"):
+            tables[key] = value
+            continue
+        for table, name in places_of(Recipe, key):
+            tables.setdefault(table, {})[name] = value
+    path.write_text(tomli_w.dumps(tables), encoding="utf-8")
     return "--recipe", path
 
 
@@ -71,4 +78,4 @@ class Workplace:
     def recipe(self, **changes: Any) -> Recipe:
         """The model and the images, also to measure on, with more settings."""
         own = {"model": NAME, "checkpoint": self.checkpoint, "model_kwargs": TINY_SHAPE}
-        return Recipe(**{**own, "images": self.images, "eval_images": self.images, **changes})
+        return Recipe.of(**{**own, "images": self.images, "eval_images": self.images, **changes})

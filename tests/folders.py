@@ -14,7 +14,7 @@ from exporter.artefact import Artefact, to_metadata
 from exporter.formats.canonical_json import save_json
 from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, manifest_path
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind, Layout, Method
@@ -41,7 +41,7 @@ def artefacts(
     spec = _spec()
     before = (spec.num_patches, *KEEP.values())
     rates = {layer: count / n for (layer, count), n in zip(KEEP.items(), before, strict=False)}
-    pruning = manual_schedule(spec, rates, ScheduleSettings("intra", method=method, reduce="drop"))
+    pruning = manual_schedule(spec, rates, Prune("intra", method=method, reduce="drop"))
     layout = layout if method == Method.A_STAR else Layout.SHRINKING
     return Pair(
         *(

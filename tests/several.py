@@ -18,15 +18,15 @@ from exporter.formats.canonical_json import save_json
 from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.schedule.plan import Prune, tome_schedule
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import LoopSettings
 from exporter.workflows.evaluating.evaluate import evaluate_models
 from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.evaluating.settings import EvalSettings
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit
@@ -43,10 +43,12 @@ def work(images: Path, out: Path) -> None:
     for name, relevance in (("inter", True), ("acs", False)):
         settings = CalibrationSettings(gamma=2, relevance=relevance)
         calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
-    schedule = tome_schedule(vit.spec, 0.6, ScheduleSettings())
+    schedule = tome_schedule(vit.spec, 0.6, Prune())
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
     book = Book(out / "measurements.jsonl", "")
-    meter = Meter({OWN: Network(vit, resolve(Recipe(images=images)))}, book, out, {"all": folder})
+    meter = Meter(
+        {OWN: Network(open_recipe(Recipe.of(images=images), model=vit))}, book, out, {"all": folder}
+    )
     right = meter.right(Candidate(rho=0.6), "all")
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)

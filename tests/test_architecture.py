@@ -40,7 +40,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("fields",), ("flags",)),
+    "settings": (("fields",), ("sections",), ("flags",)),
     "lowering": (
         ("markers",),
         ("graph",),
@@ -64,13 +64,12 @@ INNER_ORDER = {
         ("report",),
     ),
     "workflows": (
-        ("progress", "memory", "any_images", "recipes"),
-        ("steps", "measuring"),
-        ("dry_run",),
-        ("folders",),
-        ("evaluating", "inspect", "chain"),
-        ("compiling",),
-        ("finetuning",),
+        ("progress", "memory", "recipe"),
+        ("folders", "measuring"),
+        ("steps", "inspect"),
+        ("opened", "evaluating"),
+        ("compiling", "exam"),
+        ("finetune",),
         ("depth",),
         ("tuning",),
     ),

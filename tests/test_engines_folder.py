@@ -2,7 +2,6 @@
 
 import argparse
 import re
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -19,10 +18,8 @@ from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.targets import TARGETS as ALL_TARGETS
 from exporter.targets import TENSORRT
 from exporter.vocabulary import Layout
-from exporter.workflows.recipes.amount import Rho
-from exporter.workflows.recipes.planning import Planner, plan
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 from tests.schedule.published import MODELS
 
 ENGINES = Path(__file__).parent.parent / "engines"
@@ -75,11 +72,11 @@ def test_a_star_saves_the_macs_that_star_saves(name: str, own: str, others: str,
     star, adaptive = (
         resolved("--recipe", ENGINES / f"{name}.{method}.toml") for method in ("star", "a-star")
     )
-    assert (star.rho, star.mac_reduction) == (float(own), None)
-    assert (adaptive.rho, adaptive.mac_reduction) == (None, float(saved))
-    spec, published = spec_of(str(star.model)), MODELS[str(star.model)]
-    assert published.rho == star.rho
-    kept = plan(Rho(published.rho), Planner(spec, resolve(star).scoring, published.acs)).keep
+    assert (star.prune.rho, star.prune.mac_reduction) == (float(own), None)
+    assert (adaptive.prune.rho, adaptive.prune.mac_reduction) == (None, float(saved))
+    spec, published = spec_of(star.model.name), MODELS[star.model.name]
+    assert published.rho == star.prune.rho
+    kept = star.prune.plan(spec, acs=published.acs).keep
     assert float(saved) == round(1 - pruned_macs(spec, kept).total / dense_macs(spec).total, 3)
 
 
@@ -89,8 +86,8 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
     del saved
     path = ENGINES / f"{name}.{method}.toml"
     recipe = resolved("--recipe", path)
-    spec = spec_of(str(recipe.model))
-    assert (recipe.method, recipe.target) == (method, "tensorrt-fp16")
+    spec = spec_of(recipe.model.name)
+    assert (recipe.prune.method, recipe.lower.target) == (method, "tensorrt-fp16")
     acs = np.linspace(0.1, 0.9, spec.depth).tolist()
     supporting = [name for name in TARGETS if method in ALL_TARGETS[name].methods]
     for rho, target in product((own, *others.split()), supporting):
@@ -98,10 +95,10 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
         # The layout of the recipes is shrinking.
         layout = None if method == "star" or Layout.SHRINKING in layouts else layouts[0]
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
-        job = resolve(recipe if layout is None else replace(recipe, layout=layout))
+        settled = open_recipe(recipe if layout is None else recipe.but(layout=layout)).recipe
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
-        assert (job.lowering.layout == Layout.PADDED) == (method == "star")
-        schedule = plan(job.needed_amount("plan"), Planner(spec, job.scoring, acs))
+        assert (settled.lower.laid_out == Layout.PADDED) == (method == "star")
+        schedule = settled.prune.plan(spec, acs=acs)
         assert (schedule.method, schedule.rho, schedule.adaptive) == (method, float(rho), method == "a-star")
         assert schedule.pruning_layers
 
@@ -110,7 +107,7 @@ def test_every_command_of_the_readme_parses() -> None:
     commands = re.findall(r"^star-export compile (.*)$", README, flags=re.MULTILINE)
     assert commands
     for command in commands:
-        assert recipe_in(command).images == Path("imagenet")
+        assert recipe_in(command).images.images == Path("imagenet")
 
 
 def test_fp16_leads_and_the_paper_s_times_are_of_tf32() -> None:
@@ -118,9 +115,9 @@ def test_fp16_leads_and_the_paper_s_times_are_of_tf32() -> None:
     (compiled,) = re.findall(r"^star-export compile (.*)$", section, flags=re.MULTILINE)
     (built,) = re.findall(r"^star-export (build .*)$", section, flags=re.MULTILINE)
     star = resolved("--recipe", ENGINES / "deit_small.star.toml")
-    assert (star.target, recipe_in(compiled)) == (
+    assert (star.lower.target, recipe_in(compiled)) == (
         TARGETS[0],
-        replace(star, images=Path("imagenet"), target=TENSORRT.name),
+        star.but(images=Path("imagenet"), target=TENSORRT.name),
     )
     assert build_parser().parse_args(built.split()).tf32
 
@@ -139,4 +136,8 @@ def test_a_recipe_of_ones_own_over_another(tmp_path: Path) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
     (tmp_path / "mine.toml").write_text(text.replace('"deit_small', f'"{ENGINES}/deit_small'))
     recipe = resolved("--recipe", tmp_path / "mine.toml")
-    assert (recipe.model, recipe.target, recipe.rho) == ("deit_small_patch16_224", "tensorrt-int8", 0.6)
+    assert (recipe.model.name, recipe.lower.target, recipe.prune.rho) == (
+        "deit_small_patch16_224",
+        "tensorrt-int8",
+        0.6,
+    )

@@ -24,8 +24,9 @@ def test_names_are_imported_for_type_checkers_too() -> None:
 
 
 def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
-    assert exporter.Recipe(images="photos").images == Path("photos")
-    assert exporter.CalibrationSource("c.safetensors").path == Path("c.safetensors")
+    assert exporter.Images(images="photos").images == Path("photos")
+    assert exporter.Recipe.of(images="photos").images == exporter.Images(images="photos")
+    assert exporter.Prune(calibration="c.safetensors").calibration == Path("c.safetensors")
 
 
 @pytest.mark.exhaustive
@@ -34,11 +35,11 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(
         "from pathlib import Path\n"
         "import exporter, torch\n"
-        'exporter.Recipe(imagess="photos")\n'
-        "exporter.Recipe(images=7)\n"
-        'recipe = exporter.Recipe(images="photos", checkpoint=Path("w.safetensors"))\n'
+        'exporter.Images(imagess="photos")\n'
+        "exporter.Images(images=7)\n"
+        'recipe = exporter.Recipe(model=exporter.ModelRequest(checkpoint=Path("w.safetensors")))\n'
         'exporter.ModelRequest("digits_vit", "w.safetensors")\n'
-        'exporter.CalibrationSource("c.safetensors")\n'
+        'exporter.Prune(calibration="c.safetensors")\n'
         'exporter.Images(images="photos")\n'
         'exporter.RunSettings(plugin="libcdf_retain_plugin.so")\n'
         'exporter.EvalSettings(class_map="map.json")\n'
@@ -47,7 +48,7 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         'exporter.finetune(recipe, exporter.FinetuneSettings(), "w.safetensors", model=module, teacher=module)\n'
         'exporter.evaluate([module, exporter.dense(exporter.load_model(module))], "photos")\n'
         'exporter.evaluate(["build/demo"], "photos")\n'
-        "reveal_type(recipe.checkpoint)\n"
+        "reveal_type(recipe.model.checkpoint)\n"
         "reveal_type(exporter.compile)\n"
         "reveal_type(exporter.Method.STAR)\n"
     )
@@ -60,8 +61,8 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         cwd=tmp_path,
         env={"MYPYPATH": str(Path(exporter.__file__).parents[1]), "PATH": ""},
     )
-    assert 'user.py:3: error: Unexpected keyword argument "imagess" for "Recipe"' in done.stdout, done
-    assert 'user.py:4: error: Argument "images" to "Recipe" has incompatible type "int"' in done.stdout
+    assert 'user.py:3: error: Unexpected keyword argument "imagess" for "Images"' in done.stdout, done
+    assert 'user.py:4: error: Argument "images" to "Images" has incompatible type "int"' in done.stdout
     assert 'user.py:15: error: List item 0 has incompatible type "str"' in done.stdout
     assert 'Revealed type is "pathlib.Path | None"' in done.stdout
     assert "-> exporter.evaluation.report.record.Report" in done.stdout

@@ -14,8 +14,8 @@ from exporter.depth.predictor import fit_best
 from exporter.errors import DepthError
 from exporter.formats.canonical_json import read_json, save_json
 from exporter.workflows.depth.training import collect_to
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["COST", "NOISY", "collected", "cost_of_samples", "noise_of_samples"]
 
@@ -79,8 +79,8 @@ def _collection(row: Prepared) -> Path:
     """Return the folder of the collection, which is made once."""
     place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
     assert tuning is not None
-    recipe = Recipe(
-        model=row.request.name or None,
+    recipe = Recipe.of(
+        model=row.request.name,
         checkpoint=row.request.checkpoint,
         images=needed(place.images),
         eval_images=needed(place.eval_images),
@@ -92,7 +92,7 @@ def _collection(row: Prepared) -> Path:
     def collect(path: Path) -> None:
         # A collection that was killed goes on; its seconds are then those of its last run.
         unfinished, start = path.with_suffix(".unfinished"), time.perf_counter()
-        collect_to(resolve(recipe), settings, tuning, unfinished)
+        collect_to(open_recipe(recipe), settings, tuning, unfinished)
         save_json(time.perf_counter() - start, unfinished / SECONDS)
         unfinished.rename(path)
 

@@ -67,7 +67,7 @@ class Place(Settings):
         found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
         kwargs, preprocessing = AS_EVALUATED.get(model.split("_", maxsplit=1)[0], ({}, {}))
         return ModelRequest(
-            model, found[0] if found else None, model_kwargs=kwargs, preprocessing=preprocessing
+            model, found[0] if found else None, model_kwargs=dict(kwargs), preprocess=dict(preprocessing)
         )
 
     def check(self) -> None:

@@ -25,13 +25,13 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import METHODS, scorer_named
-from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
+from exporter.schedule.plan import Prune, manual_schedule, star_schedule, tome_schedule
 from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.finetuning.finetune import finetune_model
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.finetune import finetune_model
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["Prepared"]
 
@@ -147,9 +147,7 @@ class Prepared:
 
     def _schedule(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
-        scoring = ScheduleSettings(
-            way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce
-        )
+        scoring = Prune(way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce)
         inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
             rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
@@ -176,8 +174,8 @@ class Prepared:
         if self.plan.units:
             request = ModelRequest("", self._written(path.with_suffix(".apart.safetensors"), self.plan))
             teacher = self._written(path.with_suffix(".whole.safetensors"), DepthPlan())
-        recipe = Recipe(
-            model=request.name or None,
+        recipe = Recipe.of(
+            model=request.name,
             checkpoint=request.checkpoint,
             images=needed(place.images),
             eval_images=needed(place.eval_images),

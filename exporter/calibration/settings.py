@@ -20,27 +20,35 @@ class CalibrationSettings(Settings):
     """
 
     protocol: str = option(
-        "all", "all: every image once. paper: ten random batches of images.", ("all", "paper")
+        "all", "all: every image once. paper: ten random batches of images.", ("all", "paper"), flag=False
     )
     max_images: Count | None = option(
-        512, "Largest number of images; none: all; auto: as many as stable scores need."
+        512,
+        "Largest number of images for calibration, drawn at random by the seed. auto: 64 images, then twice as "
+        "many, until both halves of them agree on 0.9 of the patches in every layer; at most 2048.",
+        group="images",
     )
-    rounds: Positive = option(10, "paper: random batches.")
-    images_per_round: Positive = option(192, "paper: images in each batch.")
-    acs_images: Positive = option(500, "paper: images that ACS is taken from.")
+    rounds: Positive = option(10, "paper: random batches.", flag=False)
+    images_per_round: Positive = option(192, "paper: images in each batch.", flag=False)
+    acs_images: Positive = option(500, "paper: images that ACS is taken from.", flag=False)
     gamma: Positive | None = option(
-        None, "Classes explained per image; by default 6, or all if there are fewer; 1 for an embedding."
+        None,
+        "Number of classes per image whose relevance is computed; by default 6, or all if there are fewer; 1 for "
+        "an embedding.",
+        flag=False,
     )
     normalize: str = option(
         "none",
-        "Of the scores of one image, class and layer, before any mean: sum divides by their sum, minmax maps "
-        "them to [0, 1], as the authors' code does (without its interpolation to 224x224 pixels).",
+        "Scaling of the relevance of each image and class before averaging: none, sum (to a sum of 1), or minmax "
+        "(to [0, 1]).",
         NORMALIZE,
+        flag=False,
     )
-    relevance: bool = option(True, "Without it ACS alone is computed, at the cost of a forward pass.")
+    # Not a key of recipes: it follows from the scorer. Without it ACS alone is computed, by a forward pass.
+    relevance: bool = True
     # float32 loses digits layer by layer towards the input.
-    dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"))
-    seed: Natural = option(0, "Seed of every draw.")
+    dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"), flag=False)
+    seed: Natural = option(0, "Seed of every draw of images to calibrate on.", flag=False)
 
     def check(self) -> None:
         """Raise RecipeError if "auto" is combined with the protocol that sets the number itself."""

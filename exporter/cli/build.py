@@ -1,4 +1,4 @@
-"""Build the TensorRT engines of an export folder for this GPU and this version of TensorRT.
+"""Build the TensorRT engines of an export folder: for this GPU, or without one by TensorRT for RTX.
 
 Writes a manifest beside each engine and audits it: the data types of its layers, and the attention of every block.
 With --plugin-source it writes the source of the CdfRetain plugin for a-STAR instead, and prints the command that
@@ -8,17 +8,23 @@ builds it.
 import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
+if TYPE_CHECKING:
+    from exporter.runtimes.tensorrt.manifest import EngineManifest
+
+__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
 
 EXAMPLES = (
     "star-export build build/digits",
     "star-export build build/digits --batches 1,8",
+    "star-export build build/digits --runtime tensorrt-rtx --sm 80,86,89,120",
     "star-export build --plugin-source plugin/",
 )
+FAILS = "an engine is not what its target promises: attention that is not fused, or a product that is not quantized"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build the engines and print their audits, or write the plugin's source; the exit code is 0."""
+    """Build the engines and print their audits, or write the plugin's source.
+
+    The exit code is 1 where an audit finds that an engine is not what its target promises.
+    """
     if (arguments.folder is None) == (arguments.plugin_source is None):
         got = "neither" if arguments.folder is None else "a folder and --plugin-source"
         raise RecipeError("build", got, "an export folder, or --plugin-source DIR")
@@ -56,8 +65,7 @@ def _write_source(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.runtimes.tensorrt.layer_info import explain_audit
     from exporter.runtimes.tensorrt.settings import BuildSettings
     from exporter.workflows.folders.build import build_folder
@@ -67,13 +75,21 @@ def _build(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         print_json(built)
-        return 0
+        return int(any(each.broken for each in built))
     for each in built:
-        where = each.manifest.built
-        print_lines(
-            [f"{each.file}: TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"]
-        )
-        for batch, audit in zip(each.manifest.batches, each.audits, strict=True):
+        print_lines([f"{each.file}: {_built_by(each.manifest)}"])
+        for batch, audit in zip(each.manifest.batches, each.audits, strict=bool(each.audits)):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {shlex.join(words)}" for words in each.trtexec)
-    return 0
+    broken = [f"{each.file}: {line}" for each in built for line in each.broken]
+    print_lines(f"not as the target promises: {line}" for line in broken)
+    return int(bool(broken))
+
+
+def _built_by(manifest: "EngineManifest") -> str:
+    from exporter.runtimes.tensorrt.settings import RTX
+
+    where = manifest.built
+    if manifest.runtime == RTX:
+        return f"TensorRT for RTX {where.tensorrt}, for SM {where.sm}"
+    return f"TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"

@@ -4,13 +4,12 @@ Writes one calibration file, which plan, export and check read. An interrupted r
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
 from exporter.schedule.methods import FUSED
 from exporter.settings import add_flags
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipe import Recipe, needed
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
 
@@ -35,21 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     from exporter.calibration.draw import warn_where_unsettled
-    from exporter.cli.output import print_json, print_lines, print_table
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json, print_lines, print_table
     from exporter.files import writable_file
-    from exporter.workflows import steps
-    from exporter.workflows.recipes.resolve import resolve
+    from exporter.workflows.opened import open_recipe
 
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
-    job = resolve(replace(recipe, scorer=recipe.scorer or FUSED.name), restore=False)
-    needed(job.images.images, "--images", "a folder of images")
-    stages = RichStages(quiet=arguments.quiet)
-    with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
-    with stages.stage("calibration") as advance:
-        calibration = steps.calibrate(vit, job.calibration, job.images, out, advance)
+    recipe = recipe.but(scorer=recipe.prune.scorer or FUSED.name)
+    opened = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
+    needed(recipe.images.images, "--images", "a folder of images")
+    _ = opened.whole  # a model that cannot be loaded is refused first
+    calibration = opened.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer
     if record.settings.max_images == "auto":
         warn_where_unsettled(calibration.overlap, range(1, len(calibration.acs) + 1), record.images)

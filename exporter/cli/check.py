@@ -10,7 +10,7 @@ from pathlib import Path
 from exporter.cli.flags import MODEL, add_recipe, recipe_of, refuse
 from exporter.errors import ArtefactError, RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
 
@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.evaluation.parity import explain
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.check import check_folder
@@ -69,41 +68,39 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.data.batches import first_images
     from exporter.data.images import sample
-    from exporter.data.source import images_at
     from exporter.evaluation.parity import explain
     from exporter.evaluation.parity.reference import check, load_onnx
     from exporter.lowering.verify import artefact_of, check_graph
-    from exporter.models.outputs import asked_as
+    from exporter.models.outputs import asked_as, with_outputs
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows import steps
-    from exporter.workflows.recipes.resolve import resolve
+    from exporter.workflows.opened import open_recipe
 
-    job, asked = resolve(recipe_of(arguments)), from_flags(RunSettings, arguments).runtime
+    stages = RichStages(quiet=arguments.quiet)
+    opened, asked = open_recipe(recipe_of(arguments), stages), from_flags(RunSettings, arguments).runtime
     if asked is not None:
         raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on its target's runtime")
-    stages, chosen = RichStages(quiet=arguments.quiet), job.images
+    chosen = opened.recipe.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))
-    with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
-        if artefact.spec.preprocessing != vit.spec.preprocessing:
-            got = "another preprocessing than that of the model"
-            expected = "the model, and preprocess in a recipe, that it was exported with"
-            raise ArtefactError(str(arguments.onnx), got, expected)
-        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-        names = [asked_as(output) for output in artefact.spec.outputs]
-        vit, calibration = steps.with_outputs(vit, names, calibration)
-        pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
+    whole = opened.whole
+    if artefact.spec.preprocessing != whole.spec.preprocessing:
+        got = "another preprocessing than that of the model"
+        expected = "the model, and preprocess in a recipe, that it was exported with"
+        raise ArtefactError(str(arguments.onnx), got, expected)
+    calibration, names = opened.calibration, [asked_as(output) for output in artefact.spec.outputs]
+    vit = with_outputs(whole, names)
+    if calibration is not None:
+        calibration = calibration.of_first(vit.spec.depth)
+    pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
-        folder = images_at(needed(chosen.images, "--images", "a folder of images"))
-        files = sample(folder, chosen.check_images, chosen.seed).files
+        files = sample(opened.folder, chosen.check_images, chosen.seed).files
         images = first_images(files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images)
-        report = check(pruned, model, images, threads=job.measuring.threads)
+        report = check(pruned, model, images, threads=opened.recipe.measure.threads)
     if arguments.json:
         print_json(report)
     else:

@@ -9,10 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.dry_run import add_dry_run, print_dry_run
-from exporter.cli.flags import AMOUNT, IMAGES, MEASURED, MODEL, OUTPUTS, SCHEDULE, add_recipe, recipe_of
+from exporter.cli.flags import (
+    AMOUNT,
+    IMAGES,
+    MEASURED,
+    MODEL,
+    OUTPUTS,
+    SCHEDULE,
+    add_dry_run,
+    add_recipe,
+    print_dry_run,
+    recipe_of,
+)
 from exporter.settings import add_flags
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
@@ -38,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
-    from exporter.cli.output import print_json
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json
     from exporter.workflows.compiling.compile import compile_model, dry_compile
 
     if arguments.dry_run:

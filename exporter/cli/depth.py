@@ -10,17 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, recipe_of
-from exporter.cli.training_flags import add_training, training_of
+from exporter.cli.flags import (
+    MODEL,
+    add_action,
+    add_common,
+    add_recipe,
+    add_training,
+    recipe_of,
+    training_of,
+)
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe, needed
+from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
+    from exporter.cli.output import RichStages
     from exporter.depth.plan import DepthPlan
-    from exporter.workflows.depth.result import Chosen, Collected
     from exporter.workflows.depth.steps import Applied, Found
-    from exporter.workflows.recipes.job import Job
+    from exporter.workflows.depth.training import Chosen, Collected
+    from exporter.workflows.opened import Opened
 
 __all__ = ["EXAMPLES", "add_arguments", "polynomial_lines", "run"]
 
@@ -99,7 +107,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     from exporter.depth.plan import DepthPlan
     from exporter.workflows.depth.steps import apply_to
 
-    model, plan = _job(recipe_of(arguments)).model, from_flags(DepthPlan, arguments)
+    model, plan = _opened(arguments).recipe.model, from_flags(DepthPlan, arguments)
     done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
     if arguments.json:
         print_json(done)
@@ -131,41 +139,40 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 def _split(arguments: argparse.Namespace) -> "Found":
     """Split the budget by the samples: no weights are read."""
-    from exporter.depth.checkpoint import describe_vit
     from exporter.depth.plan import CollectSettings
     from exporter.workflows.depth.steps import read_samples, split_of
 
     samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
-    vit = describe_vit(_job(recipe_of(arguments)).model)
+    vit = _opened(arguments).described
     return split_of(vit, samples, from_flags(CollectSettings, arguments))
 
 
 def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
     """Choose the units; all settings are checked before."""
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages
     from exporter.depth.plan import ChoiceSettings, CollectSettings
     from exporter.workflows.depth.steps import read_samples
     from exporter.workflows.depth.training import choose_to, choose_within
 
-    recipe, stages = recipe_of(arguments), RichStages(quiet=arguments.quiet)
-    job, training = _job(recipe), training_of(arguments, recipe)
+    opened = _opened(arguments, RichStages(quiet=arguments.quiet))
+    training = training_of(arguments, opened.recipe)
     out = needed(arguments.out, "--out", "a file for the weights")
     if not within:
         if arguments.samples is not None:
             raise RecipeError("--samples", "a file beside numbers of each type", "none, or --units N")
-        return choose_to(job, from_flags(ChoiceSettings, arguments), training, out, stages)
+        return choose_to(opened, from_flags(ChoiceSettings, arguments), training, out)
     budget = from_flags(CollectSettings, arguments)
     choice = from_flags(ChoiceSettings, arguments, {"activation_units": budget.units})
     samples = None if arguments.samples is None else read_samples(arguments.samples)
-    return choose_within(job, budget, choice, training, out, samples=samples, stages=stages)
+    return choose_within(opened, budget, choice, training, out, samples=samples)
 
 
-def _job(recipe: Recipe) -> "Job":
-    from exporter.workflows.recipes.resolve import resolve
+def _opened(arguments: argparse.Namespace, stages: "RichStages | None" = None) -> "Opened":
+    from exporter.workflows.opened import open_recipe
 
-    job = resolve(recipe)
-    job.check_named()
-    return job
+    opened = open_recipe(recipe_of(arguments), stages)
+    needed(opened.recipe.model.name or None, "--model", A_MODEL)
+    return opened
 
 
 def _print(done: "Chosen") -> None:

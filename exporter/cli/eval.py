@@ -15,10 +15,10 @@ from exporter.cli.flags import MODEL, add_recipe, recipe_of
 from exporter.errors import RecipeError
 from exporter.processes import processes
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages
     from exporter.evaluation.embeddings import Agreement
     from exporter.evaluation.loss import PairResult
     from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult
@@ -63,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
-    from exporter.cli.output import print_json
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json
     from exporter.workflows.evaluating.evaluate import (
         disagreement_paths,
         evaluate_models,
@@ -103,8 +102,8 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
     # Only these: a recipe has fields of the same names as other flags of this verb.
     own = argparse.Namespace(**{name: value for name, value in vars(arguments).items() if name in TORCH})
     recipe = recipe_of(own)
-    named = recipe.model is not None or recipe.checkpoint is not None
-    files, wanted = models_at(paths, settings), named * (2 if recipe.schedule is not None else 1)
+    named = recipe.model.name != "" or recipe.model.checkpoint is not None
+    files, wanted = models_at(paths, settings), named * (2 if recipe.prune.schedule is not None else 1)
     if not 1 <= wanted + len(files) <= 2:
         got = f"{wanted + len(files)} models" if wanted or files else "no model (name it before --images)"
         raise RecipeError("eval", got, "an export folder, or one or two of FILE, FILE and --model NAME")
@@ -115,17 +114,12 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 
 
 def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[EvalModel, ...]":
-    from exporter.workflows import steps
     from exporter.workflows.evaluating.models import torch_models
-    from exporter.workflows.recipes.amount import Given
-    from exporter.workflows.recipes.resolve import resolve
+    from exporter.workflows.opened import open_recipe
 
-    job = resolve(recipe)
-    with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
-        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-        schedule = job.amount.schedule if isinstance(job.amount, Given) else None
-        return torch_models(vit, schedule, calibration, threads=threads)
+    opened = open_recipe(recipe, stages)
+    schedule = None if opened.recipe.prune.has_number else opened.given
+    return torch_models(opened.whole, schedule, opened.calibration, threads=threads)
 
 
 def _print(result: "Evaluation") -> None:

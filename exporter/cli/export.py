@@ -9,7 +9,7 @@ from pathlib import Path
 from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
 from exporter.errors import RecipeError
 from exporter.settings import add_flags
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -35,36 +35,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.files import writable_file
-    from exporter.lowering.pipeline import save_onnx
+    from exporter.lowering.pipeline import lower, save_onnx
     from exporter.workflows import steps
-    from exporter.workflows.recipes.amount import Given
-    from exporter.workflows.recipes.resolve import resolve
+    from exporter.workflows.opened import open_recipe
 
-    job = resolve(recipe_of(arguments), dense=arguments.dense)
-    out = writable_file(arguments.out)
-    amount = None if arguments.dense else job.amount
+    stages, out = RichStages(quiet=arguments.quiet), writable_file(arguments.out)
+    opened = open_recipe(recipe_of(arguments), stages, dense=arguments.dense)
+    lowering, schedule = opened.recipe.lower, opened.given
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
-    elif not isinstance(amount, Given):
+    elif schedule is None or opened.recipe.prune.has_number:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
-    job.check_ranges()
-    stages = RichStages(quiet=arguments.quiet)
-    with stages.stage("model"):
-        vit = steps.load_model(job.model, job.device)
-    lowering = job.lowering
-    if isinstance(amount, Given):
-        calibration = steps.read_calibration(job.calibration, vit.spec, vit.weights_sha256)
-        vit, calibration = steps.with_outputs(vit, job.outputs, calibration)
-        pruned = steps.prune(vit, amount.schedule, calibration, lowering.layout)
+    opened.check_ranges()
+    if arguments.dense or schedule is None:
+        pruned = steps.dense(opened.vit)
     else:
-        vit, _ = steps.with_outputs(vit, job.outputs)
-        pruned = steps.dense(vit)
+        pruned = steps.prune(opened.vit, schedule, opened.calibration_of_vit, lowering.laid_out)
     with stages.stage(f"lowering, {pruned.method}"):
-        ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
-        save_onnx(steps.export(pruned, lowering, ranges), out)
+        ranges = opened.ranges(lowering.row)
+        save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
     if arguments.json:
         print_json({"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs})
     else:

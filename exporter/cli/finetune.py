@@ -9,14 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.dry_run import add_dry_run, print_dry_run
-from exporter.cli.flags import MODEL, add_recipe, recipe_of
-from exporter.cli.training_flags import add_training, training_of
+from exporter.cli.flags import (
+    MODEL,
+    add_dry_run,
+    add_recipe,
+    add_training,
+    print_dry_run,
+    recipe_of,
+    training_of,
+)
 from exporter.settings import Parser, add_flags
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.workflows.finetuning.result import FinetuneResult
+    from exporter.workflows.finetune import FinetuneResult
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
 
@@ -47,9 +53,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 0."""
-    from exporter.cli.output import print_json
-    from exporter.cli.stages import RichStages
-    from exporter.workflows.finetuning.finetune import dry_finetune, finetune_model
+    from exporter.cli.output import RichStages, print_json
+    from exporter.workflows.finetune import dry_finetune, finetune_model
 
     recipe = recipe_of(arguments)
     settings = training_of(arguments, recipe)

@@ -1,13 +1,18 @@
-"""Groups of flags that verbs share, as names of fields of the recipe."""
+"""What verbs share: groups of flags, the recipe and the training settings of flags, `--dry-run`."""
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exporter.errors import RecipeError
-from exporter.settings import fields_of, from_flags
-from exporter.workflows.recipes.recipe import Recipe, read_recipe, yielding
+from exporter.settings import Parser, add_flags, fields_of, flags_of, from_flags, homes_of, sections_of
+from exporter.training.presets import PRESETS
+from exporter.workflows.recipe import PRUNE, TRAINING, Recipe, over, read_recipe, read_training, yielding
+
+if TYPE_CHECKING:
+    from exporter.training.settings import FinetuneSettings
+    from exporter.workflows.opened import DryRun
 
 __all__ = [
     "AMOUNT",
@@ -18,20 +23,23 @@ __all__ = [
     "SCHEDULE",
     "add_action",
     "add_common",
+    "add_dry_run",
     "add_recipe",
+    "add_training",
+    "print_dry_run",
     "recipe_key",
     "recipe_of",
     "refuse",
+    "training_of",
 ]
 
+# The model's, which every verb that loads one takes.
 MODEL = ("model", "checkpoint", "model_kwargs", "device")
 OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
 SCHEDULE = ("method", "counts", "scorer", "reduce")
 MEASURED = ("target", "input_kind", "batch", "rounds", "threads")
-# The keys of a recipe that no verb has a flag for.
-KEYS = tuple(name for name, field in fields_of(Recipe).items() if not field.has_flag)
 
 
 def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:
@@ -52,12 +60,17 @@ def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
 
 def add_recipe(parser: Any) -> None:
     """Declare the flag of a file with settings, which also takes those that have no flag."""
-    keys = f"{', '.join(KEYS[:-1])} and {KEYS[-1]}"
+    known = {key for key, each in flags_of(Recipe).items() if each.has_flag}
+    keys = (
+        f"[{name}] {', '.join(each for each, one in fields_of(kind).items() if one.key not in known)}"
+        for name, kind in sections_of(Recipe).items()
+    )
     parser.add_argument(
         "--recipe",
         type=Path,
         metavar="FILE",
-        help=f"A TOML file with any of these settings, and with {keys}.",
+        help="A TOML file with a table for each step, of these settings and those without a flag: "
+        f"{'; '.join(keys)}.",
     )
 
 
@@ -72,17 +85,79 @@ def refuse(arguments: argparse.Namespace, names: Iterable[str], beside: str, hin
 def recipe_of(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None) -> Recipe:
     """Return the recipe that `--recipe` names, overridden by other flags; `defaults` replace the recipe's own."""
     base = read_recipe(arguments.recipe) if arguments.recipe is not None else {}
-    return from_flags(Recipe, arguments, {**(defaults or {}), **yielding(base, vars(arguments))})
+    start = over(Recipe.of(**(defaults or {})).told(), base)
+    start[PRUNE] = yielding(start.get(PRUNE, {}), vars(arguments))
+    return from_flags(Recipe, arguments, start)
 
 
 def recipe_key(flag: str, arguments: argparse.Namespace) -> str | None:
-    """Return the key of a verb's recipe in place of a flag that it does not have; None where there is none.
-
-    "[training]" stands before a key of that table.
-    """
+    """Return the place in a recipe, e.g. "[prune] alpha", of a flag that a verb does not have; None without one."""
     from exporter.training.settings import FinetuneSettings
 
     name = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-    if "recipe" in arguments and name in fields_of(Recipe):
-        return name
-    return f"[training] {name}" if "preset" in arguments and name in fields_of(FinetuneSettings) else None
+    if "recipe" in arguments and homes_of(Recipe, name):
+        return homes_of(Recipe, name)[0]
+    known = "preset" in arguments and name in fields_of(FinetuneSettings)
+    return f"[{TRAINING}] {name}" if known else None
+
+
+def add_training(parser: Parser, preset: str) -> None:
+    """Add a flag for the preset and, in a group of their own, for what is often set beside it."""
+    from exporter.training.settings import FinetuneSettings
+
+    parser.add_argument(
+        "--preset", default=preset, metavar=f"{{{','.join(PRESETS)}}}",
+        help="How to train: paper as in the paper of STAR, short for 5 epochs at a higher learning rate. The table "
+        f"[training] of a recipe replaces single values, e.g. ema_decay = 0.999. Default: {preset}.",
+    )  # fmt: skip
+    add_flags(parser.group("training"), FinetuneSettings, defaults=PRESETS[preset])
+
+
+def training_of(arguments: argparse.Namespace, recipe: Recipe) -> "FinetuneSettings":
+    """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset.
+
+    Raises:
+        RecipeError: There is no such preset, or a value is out of range.
+    """
+    from exporter.training.settings import FinetuneSettings, preset_values
+
+    table = {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
+    own, model = "augment" not in table, recipe.model
+    start = preset_values(arguments.preset, model.name or None, model.checkpoint, own_augmentation=own)
+    return from_flags(FinetuneSettings, arguments, {**start, "seed": recipe.images.seed, **table})
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag."""
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="Only check the settings and the weights; print the settings, the schedule and its multiply-adds.",
+    )  # fmt: skip
+
+
+def print_dry_run(found: "DryRun", *, as_json: bool) -> int:
+    """Print the settings, the multiply-adds and the schedule; the exit code is 0."""
+    from exporter.cli.output import print_json, print_lines, print_table
+
+    if as_json:
+        print_json(found)
+        return 0
+    print_lines(_dry_lines(found))
+    schedule = found.schedule
+    if schedule is not None:
+        rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+        layers = zip(schedule.rates, schedule.keep, strict=True)
+        rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
+        title = f"schedule: {schedule.method}, {schedule.reduce}{rho}"
+        print_table(title, ("layer", "rate", "patches kept"), rows)
+    return 0
+
+
+def _dry_lines(found: "DryRun") -> Iterator[str]:
+    yield f"{found.model}: checked, nothing is run"
+    for name, value in found.settings.items():
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        yield f"{name} = {shown}"
+    pruned = "unknown" if found.gmacs_pruned is None else f"{found.gmacs_pruned:.3f}"
+    why = f" (the schedule follows from {found.unknown})" if found.unknown else ""
+    yield f"GMACs per image: {found.gmacs_dense:.3f} dense, {pruned} pruned{why}"

@@ -1,5 +1,7 @@
 """`star-export VERB`: run a verb and return its exit code; the end of its help lists them."""
 
+import argparse
+import io
 import logging
 import os
 import sys
@@ -26,9 +28,7 @@ from exporter.cli import (
     serve_config,
     tune,
 )
-from exporter.cli.completion import complete
 from exporter.cli.flags import add_common, recipe_key
-from exporter.cli.streams import checked_streams
 from exporter.errors import (
     ArtefactError,
     LaunchError,
@@ -40,7 +40,13 @@ from exporter.errors import (
 from exporter.processes import processes
 from exporter.settings import Parser
 
-__all__ = ["build_parser", "main"]
+__all__ = ["CLOSED", "build_parser", "checked_streams", "complete", "main"]
+
+# The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
+CLOSED = 141
+
+# The flags that take the name of a model; others are completed by their words, or with files.
+TAKES_MODEL = ("model", "why")
 
 VERBS = (
     models,
@@ -216,3 +222,76 @@ def _named(verbs: Iterable[ModuleType]) -> Iterator[tuple[str, Any]]:
 def _refuse(error: UserError) -> int:
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     return 2
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Print the completions of the words typed so far, and exit.
+
+    `eval "$(register-python-argcomplete star-export)"` switches it on in a shell, which then runs the command with
+    `_ARGCOMPLETE` set each time that Tab is pressed.
+
+    Raises:
+        MissingDependencyError: argcomplete is not installed.
+    """
+    try:
+        import argcomplete
+    except ImportError:
+        raise MissingDependencyError("argcomplete", "completion") from None
+    from exporter.models.listed import model_list
+
+    files = argcomplete.FilesCompleter()
+
+    def completer(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:
+        return model_list().accepted if action.dest in TAKES_MODEL else files(prefix)
+
+    argcomplete.autocomplete(parser, default_completer=completer)
+
+
+@contextmanager
+def checked_streams() -> Iterator[None]:
+    """Print characters that a stream cannot encode as escapes, and write all of stdout before the command ends.
+
+    Raises:
+        SystemExit: The reader of the pipe is gone, as `head` is after its lines; the code is CLOSED.
+        ArtefactError: stdout takes no more for another reason, e.g. a full disk.
+    """
+    _open_closed()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError:
+        fault = _fault_of_stdout()
+        if fault is None:
+            raise
+        if isinstance(fault, BrokenPipeError):
+            raise SystemExit(CLOSED) from None
+        raise ArtefactError("stdout", str(fault.strerror), "a place to write the result") from None
+
+
+def _open_closed() -> None:
+    """Open what the shell closed, e.g. by `>&-`, to nowhere: else the next file that is opened takes its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+
+
+def _fault_of_stdout() -> OSError | None:
+    """Return why stdout takes no more, and drop what it still holds; None if it takes another line."""
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError as fault:
+        # Python writes the rest once more as it ends, which would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return fault
+    return None

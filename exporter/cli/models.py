@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from exporter.models.request import ModelRequest
 from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.models.listed import Answer
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refused", action="store_true", help="List models that cannot be pruned, with reasons."
     )
-    add_flags(parser, Recipe, ("num_classes", "model_kwargs"))
+    add_flags(parser, ModelRequest, ("num_classes", "model_kwargs"))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,14 +66,12 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
     """Return the answer of the list, or else build the model."""
     from exporter.models.listed import listed
 
-    recipe = from_flags(Recipe, arguments)
-    as_named = recipe.num_classes is None and not recipe.model_kwargs
+    request = from_flags(ModelRequest, arguments, {"name": arguments.why})
+    as_named = request.num_classes is None and not request.model_kwargs
     if as_named and (found := listed(arguments.why)):
         return found
     from exporter.models.catalogue import support_of
-    from exporter.models.registry import ModelRequest
 
-    request = ModelRequest(arguments.why, num_classes=recipe.num_classes, model_kwargs=recipe.model_kwargs)
     return support_of(request).answer
 
 

@@ -1,22 +1,35 @@
-"""Print results as JSON or tables on stdout."""
+"""Print results as JSON or tables on stdout, and show the stages of a long job on stderr."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from threading import Event, Thread
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from exporter.evaluation.intervals import Interval
 from exporter.formats.canonical_json import to_json
+from exporter.processes import processes
+from exporter.workflows.progress import Advance
 
-__all__ = ["percent_interval", "print_json", "print_lines", "print_table", "skipped_lines"]
+__all__ = ["RichStages", "percent_interval", "print_json", "print_lines", "print_table", "skipped_lines"]
 
 
 # Tables are printed whole: rich would cut cells to the width of a terminal, and to 80 columns in a pipe.
 WIDEST = 100_000
 # Images that a line names.
 NAMED = 5
+
+# The time left is estimated from the last ten minutes: an image of a large model can take half a minute.
+PACE_S = 600.0
+
+# Seconds between two lines of progress where stderr is no terminal.
+TOLD_S = 30.0
 
 
 def percent_interval(interval: Interval) -> str:
@@ -52,3 +65,71 @@ def skipped_lines(roles: Mapping[str, Collection[str]]) -> Iterator[str]:
     for role, skipped in roles.items():
         if skipped:
             yield f"{len(skipped)} {role} images skipped: {', '.join(list(skipped)[:NAMED])}"
+
+
+class RichStages:
+    """Show the stages of a long job on stderr.
+
+    Args:
+        quiet: Show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False, quiet=quiet or not processes().main)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Advance]:
+        """Show a stage until the body ends; call the value with (done, total) to move its progress bar."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        hidden = not self._console.is_terminal
+        progress = Progress(
+            *columns, console=self._console, transient=True, disable=hidden, speed_estimate_period=PACE_S
+        )
+        start_s = time.perf_counter()
+
+        def advance(done: int, total: int | None) -> None:
+            progress.update(task, completed=done, total=total)
+
+        def tell() -> None:
+            self._print(progress_line(progress.tasks[task], time.perf_counter() - start_s))
+
+        with progress:
+            task = progress.add_task(name, total=None)
+            # A thread tells: a stage may spend minutes in one call that reports no progress.
+            with repeated(tell, TOLD_S) if hidden else nullcontext():
+                yield advance
+        self._print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
+
+    def _print(self, line: str) -> None:
+        # Whole, however narrow the terminal is.
+        self._console.print(line, soft_wrap=True, markup=False)
+
+
+def progress_line(task: Task, elapsed_s: float) -> str:
+    """Return what a stage does, how far it is, and how long it has taken and may still take."""
+    parts = [f"{timedelta(seconds=round(elapsed_s))} so far"]
+    if task.total is not None:
+        parts.insert(0, f"{task.completed:.0f} of {task.total:.0f}")
+    elif task.completed:
+        parts.insert(0, f"{task.completed:.0f} done")
+    if task.time_remaining is not None:
+        parts.append(f"about {timedelta(seconds=round(task.time_remaining))} left")
+    return f"{task.description}: {', '.join(parts)}"
+
+
+@contextmanager
+def repeated(act: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call `act` every so many seconds in a thread while the body runs."""
+    over = Event()
+
+    def run() -> None:
+        while not over.wait(seconds):
+            act()
+
+    thread = Thread(target=run, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -4,21 +4,20 @@ Needs no weights. STAR needs a calibration, or a JSON list with one ACS value pe
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, recipe_of
 from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.formats.canonical_json import read_json
+from exporter.schedule.methods import ACS
 from exporter.settings import add_flags
 from exporter.vocabulary import Method
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.models.base import PrunableViT
-    from exporter.records import Schedule
-    from exporter.workflows.recipes.job import Job
+    from exporter.records import ModelSpec, Schedule
+    from exporter.workflows.opened import Opened
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -40,22 +39,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
     from exporter.cli.output import print_json, print_table
-    from exporter.depth.checkpoint import describe_vit
     from exporter.files import writable_file
     from exporter.formats.canonical_json import save_json
     from exporter.models.outputs import with_outputs
     from exporter.schedule.macs import dense_macs, schedule_macs
-    from exporter.workflows.recipes.resolve import resolve
+    from exporter.workflows.opened import open_recipe
 
     recipe = recipe_of(arguments)
-    if arguments.acs and recipe.method is None:
-        recipe = replace(recipe, method=Method.STAR)
-    job = resolve(recipe)
-    job.check_named()
+    if arguments.acs and recipe.prune.method is None:
+        recipe = recipe.but(method=Method.STAR)
+    opened = open_recipe(recipe)
+    needed(opened.recipe.model.name or None, "--model", A_MODEL)
     out = writable_file(arguments.out) if arguments.out else None
-    vit = describe_vit(job.model)
-    spec = with_outputs(vit, job.outputs).spec
-    schedule = _schedule(job, arguments.acs, vit)
+    spec = with_outputs(opened.described, opened.recipe.model.outputs).spec
+    schedule = _schedule(opened, arguments.acs, spec)
     dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
     if out:
         save_json(schedule, out)
@@ -79,27 +76,27 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _schedule(job: "Job", acs: Path | None, vit: "PrunableViT") -> "Schedule":
-    from exporter.workflows import steps
-    from exporter.workflows.recipes.planning import Planner, plan
+def _schedule(opened: "Opened", acs: Path | None, spec: "ModelSpec") -> "Schedule":
+    from exporter.workflows.opened import warn_where_unsettled
 
-    amount = job.needed_amount("plan")
-    _check_sources(job, acs)
-    vit, calibration = steps.with_outputs(vit, job.outputs, steps.read_calibration(job.calibration, vit.spec))
-    planner = Planner.of(vit.spec, job.scoring, calibration, job.shape)
-    schedule = plan(amount, replace(planner, acs=_read_acs(acs)) if acs else planner)
-    steps.warn_where_unsettled(schedule, calibration)
+    opened.check_amount("plan")
+    _check_sources(opened, acs)
+    calibration = opened.calibration_for(opened.described.spec)
+    if calibration is not None:
+        calibration = calibration.of_first(spec.depth)
+    own = _read_acs(acs) if acs else ()
+    schedule = opened.recipe.prune.plan(spec, calibration, opened.given, acs=own)
+    warn_where_unsettled(schedule, calibration)
     return schedule
 
 
-def _check_sources(job: "Job", acs: Path | None) -> None:
+def _check_sources(opened: "Opened", acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
-    told = [acs is not None, job.calibration.path is not None]
-    if acs is not None and not job.scoring.follows_acs:
-        raise RecipeError(
-            "plan", f"--acs for {job.scoring.named}", "no ACS", "its rates follow from rho alone"
-        )
-    if (sum(told) == 1) if job.follows_acs else acs is None:
+    prune = opened.recipe.prune
+    told = [acs is not None, prune.calibration is not None]
+    if acs is not None and prune.counted_by != ACS:
+        raise RecipeError("plan", f"--acs for {prune.named}", "no ACS", "its rates follow from rho alone")
+    if (sum(told) == 1) if opened.follows_acs else acs is None:
         return
     got = " and ".join(name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here)
     raise RecipeError("plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction")

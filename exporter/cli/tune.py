@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.dry_run import add_dry_run, print_dry_run
-from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
+from exporter.cli.flags import MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
 from exporter.settings import add_flags, from_flags
 from exporter.vocabulary import Status
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.tuning.choice import Judged, Point
@@ -41,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add_recipe(parser)
     add_flags(parser, TuneSettings)
-    measured = ("eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, *measured), DEFAULTS)
+    measured = ("images", "eval_images", "max_eval_images", "batch", "rounds")
+    add_flags(parser, Recipe, (*MODEL, *measured), DEFAULTS)
     parser.add_argument(
         "--weights", type=Path, nargs="+", default=(), metavar="FILE",
         help="More checkpoints of the model to try: without some layers, or fine-tuned.",
@@ -54,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is 1 where no model reaches the goal, or the choice is none after all."""
-    from exporter.cli.output import print_json
-    from exporter.cli.stages import RichStages
+    from exporter.cli.output import RichStages, print_json
     from exporter.workflows.tuning.choice import TuneSettings
     from exporter.workflows.tuning.tune import dry_tune, tune
 

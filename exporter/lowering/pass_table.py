@@ -28,13 +28,21 @@ from exporter.lowering.passes.attention import (
     fold_attention_biases,
     fuse_attention,
     split_heads,
+    split_projections,
     spread_masks,
+    sum_class_rows,
 )
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
 from exporter.lowering.passes.merging import expand_merging, expand_pairing
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
-from exporter.lowering.passes.ranking import expand_factors, rank_prefix, shorten_scores, sort_once
+from exporter.lowering.passes.ranking import (
+    choose_unsorted,
+    expand_factors,
+    rank_prefix,
+    shorten_scores,
+    sort_once,
+)
 from exporter.lowering.passes.selection import (
     expand_packing,
     expand_selection,
@@ -128,6 +136,8 @@ _ROWS = (
     Pass(select_early, requires=(MERGE_INTO, TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
     Pass(spread_masks, requires=(FUSED,), ends=(QUERIES_OPEN,)),
     Pass(split_heads, requires=(FUSED, ATTENTION), ends=(FUSED,)),
+    Pass(split_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
+    Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
     Pass(
         expand_attention,
         requires=(NAMED, ATTENTION, CLASS_ROW),
@@ -160,6 +170,7 @@ _ROWS = (
     ),
     Pass(expand_packing, requires=(PACK_TOKENS,), ensures=(PACKING_EXPANDED,), ends=(PACK_TOKENS,)),
     Pass(sort_once, requires=(NAMED, SELECTION_EXPANDED)),
+    Pass(choose_unsorted, requires=(SELECTION_EXPANDED,)),
     Pass(flat_gathers, requires=(SELECTION_EXPANDED,)),
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
     Pass(patches_as_linear, requires=(FP32,)),

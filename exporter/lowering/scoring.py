@@ -7,12 +7,22 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder
 from exporter.schedule.methods import reduction_named
-from exporter.tensor_names import count_name, factor_name, into_name, keep_name, ranked_name, shares_name
+from exporter.tensor_names import (
+    class_row_name,
+    count_name,
+    factor_name,
+    into_name,
+    keep_name,
+    ranked_name,
+    shares_name,
+)
 
-__all__ = ["MEAN_KEY", "behind", "scoring_nodes", "write_directions"]
+__all__ = ["BY_CHANNEL", "MEAN_KEY", "behind", "scoring_nodes", "write_directions"]
 
 # The name of the node that computes a patch's mean key.
 MEAN_KEY = "mean_key"
+# The name of what a class row is the sum of, where it is no matrix product.
+BY_CHANNEL = "by_channel"
 
 # Lower bound of a squared length: a key of zeros has no direction.
 SHORTEST = 1e-24
@@ -52,7 +62,8 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
     counts = [_tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive]
     factors = (tensors.get(f"{factor_name(layer)}/{MEAN_KEY}") for layer in layers)
-    means += [tensor for tensor in factors if tensor is not None]
+    rows = (tensors.get(f"{class_row_name(layer)}/{BY_CHANNEL}") for layer in layers)
+    means += [tensor for tensor in (*factors, *rows) if tensor is not None]
     scored = behind([*keeps, *counts], means)
     # The product of merging is one of keys, behind their mean.
     joined = behind(joins, [*means, *keeps], SIZES)

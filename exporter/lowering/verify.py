@@ -89,7 +89,7 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
         yield f"opset {version}"
     if "select_in_one" not in passes and any(node.op_type == "SelectTopK" for node in model.graph.node):
         yield "operator SelectTopK"
-    if "sort_once" not in passes and any(_is_unsorted(node) for node in model.graph.node):
+    if "choose_unsorted" not in passes and any(_is_unsorted(node) for node in model.graph.node):
         yield "an unsorted TopK"
 
 

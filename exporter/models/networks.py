@@ -4,7 +4,7 @@ import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
-from exporter.files import NO_PATH, GivenPath
 from exporter.models import lvvit_adapter, timm_adapters, torchvision_vit
 from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.repository import Repository, hub_or_cache, is_path, repository_of
@@ -26,6 +25,7 @@ from exporter.models.identity import Identity, read_identity
 from exporter.models.listed import model_list
 from exporter.models.lvvit import LvVit
 from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.records import Preprocessing
 
@@ -84,29 +84,6 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ModelRequest:
-    """A requested ViT: its name, the place of its weights, and differences from the name's defaults.
-
-    `name` is timm's, `lvvit_s` or `lvvit_m`, a bundled model's, or one of Hugging Face's: a folder, or an id on the
-    hub (`exporter.models.huggingface.repository`). Text embeddings make a tower a classifier
-    (`exporter.models.zero_shot`).
-    """
-
-    name: str
-    checkpoint: GivenPath = NO_PATH
-    num_classes: int | None = None
-    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    preprocessing: Mapping[str, Any] = field(default_factory=dict)
-    text_embeddings: GivenPath = NO_PATH
-
-    def __post_init__(self) -> None:
-        """Make paths of text."""
-        for name in ("checkpoint", "text_embeddings"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, Path(getattr(self, name)))
-
-
-@dataclass(frozen=True)
 class Source:
     """A resolved request: the architecture that builds the network, and the source of its weights.
 
@@ -141,7 +118,7 @@ def source_of(request: ModelRequest) -> Source:
     repository = _repository(request.name)
     if repository is not None:
         architecture, own = repository.network
-        preprocessing = dict(request.preprocessing)
+        preprocessing = dict(request.preprocess)
         if not preprocessing.keys() >= WHOLE_PREPROCESSING:
             preprocessing = {**repository.preprocessing, **preprocessing}
         kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
@@ -151,11 +128,11 @@ def source_of(request: ModelRequest) -> Source:
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
-        preprocessing = {**model.preprocessing, **request.preprocessing}
+        preprocessing = {**model.preprocessing, **request.preprocess}
         place = request.checkpoint or model.weights
         names = model.class_names if request.checkpoint is None else ()
         return Source(request.name, model.architecture, kwargs, preprocessing, place, None, names, asked)
-    name, preprocessing, names = request.name.rpartition("/")[2], dict(request.preprocessing), ()
+    name, preprocessing, names = request.name.rpartition("/")[2], dict(request.preprocess), ()
     if request.name.startswith(TORCHVISION):
         own, size = torchvision_vit.of_weights(name)
         kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
@@ -210,7 +187,7 @@ def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, 
         identity.name,
         identity.architecture,
         {**identity.model_kwargs, **kwargs},
-        {**identity.preprocessing, **request.preprocessing},
+        {**identity.preprocessing, **request.preprocess},
         request.checkpoint,
         asked=frozenset(request.model_kwargs),
     )

@@ -16,7 +16,7 @@ from exporter.errors import ImageError, ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Output, Schedule
-from exporter.schedule.plan import ScheduleSettings, keep_everything, saving_schedule
+from exporter.schedule.plan import Prune, keep_everything, saving_schedule
 from exporter.schedule.rates import OutOfReachError
 from exporter.schedule.shapes import SHAPES, Curve
 from exporter.vocabulary import OutputKind
@@ -90,7 +90,7 @@ def answers(
 
 def search_counts(
     vit: PrunableViT,
-    settings: ScheduleSettings,
+    settings: Prune,
     images: Sequence[Tensor],
     *,
     target: float,

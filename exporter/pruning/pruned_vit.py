@@ -16,9 +16,9 @@ from exporter.ops.selection import keep_top_k
 from exporter.pruning.scores import INTRA, Layer, inter_table, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule
+from exporter.schedule.fits import check_fits
 from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.methods import reduction_named, scorer_named
-from exporter.schedule.plan import check_fits
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
 

@@ -10,7 +10,9 @@ from exporter.runtimes.onnxruntime.profile import require_provider
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
+from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
+from exporter.runtimes.tensorrt.settings import RTX, TENSORRT
 from exporter.settings import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
 
@@ -30,7 +32,6 @@ __all__ = [
 ONNXRUNTIME_CPU = "onnxruntime"
 ONNXRUNTIME_TENSORRT = "onnxruntime-tensorrt"
 OPENVINO = "openvino"
-TENSORRT = "tensorrt"
 
 # ONNX Runtime's execution providers by runtime name. After a GPU provider, the CPU may run shape operators only.
 PROVIDERS = {
@@ -42,7 +43,7 @@ PROVIDERS = {
         "CPUExecutionProvider",
     ),
 }
-RUNTIMES = (*PROVIDERS, OPENVINO, TENSORRT)
+RUNTIMES = (*PROVIDERS, OPENVINO, TENSORRT, RTX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class RunSettings(Settings):
 
     runtime: str | None = option(
         None,
-        "Runtime of the models; by default their target's. tensorrt uses the engines that `build` wrote.",
+        "Runtime of the models; by default their target's. tensorrt and tensorrt-rtx use what `build` wrote.",
         RUNTIMES,
         group="target",
     )
@@ -92,10 +93,12 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         raise RecipeError(
             "plugin", f"{settings.plugin} for {runtime}", f"--runtime {TENSORRT}", "others take none"
         )
-    if runtime == TENSORRT:
-        if not isinstance(model, Path):
-            raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")
+    if runtime in (TENSORRT, RTX) and not isinstance(model, Path):
+        raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")
+    if runtime == TENSORRT and isinstance(model, Path):
         return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
+    if runtime == RTX and isinstance(model, Path):
+        return RtxRunner(model.parent / ENGINES, model, name=name)
     if runtime == OPENVINO:
         return OpenVinoRunner(model, name=name, threads=settings.threads)
     shapes = {}

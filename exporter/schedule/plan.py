@@ -1,16 +1,38 @@
-"""Make the Schedule of a model from ACS and rho, from a shape, or from given rates; and check that it fits."""
+"""How to prune, and how much: the record `Prune`, and the schedule that it gives a model.
 
+The schedule follows from ACS and rho, from rho alone, or from given rates. Where a share of multiply-adds is asked
+for, rho is solved for here and nowhere else.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from exporter.errors import RecipeError, ScheduleError
+from exporter.files import GivenPath
+from exporter.formats.canonical_json import load_json
 from exporter.records import ModelSpec, Schedule
+from exporter.schedule.fits import (
+    check_factor,
+    check_fits,
+    check_scored,
+    check_stride,
+    warn_of_anchors,
+    warn_of_pooling,
+    warn_of_scaling,
+)
+from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import (
     ACS,
     COUNTS,
     METHODS,
     REDUCTIONS,
     SCORERS,
+    SEARCH,
     check_choices,
     check_counts,
     default_counts,
@@ -20,17 +42,25 @@ from exporter.schedule.methods import (
 )
 from exporter.schedule.rates import (
     ANCHORS,
+    BISECTIONS,
+    OutOfReachError,
     counts,
     manual_rates,
     rates_from_acs,
+    rho_for,
     scaled_rates,
 )
 from exporter.schedule.shapes import SHAPES, Curve, counts_for_cost, counts_of_rho, rates_of_counts
-from exporter.settings import Natural, Positive, Settings, Weight, option
+from exporter.settings import Natural, Positive, Settings, Share, Weight, option
 from exporter.vocabulary import Method
 
+if TYPE_CHECKING:
+    from exporter.calibration.record import Calibration
+
 __all__ = [
-    "ScheduleSettings",
+    "AMOUNTS",
+    "ImageCost",
+    "Prune",
     "as_read",
     "check_factor",
     "check_fits",
@@ -42,85 +72,30 @@ __all__ = [
     "tome_schedule",
 ]
 
+Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
+LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
 
-def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
-    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
-    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
-        raise ScheduleError(
-            "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"
-        )
-    if schedule.num_patches != spec.num_patches:
-        raise ScheduleError(
-            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
-        )
-    for layer, rate in enumerate(schedule.rates, start=1):
-        if not 0.0 < rate <= 1.0:
-            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
-    check_scored(schedule.rates, spec)
-    check_stride(schedule.scorer, schedule.query_stride)
-    if schedule.pruning_layers:
-        check_factor(schedule.scorer, spec, schedule.query_stride)
-    if not 0.0 <= schedule.alpha <= 1.0:
-        raise ScheduleError("schedule", f"alpha {schedule.alpha}", "a number in [0, 1]")
-    if schedule.round_to < 1 or schedule.seed < 0:
-        got = f"round_to {schedule.round_to}, seed {schedule.seed}"
-        raise ScheduleError("schedule", got, "round_to of at least 1, seed of at least 0")
-    check_choices(schedule.method, schedule.scorer, schedule.reduce)
-    right = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
-    for layer, (came, expected) in enumerate(zip(schedule.keep, right, strict=True), start=1):
-        if came != expected:
-            raise ScheduleError(
-                f"schedule, layer {layer}",
-                f"{came} patches",
-                f"{expected}, which its rate {schedule.rates[layer - 1]} gives",
-            )
+# The fields that say how much to prune: a number, or rates; a number with rates scales these.
+NUMBERS, SHAPED = ("rho", "mac_reduction"), ("rates", "schedule")
+AMOUNTS = (*NUMBERS, *SHAPED)
 
+# The fields that a schedule has too.
+SCORING = ("scorer", "alpha", "anchors", "seed", "round_to", "method", "query_stride", "reduce")
 
-def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
-    """Return a schedule without what it drops behind the last attention, where nobody reads patches any more.
+# The mean multiply-adds of an image under an a-STAR schedule, whose counts depend on the image.
+ImageCost = Callable[[Schedule], float]
 
-    One that drops them nowhere else stays as it is.
-    """
-    lone, rates = spec.lone_layer, schedule.rates
-    if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
-        return schedule
-    rates = (*rates[: lone - 1], 1.0, *rates[lone:])
-    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
-    return replace(schedule, rates=rates, keep=keep)
-
-
-def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
-    """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
-    for layer, rate in enumerate(rates, start=1):
-        if rate < 1.0 and layer not in spec.attention_layers:
-            got, hint = f"rate {rate:.6g} in a block without attention", "nothing scores its patches"
-            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
-
-
-def check_factor(scorer: str, spec: ModelSpec, stride: int = 1) -> None:
-    """Raise RecipeError where the score reads something that the model lacks, or no queries to leave out."""
-    row = scorer_named(scorer)
-    if stride != 1 and not row.factor_of(spec).strided:
-        got = f"{stride} for {spec.name}, whose class token scores its patches"
-        raise RecipeError("query_stride", got, "1", "the scorer received can be sampled")
-    lacks = "" if row.alpha == 0.0 or row.pairs else row.factor_of(spec).lacks(spec)
-    if lacks:
-        fits = [each.name for each in SCORERS.values() if not each.factor_of(spec).lacks(spec)]
-        raise RecipeError(
-            "scorer", f"{scorer} for {spec.name}, which has {lacks}", f"one of {', '.join(fits)}"
-        )
-
-
-def check_stride(scorer: str, stride: int) -> None:
-    """Raise RecipeError for a stride of queries where the score reads no more than the class tokens'."""
-    factor = scorer_named(scorer).factor
-    if stride != 1 and not (factor.strided if factor else scorer_named(scorer).alpha is None):
-        raise RecipeError("query_stride", f"{stride} for the scorer {scorer}", "1", "received can be sampled")
+# Each bisection runs the model over the images; 12 give rho to 1/4096.
+IMAGE_BISECTIONS = 12
 
 
 @dataclass(frozen=True)
-class ScheduleSettings(Settings):
-    """How patches are scored, how rates follow from ACS, and whether a rate is a share of patches or of mass."""
+class Prune(Settings):
+    """How patches are scored, how rates follow from ACS, whether a rate is a share of patches or of mass, how much.
+
+    The amount is a number (`rho`, `mac_reduction`), rates by layer (`rates`, `schedule`), or both: the number then
+    scales the rates.
+    """
 
     scorer: str | None = option(
         None,
@@ -140,13 +115,13 @@ class ScheduleSettings(Settings):
         ANCHORS,
         flag=False,
     )
-    seed: Natural = option(0, "Seed of all random draws.", flag=False)
+    seed: Natural = option(0, "Seed of the random scores.", flag=False)
     round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
     method: Method | None = option(
         None,
-        "tome: merge pairs of similar patches. star: keep the patches with the highest scores. a-star: keep "
-        "the patches with a share of the total score, image by image. The default is tome, or star if "
-        "you give a score, alpha, anchors, drop, ACS or a calibration.",
+        "tome: merge the same number of patches in every layer. star: keep a share of the patches, computed from "
+        "ACS. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
+        "star if you give a score, alpha, anchors, drop, ACS or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(
@@ -160,7 +135,6 @@ class ScheduleSettings(Settings):
         REDUCTIONS,
         group="how to prune",
     )
-
     counts: str | None = option(
         None,
         "How many patches each layer keeps. constant: as many fewer in every layer (the default of tome). linear: "
@@ -169,11 +143,60 @@ class ScheduleSettings(Settings):
         COUNTS,
         group="how to prune",
     )
+    rho: Share | None = option(
+        None,
+        "Lowest retention rate (share of its patches that a layer keeps), in (0, 1].",
+        group="how much to prune",
+    )
+    mac_reduction: Below1 | None = option(
+        None,
+        "Share of the multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
+        group="how much to prune",
+    )
+    rates: LayerRates = option(
+        {},
+        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. A number for "
+        "how much to prune, beside them, scales them to reach it.",
+        group="how much to prune",
+    )
+    schedule: GivenPath = option(
+        None,
+        "A schedule file from `plan`, with method, scorer and alpha. A number for how much to prune, "
+        "where the command takes one beside it, scales its rates to reach it.",
+        group="how much to prune",
+    )
+    calibration: GivenPath = option(
+        None, "An existing calibration file, used instead of a new calibration.", group="how to prune"
+    )
+    interpolate: bool = option(
+        False,
+        "Accept a calibration for another input size, and interpolate its scores.",
+        flag=False,
+    )
+
+    def check(self) -> None:
+        """Raise RecipeError for settings that contradict each other.
+
+        These are two amounts of one kind; a scorer, a reduction or rounded counts that the method does not support;
+        a stride for a score that never reads the attention of all tokens.
+        """
+        for names in (NUMBERS, SHAPED):
+            told = [name for name in names if getattr(self, name) not in (None, {})]
+            if len(told) > 1:
+                raise RecipeError(" and ".join(told), "both", "one of them")
+        check_choices(self.planned_by, self.scored_by, self.reduced_by)
+        check_counts(self.planned_by, self.counted_by)
+        if self.counts is not None and any(getattr(self, name) not in (None, {}) for name in SHAPED):
+            raise RecipeError("counts", f"{self.counts} beside rates or a schedule", "one of them")
+        check_stride(self.scored_by, self.query_stride)
+        if self.planned_by.counts_vary and self.round_to != 1:
+            why = "its counts depend on the image"
+            raise RecipeError("round_to", f"{self.round_to} for {self.planned_by}", "1", why)
 
     @property
     def planned_by(self) -> Method:
-        """The method, given or the default one."""
-        star_alone = self.alpha is not None or self.anchors is not None
+        """The method, given or the default one; a calibration is for STAR."""
+        star_alone = self.alpha is not None or self.anchors is not None or self.calibration is not None
         return self.method or default_method(self.scorer, self.reduce, star_alone=star_alone)
 
     @property
@@ -197,30 +220,140 @@ class ScheduleSettings(Settings):
         return f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
 
     @property
-    def follows_acs(self) -> bool:
-        """Whether rates that are not given follow from ACS."""
-        return self.counted_by == ACS
-
-    @property
     def anchored_by(self) -> str:
         """The name of the anchors, given or the default."""
         return self.anchors or ANCHORS[0]
 
-    def check(self) -> None:
-        """Raise RecipeError if the method does not support the scorer, the reduction or rounded counts.
+    @property
+    def has_number(self) -> bool:
+        """Whether the amount is a number, with or without rates that it scales."""
+        return self.rho is not None or self.mac_reduction is not None
 
-        Or if there is a stride for a score that never reads the attention of all tokens.
+    @property
+    def has_amount(self) -> bool:
+        """Whether it says how much to prune."""
+        return self.has_number or bool(self.rates) or self.schedule is not None
+
+    @property
+    def follows_acs(self) -> bool:
+        """Whether the rates of its schedule follow from ACS."""
+        given = self.rates or self.schedule is not None
+        return not given and self.counted_by == ACS
+
+    @property
+    def scores_inter(self) -> bool:
+        """Whether its scores need the inter-layer importance of a calibration."""
+        return scorer_named(self.scored_by).calibrated
+
+    @property
+    def counts_on_images(self) -> bool:
+        """Whether its schedule follows from measurements on images: a share of MACs under a-STAR does."""
+        return self.mac_reduction is not None and self.planned_by.counts_vary
+
+    def as_scheduled(self, schedule: Schedule) -> "Prune":
+        """Return the record with everything that a schedule says of scores."""
+        return replace(self, **{name: getattr(schedule, name) for name in SCORING})
+
+    def given(self) -> Schedule | None:
+        """Read the schedule of its file; None without one.
+
+        Raises:
+            ArtefactError: The file is no schedule.
         """
-        check_choices(self.planned_by, self.scored_by, self.reduced_by)
-        check_counts(self.planned_by, self.counted_by)
-        check_stride(self.scored_by, self.query_stride)
-        if self.planned_by.counts_vary and self.round_to != 1:
-            why = "its counts depend on the image"
-            raise RecipeError("round_to", f"{self.round_to} for {self.planned_by}", "1", why)
+        return None if self.schedule is None else load_json(Schedule, self.schedule)
+
+    def plan(
+        self,
+        spec: ModelSpec,
+        calibration: "Calibration | None" = None,
+        given: Schedule | None = None,
+        *,
+        acs: Sequence[float] = (),
+        image_cost: ImageCost | None = None,
+        told: bool = True,
+    ) -> Schedule:
+        """Return the schedule for a model.
+
+        Args:
+            spec: The model's shape.
+            calibration: Its ACS and inter-layer scores.
+            given: The schedule that a checkpoint was trained with, or that of the file, read before.
+            acs: One value per layer in place of the calibration's.
+            image_cost: Where `counts_on_images`, the mean MACs of an image under a schedule.
+            told: Whether what a user should know of the schedule is logged.
+
+        Raises:
+            ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs ACS or
+                images and none are given.
+            ArtefactError: The file is no schedule.
+        """
+        given = given or self.given()
+        if given is not None and not self.has_number:
+            check_fits(given, spec)
+            return given
+        scoring = self if given is None else self.as_scheduled(given)
+        if told:
+            warn_of_pooling(spec, scoring.reduced_by)
+        inter_sha256 = "" if calibration is None else calibration.inter_sha256
+        if not self.has_number:
+            return manual_schedule(spec, self.rates, scoring, inter_sha256)
+        rates = given.rates if given else manual_rates(self.rates, spec.depth) if self.rates else ()
+        found = acs or ([] if calibration is None else calibration.acs.tolist())
+
+        def of_rho(rho: float) -> Schedule:
+            if rates:
+                return scaled_schedule(spec, rates, rho, scoring, inter_sha256)
+            if scoring.counted_by != ACS:
+                return as_read(tome_schedule(spec, rho, scoring), spec)
+            return as_read(star_schedule(spec, found, rho, scoring, inter_sha256), spec)
+
+        def of_cost(target: float, cost: ImageCost) -> Schedule:
+            return saving_schedule(spec, target, scoring, inter_sha256, cost=cost)
+
+        if not rates and scoring.counted_by == SEARCH:
+            raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
+        of_cost_alone = None if rates or scoring.counted_by == ACS else of_cost
+        schedule = (
+            scoring._saving(spec, of_rho, image_cost, of_cost_alone) if self.rho is None else of_rho(self.rho)
+        )
+        if told:
+            warn_of_anchors(schedule)
+            warn_of_scaling(rates, schedule)
+        return schedule
+
+    def _saving(
+        self,
+        spec: ModelSpec,
+        of_rho: Callable[[float], Schedule],
+        image_cost: ImageCost | None,
+        of_cost: Callable[[float, ImageCost], Schedule] | None = None,
+    ) -> Schedule:
+        """Return the schedule that saves the share of MACs: that of a shape, or by bisection of rho."""
+        share = self.mac_reduction
+        assert share is not None
+        if not self.counts_on_images:
+            cost: ImageCost = partial(_macs, spec)
+        elif image_cost is None:
+            raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
+        else:
+            cost = image_cost
+        dense, bisections = dense_macs(spec).total, IMAGE_BISECTIONS if self.counts_on_images else BISECTIONS
+        try:
+            if of_cost is not None:
+                return of_cost((1.0 - share) * dense, cost)
+            return rho_for(of_rho, cost, (1.0 - share) * dense, bisections)
+        except OutOfReachError as error:
+            most = math.floor((1.0 - error.least / dense) * 1000) / 1000
+            expected = f"at most {most:g}, which {self.named} reaches on {spec.name}"
+            raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
+
+
+def _macs(spec: ModelSpec, schedule: Schedule) -> float:
+    return schedule_macs(spec, schedule).total
 
 
 def star_schedule(
-    spec: ModelSpec, acs: Sequence[float], rho: float, settings: ScheduleSettings, inter_sha256: str = ""
+    spec: ModelSpec, acs: Sequence[float], rho: float, settings: Prune, inter_sha256: str = ""
 ) -> Schedule:
     """Return the schedule that follows from one ACS value per layer.
 
@@ -239,7 +372,7 @@ def star_schedule(
     return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
 
 
-def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Schedule:
+def tome_schedule(spec: ModelSpec, rho: float, settings: Prune) -> Schedule:
     """Return the schedule of the settings' shape whose lowest rate is rho, but for rounding.
 
     Raises:
@@ -254,7 +387,7 @@ def tome_schedule(spec: ModelSpec, rho: float, settings: ScheduleSettings) -> Sc
 def saving_schedule(
     spec: ModelSpec,
     target: float,
-    settings: ScheduleSettings,
+    settings: Prune,
     inter_sha256: str = "",
     *,
     cost: Callable[[Schedule], float],
@@ -286,8 +419,21 @@ def saving_schedule(
     )
 
 
+def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
+    """Return a schedule without what it drops behind the last attention, where nobody reads patches any more.
+
+    One that drops them nowhere else stays as it is.
+    """
+    lone, rates = spec.lone_layer, schedule.rates
+    if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
+        return schedule
+    rates = (*rates[: lone - 1], 1.0, *rates[lone:])
+    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    return replace(schedule, rates=rates, keep=keep)
+
+
 def manual_schedule(
-    spec: ModelSpec, rates: Mapping[int, float], settings: ScheduleSettings, inter_sha256: str = ""
+    spec: ModelSpec, rates: Mapping[int, float], settings: Prune, inter_sha256: str = ""
 ) -> Schedule:
     """Return a schedule with a rate for each listed 1-based layer, as a share of its current count.
 
@@ -300,7 +446,7 @@ def manual_schedule(
 
 
 def scaled_schedule(
-    spec: ModelSpec, rates: Sequence[float], rho: float, settings: ScheduleSettings, inter_sha256: str = ""
+    spec: ModelSpec, rates: Sequence[float], rho: float, settings: Prune, inter_sha256: str = ""
 ) -> Schedule:
     """Return the schedule whose lowest rate is rho; the distances of all rates from 1 keep their proportions.
 
@@ -320,7 +466,7 @@ def keep_everything(spec: ModelSpec) -> Schedule:
     return _schedule(
         spec,
         (1.0,) * spec.depth,
-        ScheduleSettings(scorer="intra", alpha=0.15, reduce="drop"),
+        Prune(scorer="intra", alpha=0.15, reduce="drop"),
         rho=1.0,
         acs=None,
         inter_sha256="",
@@ -330,7 +476,7 @@ def keep_everything(spec: ModelSpec) -> Schedule:
 def _schedule(
     spec: ModelSpec,
     rates: tuple[float, ...],
-    settings: ScheduleSettings,
+    settings: Prune,
     *,
     rho: float | None,
     acs: tuple[float, ...] | None,

@@ -1,4 +1,4 @@
-"""Settings: one frozen dataclass declares types, limits, defaults, help texts, flags and TOML keys."""
+"""Settings: a frozen dataclass declares types, limits, defaults, help texts, flags and TOML keys."""
 
 from exporter.settings.fields import (
     LARGEST,
@@ -21,6 +21,15 @@ from exporter.settings.fields import (
     redeclared,
 )
 from exporter.settings.flags import Parser, add_flags, from_flags
+from exporter.settings.sections import (
+    Sections,
+    flags_of,
+    from_tables,
+    homes_of,
+    places_of,
+    sections_of,
+    told_of,
+)
 
 __all__ = [
     "LARGEST",
@@ -33,6 +42,7 @@ __all__ = [
     "Parser",
     "Points",
     "Positive",
+    "Sections",
     "ServedBatch",
     "Settings",
     "Share",
@@ -40,8 +50,14 @@ __all__ = [
     "Weight",
     "add_flags",
     "fields_of",
+    "flags_of",
     "from_flags",
     "from_table",
+    "from_tables",
+    "homes_of",
     "option",
+    "places_of",
     "redeclared",
+    "sections_of",
+    "told_of",
 ]

@@ -43,6 +43,7 @@ __all__ = [
     "from_table",
     "option",
     "redeclared",
+    "text_of",
 ]
 
 # The largest integer that all libraries used here accept, and the largest finite number.
@@ -85,12 +86,15 @@ SHORT.maxstring = SHORT.maxlong = SHORT.maxother = 60
 
 
 class Settings:
-    """Base class of settings: values are converted to the types of their fields and checked on creation."""
+    """Base class of settings: values are converted to the types of their fields and checked on creation.
+
+    A field that is not declared by `option` is no setting: it has no flag and no key, and is taken as it is.
+    """
 
     def __post_init__(self) -> None:
         """Raise RecipeError, which names the field, for a value of the wrong type or out of range."""
         for name, each in fields_of(type(self)).items():
-            object.__setattr__(self, name, each.converted(name, getattr(self, name)))
+            object.__setattr__(self, name, each.converted(each.key, getattr(self, name)))
         self.check()
 
     def check(self) -> None:
@@ -108,7 +112,7 @@ def option(
     choices: Iterable[str] = (),
     group: str = "",
     *,
-    flag: bool = True,
+    flag: bool | str = True,
 ) -> Any:
     """Declare a field of settings.
 
@@ -117,7 +121,8 @@ def option(
         help: Its help text.
         choices: Its allowed words if its type is no enum.
         group: The group of its flag, one of `GROUPS`; "" for a verb's main flags.
-        flag: Whether commands have a flag for it; if not, it is a key of a recipe alone.
+        flag: Whether commands have a flag for it; if not, it is a key of a recipe alone. A text is the name of the
+            flag where that is not the field's.
     """
     metadata = {"help": help, "choices": tuple(choices), "group": group, "flag": flag}
     if isinstance(default, dict):
@@ -133,13 +138,17 @@ def redeclared(settings: type, name: str, default: Any) -> Any:
 
 
 class Field:
-    """A field of settings: `kind` is its type with limits, `plain` the bare type, `words` those that it accepts."""
+    """A field of settings: `kind` is its type with limits, `plain` the bare type, `words` those that it accepts.
+
+    `key` is its name among flags.
+    """
 
     def __init__(self, declared: "dataclasses.Field[Any]", kind: Any) -> None:
         self.help: str = declared.metadata.get("help", "")
         self.default: Any = declared.default
         self.group: str = declared.metadata.get("group", "")
-        self.has_flag: bool = declared.metadata.get("flag", True)
+        flag = declared.metadata.get("flag", True)
+        self.has_flag, self.key = bool(flag), flag if isinstance(flag, str) else declared.name
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
         self.kind = self.plain = Literal[(*self.words, declared.default)] if self.words else kind
@@ -171,7 +180,13 @@ def fields_of(settings: type) -> Mapping[str, Field]:
 @cache  # apart, since mypy takes classes of settings for unhashable
 def _fields_of(settings: Any) -> Mapping[str, Field]:
     kinds = typing.get_type_hints(settings, include_extras=True)
-    return {each.name: Field(each, kinds[each.name]) for each in dataclasses.fields(settings)}
+    declared = (each for each in dataclasses.fields(settings) if "help" in each.metadata)
+    return {each.name: Field(each, kinds[each.name]) for each in declared}
+
+
+def text_of(value: Any) -> str:
+    """Return a value as an error quotes it."""
+    return SHORT.repr(value)
 
 
 def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -183,8 +198,8 @@ def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) 
     known, values = fields_of(settings), {}
     for key, value in table.items():
         if key not in known:
-            raise RecipeError(f"{source}: {key}", "an unknown key", f"one of {', '.join(known)}")
-        values[key] = known[key].converted(f"{source}: {key}", value)
+            raise RecipeError(f"{source} {key}", "an unknown key", f"one of {', '.join(known)}")
+        values[key] = known[key].converted(f"{source} {key}", value)
     return values
 
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from exporter.errors import RecipeError
 from exporter.files import path_of
 from exporter.settings.fields import GROUPS, SHORT, Field, Settings, fields_of
+from exporter.settings.sections import Sections, flags_of
 
 __all__ = ["Parser", "add_flags", "from_flags"]
 
@@ -99,7 +100,7 @@ def _path(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"got {SHORT.repr(text)}, need {error}") from None
 
 
-SettingsT = TypeVar("SettingsT", bound=Settings)
+SettingsT = TypeVar("SettingsT", bound=Settings | Sections)
 
 # The arguments of argparse's `add_argument` by the type of a field.
 ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
@@ -126,7 +127,7 @@ A_VALUE = "a number, true or false, none, a list such as (1, 2), or a text that 
 
 def add_flags(
     parser: Any,
-    settings: type[Settings],
+    settings: type[Settings] | type[Sections],
     names: Iterable[str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> None:
@@ -140,7 +141,7 @@ def add_flags(
         names: Of these fields; by default all but those that are keys of a recipe alone.
         defaults: What the help shows as the default of a field, where the verb has another one.
     """
-    known, defaults = fields_of(settings), defaults or {}
+    known, defaults = _flags(settings), defaults or {}
     with_flag = [name for name, field in known.items() if field.has_flag]
     for name in with_flag if names is None else names:
         field = known[name]
@@ -156,19 +157,25 @@ def add_flags(
 def from_flags(
     settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
 ) -> SettingsT:
-    """Return the settings of the given flags, which override those of `base` (a recipe's table).
+    """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables).
 
     Raises:
         RecipeError: A value is out of range, or contradicts another.
     """
-    fields, words = fields_of(settings), vars(arguments)
+    fields, words = _flags(settings), vars(arguments)
     given = {name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields}
+    if issubclass(settings, Sections):
+        return settings.of(base, **given)
     return settings(**{**(base or {}), **given})
+
+
+def _flags(settings: type) -> Mapping[str, Field]:
+    return flags_of(settings) if issubclass(settings, Sections) else fields_of(settings)
 
 
 def _help(field: Field, default: Any) -> str:
     shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
-    has_none = default in (None, (), dataclasses.MISSING)
+    has_none = default in (None, "", (), dataclasses.MISSING)
     return (field.help if has_none else f"{field.help} Default: {shown}.").replace("%", "%%")
 
 

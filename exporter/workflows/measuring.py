@@ -4,29 +4,31 @@ Outputs are not compared here; `exporter.workflows.compiling.proof` does that.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from exporter.calibration.record import Calibration
 from exporter.evaluation.benchmark import Throughput, throughput
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.lowering.pipeline import lower_each
+from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec
+from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 
-__all__ = ["Lowered", "lowered", "mean_useful_macs", "noise", "timed"]
+__all__ = ["Lowered", "image_cost", "lowered", "mean_useful_macs", "noise", "timed"]
 
 Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
@@ -77,6 +79,20 @@ def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> 
         return float(model.macs.total)
     left = patches_left_of(model, images, input_kind, len(images))
     return float(mean_macs(model.vit.spec, left, model.schedule).total)
+
+
+def image_cost(
+    vit: PrunableViT, images: Array, calibration: Calibration | None, batch: int
+) -> Callable[[Schedule], float]:
+    """Return a function: mean useful MACs of these images, [n, 3, H, W] float32, under an a-STAR schedule."""
+    inter = None if calibration is None else calibration.inter
+
+    def cost(schedule: Schedule) -> float:
+        pruned = PrunedViT(vit, schedule, inter)
+        left = patches_left_of(pruned, images, InputKind.FLOAT32, batch)
+        return float(mean_macs(vit.spec, left, schedule).total)
+
+    return cost
 
 
 def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:

@@ -1,72 +1,103 @@
-"""The steps of a compilation as functions, for the command line and for programs."""
+"""The steps of a compilation as functions of objects: what `compile` does from a recipe, step by step.
 
-import logging
-from collections.abc import Sequence
+Each takes the model first, then what is done with it. Where images belong, a folder, an array or a loader stands.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
 from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from torch import nn
 
-from exporter.calibration import draw
-from exporter.calibration.calibrate import calibrate_to, resized_to
-from exporter.calibration.record import Calibration, check_fits, load_calibration
+from exporter.artefact import read_pair
+from exporter.calibration.calibrate import calibrate as calibrated
+from exporter.calibration.calibrate import calibrate_to
+from exporter.calibration.record import Calibration
+from exporter.calibration.settings import CalibrationSettings
 from exporter.data.batches import first_images
-from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, sample
-from exporter.data.source import class_mismatch, images_at
+from exporter.data.pixels import images_in
+from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
-from exporter.errors import ScheduleError
-from exporter.evaluation.benchmark import VNNI, cpu_lacks
+from exporter.errors import ImageError, ScheduleError
+from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.parity.reference import check as check_lowered
+from exporter.evaluation.parity.reference import load_onnx
 from exporter.files import PathLike
-from exporter.lowering.pipeline import lower
-from exporter.models import outputs
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.lowering.verify import artefact_of
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
 from exporter.models.registry import ModelRequest, adapt
 from exporter.models.weights import check_finite
+from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Schedule
-from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
-from exporter.vocabulary import InputKind, Layout
-from exporter.workflows.progress import Advance
-from exporter.workflows.recipes.recipe import A_MODEL, needed
-from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
+from exporter.records import ModelSpec, Pair, Schedule
+from exporter.schedule.plan import Prune, keep_everything
+from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind, Layout, Method
+from exporter.workflows.folders.bench import Bench
+from exporter.workflows.folders.bench import bench as bench_pair
+from exporter.workflows.progress import Advance, Stages
+from exporter.workflows.recipe import A_MODEL, Lowering, needed
 
 __all__ = [
+    "AnyImages",
+    "OwnModel",
+    "array_of",
+    "bench",
     "calibrate",
+    "check",
     "dense",
-    "eval_images",
     "export",
+    "folder_of",
     "load_model",
+    "loaded",
+    "plan",
     "prune",
-    "range_images",
-    "read_calibration",
-    "warn_where_slow",
-    "warn_where_unsettled",
+    "save",
     "with_class_names",
-    "with_outputs",
 ]
-
-# Activation ranges settle within a few dozen images.
-RANGE_IMAGES = 64
-
-FOR_ONNXRUNTIME = Lowering()
 
 Array = np.ndarray[Any, Any]
 
-logger = logging.getLogger(__name__)
+# A model of the caller's.
+OwnModel: TypeAlias = PrunableViT | nn.Module
+
+# A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.pixels.images_in`).
+AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
+
+# Images for a parity check or a benchmark; INT8's activation ranges settle within as many.
+MOST = 64
 
 
-def load_model(
-    request: ModelRequest, device: str = "cpu", model: PrunableViT | nn.Module | None = None
-) -> PrunableViT:
+def load_model(model: str | ModelRequest | OwnModel, device: str = "cpu", name: str = "vit") -> PrunableViT:
+    """Return a ViT behind its adapter.
+
+    Args:
+        model: A name, a request with a checkpoint and arguments, or a module of a supported family; the module is
+            copied, and never changed. An adapter is returned as it is.
+        device: Where a model that is loaded by name computes.
+        name: The name of a module in artefacts.
+
+    Raises:
+        ModelError: The model is unknown or cannot be pruned.
+        CheckpointError: The checkpoint does not fit the model.
+    """
+    if isinstance(model, PrunableViT | nn.Module):
+        return loaded(ModelRequest(name), model)
+    return loaded(ModelRequest(model, device=device) if isinstance(model, str) else model)
+
+
+def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     """Load the requested ViT, or adapt the given one: an adapter as it is, a copy of a module in its adapter.
 
     A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
@@ -75,6 +106,7 @@ def load_model(
     Raises:
         ModelError: The model is unknown, cannot be pruned, or computes something else than its adapter.
         CheckpointError: The checkpoint does not fit the model, or a weight is not finite.
+        RecipeError: Nothing names a model.
     """
     if isinstance(model, PrunableViT):
         if not model.faithful:
@@ -84,79 +116,64 @@ def load_model(
         name = request.name or "vit"
         check_finite(model.state_dict(), name)
         own = deepcopy(model).eval()
-        vit = adapt(own, name, request.preprocessing, request.text_embeddings)
+        vit = adapt(own, name, request.preprocess, request.text_embeddings)
         check_border(vit, None if request.text_embeddings and not is_instance(own) else own)
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", A_MODEL)
-    return load_vit(request, device)
+    return load_vit(request, processes().device or request.device)
 
 
 def calibrate(
     vit: PrunableViT,
-    source: CalibrationSource,
-    images: Images,
-    path: PathLike,
-    on_progress: Advance | None = None,
+    images: AnyImages,
+    settings: CalibrationSettings | None = None,
     *,
-    keep_sums: bool = False,
+    out: PathLike | None = None,
+    on_progress: Advance | None = None,
 ) -> Calibration:
-    """Calibrate on a folder of images into a file, or read the calibration that the source names.
+    """Measure inter-layer importance and ACS on images.
 
-    An interrupted calibration continues when called again; with `keep_sums` a finished one is read again too.
-
-    Raises:
-        CalibrationError: The settings do not suit the model or the images, or the file is of another model.
-        ImageError: There are no images.
-    """
-    given = read_calibration(source, vit.spec, vit.weights_sha256)
-    if given is not None:
-        return given
-    folder = images_at(needed(images.images, "--images", "a folder of images"))
-    return calibrate_to(Path(path), vit, folder, source.settings, on_progress, keep_sums=keep_sums)
-
-
-def read_calibration(
-    source: CalibrationSource, spec: ModelSpec, weights_sha256: str = ""
-) -> Calibration | None:
-    """Return the calibration that the source has, None if it has none; interpolate it if that is allowed.
+    Args:
+        vit: The unpruned model.
+        images: Of a folder and an array, `settings.max_images` are drawn by the seed; of a loader the first are
+            taken.
+        settings: What to compute, and from how many images.
+        out: A file to write; an interrupted calibration continues from it when called again.
+        on_progress: Called with the number of images done, and the total.
 
     Raises:
-        ArtefactError: The file is no calibration.
-        CalibrationError: It is of another model; weights are not compared if the hash is "".
+        CalibrationError: The settings do not suit the model or the number of images.
+        ImageError: There are no images, or they are not the model's input.
     """
-    if source.restored is not None:
-        # It was measured with the weights before they were trained further.
-        check_fits(source.restored, spec, "")
-        return source.restored
-    if source.path is None:
-        return None
-    made = load_calibration(source.path)
-    calibration = resized_to(made, spec) if source.interpolate else made
-    check_fits(calibration, spec, weights_sha256 if calibration is made else "")
-    return calibration
+    settings = settings or CalibrationSettings()
+    most = settings.max_images if isinstance(settings.max_images, int) else None
+    folder = folder_of(images, vit.spec, most)
+    if out is None:
+        return calibrated(vit, folder, settings, on_progress=on_progress)
+    return calibrate_to(Path(out), vit, folder, settings, on_progress)
 
 
-def with_outputs(
-    vit: PrunableViT, names: Sequence[str], calibration: Calibration | None = None
-) -> tuple[PrunableViT, Calibration | None]:
-    """Return the model with the outputs of these names, and its calibration without the layers that none needs.
+def plan(
+    vit: PrunableViT | ModelSpec, amount: float | Prune, calibration: Calibration | None = None
+) -> Schedule:
+    """Return how many patches each layer keeps.
+
+    Args:
+        vit: The unpruned model, or its shape.
+        amount: rho; or how to prune, with rho or another amount.
+        calibration: STAR's rates follow from its ACS; ToMe needs none. By default, the method is STAR beside one.
 
     Raises:
-        ModelError: The model has no such output, or one is named twice.
+        RecipeError: rho is outside (0, 1].
+        ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
     """
-    chosen = outputs.with_outputs(vit, names)
-    return chosen, None if calibration is None else calibration.of_first(chosen.spec.depth)
-
-
-def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
-    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
-    names, count = {} if images is None else images.class_names, vit.spec.num_classes
-    if vit.spec.class_names or not count or set(names) != set(range(count)):
-        return vit
-    named = copy(vit)
-    named.spec = replace(vit.spec, class_names=tuple(names[index] for index in range(count)))
-    return named
+    how = amount if isinstance(amount, Prune) else Prune(rho=float(amount))
+    if not how.has_amount:
+        raise ScheduleError("plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule")
+    if how.method is None and calibration is not None:
+        how = replace(how, method=Method.STAR)
+    return how.plan(vit.spec if isinstance(vit, PrunableViT) else vit, calibration)
 
 
 def prune(
@@ -177,64 +194,121 @@ def prune(
     return PrunedViT(vit, schedule, inter, layout)
 
 
-def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) -> None:
-    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
-    if calibration is not None and schedule.inter_sha256:
-        images = calibration.record.images
-        draw.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
-
-
-def warn_where_slow(*targets: Target) -> None:
-    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
-
-    With AVX-512 it is faster, also without VNNI.
-    """
-    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
-        logger.warning(
-            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
-            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
-        )
-
-
 def dense(vit: PrunableViT) -> PrunedViT:
     """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
     return PrunedViT(vit, keep_everything(vit.spec))
 
 
 def export(
-    pruned: PrunedViT, lowering: Lowering = FOR_ONNXRUNTIME, ranges: Array | None = None
+    pruned: PrunedViT, lowering: Lowering | str | None = None, images: AnyImages | None = None
 ) -> onnx.ModelProto:
-    """Return the ONNX model for a target and an input; INT8 needs images for activation ranges (`range_images`).
+    """Return the ONNX model.
+
+    Args:
+        pruned: The pruned model, or the `dense` one.
+        lowering: The name of a target, or a target with the kind of its input; by default ONNX Runtime in fp32.
+        images: What INT8 takes its activation ranges from.
 
     Raises:
+        RecipeError: There is no such target.
         ModelError: The target does not support the method or layout, the model does not fit into one file, or
             images for INT8 are missing.
     """
-    return lower(pruned, lowering.target, lowering.input_kind, ranges)
+    how = Lowering(lowering) if isinstance(lowering, str) else lowering or Lowering()
+    ranges = None if images is None else array_of(images, pruned.vit.spec, how.input_kind)
+    return lower(pruned, how.row, how.input_kind, ranges)
 
 
-def range_images(images: Images, spec: ModelSpec, input_kind: InputKind, *targets: Target) -> Array | None:
-    """Return calibration images for INT8 activation ranges; None if there are none or no target needs them."""
-    if images.images is None:
-        return None
-    folder = images_at(images.images)
-    if not any(target.takes_ranges for target in targets):
-        return None
-    most = RANGE_IMAGES if images.max_images == "auto" else min(images.max_images, RANGE_IMAGES)
-    files = sample(folder, most, images.seed).files
-    return first_images(files, spec.preprocessing, input_kind, len(files))
-
-
-def eval_images(images: Images, spec: ModelSpec) -> ImageFolder:
-    """Return the images to compare and measure on, drawn by the seed.
+def save(model: onnx.ModelProto, path: PathLike) -> Path:
+    """Write an ONNX model into one file, and return its path.
 
     Raises:
-        ImageError: There are no images.
+        OutputError: The place cannot be written.
     """
-    place = needed(images.eval_images or images.images, "--images", "a folder of images")
-    folder = images_at(place, spec.num_classes, images.class_map, names=spec.class_names)
-    found = class_mismatch(folder, spec.num_classes)
-    if found:
-        text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
-        logger.warning(text, place, found, spec.num_classes, MAP_HINT)
-    return sample(folder, images.max_eval_images, images.seed)
+    save_onnx(model, Path(path))
+    return Path(path)
+
+
+def check(
+    pruned: PrunedViT, model: onnx.ModelProto | PathLike, images: AnyImages, *, threads: int = 0
+) -> ParityReport:
+    """Compare a lowered model with PyTorch on up to 64 images, on its target's runtime on the CPU.
+
+    Args:
+        pruned: The model that was lowered.
+        model: The lowered one, or its file.
+        images: Real images.
+        threads: CPU threads of the runtime; 0 is one per physical core.
+
+    Raises:
+        ArtefactError: star-export did not make the model.
+        ParityError: There is nothing to compare.
+    """
+    lowered = model if isinstance(model, onnx.ModelProto) else load_onnx(Path(model))
+    kind = artefact_of(lowered).input_kind
+    return check_lowered(pruned, lowered, array_of(images, pruned.vit.spec, kind), threads=threads)
+
+
+def bench(
+    dense: PathLike,
+    pruned: PathLike,
+    images: AnyImages | Mapping[str, Array],
+    settings: BenchSettings | None = None,
+    *,
+    stages: Stages | None = None,
+) -> Bench:
+    """Measure a dense and a pruned file, interleaved, on their target's runtime.
+
+    Args:
+        dense: The file of the dense model.
+        pruned: The file of the pruned one.
+        images: Real images; for a-STAR the arrays of an export folder's reference.npz.
+        settings: Batch sizes, rounds, threads.
+        stages: Shows progress.
+
+    Raises:
+        ArtefactError: star-export did not make a file, or they do not belong together.
+        UserError: The runtime is missing.
+    """
+    models = read_pair(Pair(Path(dense), Path(pruned)))
+    artefact = models.pruned.artefact
+    reference = (
+        images
+        if isinstance(images, Mapping)
+        else {IMAGES: array_of(images, artefact.spec, artefact.input_kind)}
+    )
+    return bench_pair(models, reference, settings or BenchSettings(), stages)
+
+
+def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> ImageFolder:
+    """Return the images for a model; of a loader the first `most`.
+
+    Raises:
+        ImageError: There are no images, or those at hand are not the model's input.
+    """
+    if isinstance(images, str | os.PathLike):
+        return images_at(Path(images))
+    return images_in(images, spec.preprocessing.input_size, most)
+
+
+def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
+    """Return up to MOST images as a lowered model takes them, [n, 3, height, width].
+
+    Raises:
+        ImageError: There are no images, or the model takes pixels and the images are normalised.
+    """
+    files = sample(folder_of(images, spec, MOST), MOST, 0).files
+    found = first_images(files, spec.preprocessing, input_kind, MOST)
+    if input_kind == InputKind.UINT8 and found.dtype != np.uint8:
+        raise ImageError("images", f"{found.dtype}", "uint8 pixels, which the model takes")
+    return found
+
+
+def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
+    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
+    names, count = {} if images is None else images.class_names, vit.spec.num_classes
+    if vit.spec.class_names or not count or set(names) != set(range(count)):
+        return vit
+    named = copy(vit)
+    named.spec = replace(vit.spec, class_names=tuple(names[index] for index in range(count)))
+    return named

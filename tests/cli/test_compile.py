@@ -14,7 +14,7 @@ from exporter.formats.canonical_json import load_json
 from exporter.records import Pair
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.workflows.compiling import compile as compile_module
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 
 SETTINGS = {"gamma": 2, "seed": 1}
@@ -147,7 +147,7 @@ def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> list
 
     def compile_model(recipe: Recipe, out: Path, stages: object) -> Report:
         given.append((recipe, out))
-        if recipe.rho != 0.1:
+        if recipe.prune.rho != 0.1:
             return report
         failed = replace(report.parity.pruned, passed=False)
         assert report.calibration is not None
@@ -166,16 +166,17 @@ def test_a_recipe_and_flags_over_it(
     star_export: Command, workplace: Workplace, told: list[tuple[Recipe, Path]], tmp_path: Path
 ) -> None:
     kwargs = ", ".join(f"{text.replace('=', ' = ')}" for text in map(str, workplace.model[5:]))
-    recipe = f'checkpoint = "{workplace.checkpoint}"\nimages = "{workplace.images}"\n'
-    recipe += 'model = "vit_tiny_patch16_224"\n'
-    recipe += f"model_kwargs = {{{kwargs}}}\nrho = 0.9\nscorer = 'intra'\nrounds = 0\n"
+    recipe = f'[images]\nimages = "{workplace.images}"\n[model]\ncheckpoint = "{workplace.checkpoint}"\n'
+    recipe += f'name = "vit_tiny_patch16_224"\nmodel_kwargs = {{{kwargs}}}\n'
+    recipe += "[prune]\nrho = 0.9\nscorer = 'intra'\n[measure]\nrounds = 0\n"
     (tmp_path / "r.toml").write_text(recipe)
     flags = ("--rho", "0.6", "--out", tmp_path / "o", "--json")
     assert star_export("compile", "--recipe", tmp_path / "r.toml", *flags).code == 0
     ((recipe_told, out),) = told
     assert out == tmp_path / "o"
-    assert (recipe_told.rho, recipe_told.scorer, recipe_told.rounds) == (0.6, "intra", 0)
-    assert (recipe_told.checkpoint, recipe_told.model_kwargs["img_size"]) == (workplace.checkpoint, 32)
+    prune, model = recipe_told.prune, recipe_told.model
+    assert (prune.rho, prune.scorer, recipe_told.measure.rounds) == (0.6, "intra", 0)
+    assert (model.checkpoint, model.model_kwargs["img_size"]) == (workplace.checkpoint, 32)
 
 
 @pytest.mark.usefixtures("told")

@@ -77,7 +77,7 @@ def test_what_is_refused_of_a_recipe(
 
 @pytest.mark.ort
 def test_a_program_gives_paths_as_text(workplace: Workplace, tmp_path: Path) -> None:
-    recipe = exporter.Recipe(
+    recipe = exporter.Recipe.of(
         images=str(workplace.images),
         rates={2: 0.5},
         scorer="intra",
@@ -91,4 +91,4 @@ def test_a_program_gives_paths_as_text(workplace: Workplace, tmp_path: Path) -> 
 
 def test_a_recipe_that_is_wrong_is_none() -> None:
     with pytest.raises(RecipeError, match="scorer"):
-        exporter.Recipe(scorer="attention")
+        exporter.Recipe.of(scorer="attention")

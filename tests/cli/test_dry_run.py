@@ -45,7 +45,7 @@ def test_fine_tuning_has_its_own_settings(star_export: Command, workplace: Workp
 
 
 def test_a_search_has_no_schedule_yet(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    flags = ("--eval-images", workplace.images, "--max-images", "4", "--max-drop", "1")
+    flags = ("--eval-images", workplace.images, "--max-drop", "1")
     done = star_export(
         "tune", *workplace.model, "--images", workplace.images, *flags, "--out", tmp_path / "out", "--dry-run"
     )

@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 import pytest
 
+from exporter.lowering import pipeline
 from exporter.targets import Target
-from exporter.workflows import steps
 from tests.commands import Command, Workplace, recipe_file
 
 
@@ -64,7 +64,7 @@ def test_int8_goes_to_the_lowering_with_its_images(
         asked.append((target.name, input_kind, images.shape))
         return onnx.ModelProto(ir_version=10)
 
-    monkeypatch.setattr(steps, "lower", lower)
+    monkeypatch.setattr(pipeline, "lower", lower)
     flags = (
         "--images",
         workplace.images,

@@ -12,7 +12,7 @@ import torch
 
 from exporter.errors import RecipeError
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
@@ -86,7 +86,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tup
         also("exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}),
         also("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
         (
-            "exporter.workflows.finetuning.finetune.save_checkpoint",
+            "exporter.workflows.finetune.save_checkpoint",
             1,
             {"w.calibration.partial", "w.ckpt", "w.safetensors"},
         ),
@@ -337,7 +337,7 @@ def test_a_recipe_goes_before_a_bundled_models_own_augmentation(
         asked.append(settings)
         raise RecipeError("run", "stopped", "nothing else")
 
-    monkeypatch.setattr("exporter.workflows.finetuning.finetune.finetune_model", stop)
+    monkeypatch.setattr("exporter.workflows.finetune.finetune_model", stop)
     recipe = recipe_file(tmp_path, model="digits_vit", rho=0.6, training=training)
     done = star_export("finetune", *recipe, "--out", "w.safetensors")
     assert done.error.startswith("error: run | got stopped")

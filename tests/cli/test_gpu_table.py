@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.cli.gpu_table import against_dense, break_even_words, print_gpu_time
+from exporter.cli.bench import against_dense, break_even_words, print_gpu_time
 from exporter.evaluation.benchmark import Throughput, compare_speed, environment
 from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, Selection
 from exporter.evaluation.benchmark.timing import EngineRuns, ratio_of

@@ -13,12 +13,11 @@ import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.flags import KEYS
 from exporter.cli.main import FORMER, VERBS, build_parser
 from exporter.errors import RecipeError
-from exporter.settings import fields_of
+from exporter.settings import fields_of, flags_of, homes_of
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import Command, Workplace
 
 
@@ -69,12 +68,13 @@ def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
 def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(star_export: Command, verb: str) -> None:
     needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(verb, ("--out", "x"))
     training = [name for name, field in fields_of(FinetuneSettings).items() if not field.has_flag]
-    for name in KEYS + (tuple(training) if verb == "finetune" else ()):
+    keys = [name for name, field in flags_of(Recipe).items() if not field.has_flag]
+    for name in (*keys, *(training if verb == "finetune" else ())):
         flag = f"--{name.replace('_', '-')}"
         if verb == "eval" and name == "seed":  # that of the draw of images
             continue
-        table = "" if name in fields_of(Recipe) else "[training] "
-        told = f"error: {flag} | got no flag of this verb | need {table}{name} = … in the file of --recipe"
+        place = (*homes_of(Recipe, name), f"[training] {name}")[0]
+        told = f"error: {flag} | got no flag of this verb | need {place} = … in the file of --recipe"
         assert star_export(verb, *needed, flag, "1").error == told
 
 

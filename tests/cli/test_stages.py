@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from exporter.cli.stages import RichStages, progress_line, repeated
+from exporter.cli.output import RichStages, progress_line, repeated
 
 
 def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,7 +24,7 @@ def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixtur
 def test_quiet_stages_say_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.cli.stages.TOLD_S", 0.001)
+    monkeypatch.setattr("exporter.cli.output.TOLD_S", 0.001)
     with RichStages(quiet=True).stage("calibration"):
         time.sleep(0.02)
     assert capsys.readouterr() == ("", "")
@@ -34,7 +34,7 @@ def test_a_stage_without_a_terminal_tells_how_long_it_has_taken(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that reports no progress of its own; a long name is not broken into lines."""
-    monkeypatch.setattr("exporter.cli.stages.TOLD_S", 0.01)
+    monkeypatch.setattr("exporter.cli.output.TOLD_S", 0.01)
     name = "lowering " + "x" * 100
     with RichStages().stage(name):
         time.sleep(0.2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.streams import checked_streams
+from exporter.cli.main import checked_streams
 from exporter.formats.canonical_json import load_json
 from exporter.records import Schedule
 from tests.versions import LISTED

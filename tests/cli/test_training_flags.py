@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.flags import add_recipe, recipe_of
-from exporter.cli.training_flags import add_training, training_of
+from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
 from exporter.errors import RecipeError
 from exporter.settings import Parser
 from exporter.training.presets import PRESETS
@@ -39,8 +38,8 @@ def test_a_recipe_takes_the_table_of_the_one_that_it_extends(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("training", "message"),
     [
-        ({"nosuch": 1}, "training: nosuch | got an unknown key"),
-        ({"ema_decay": 2}, "training: ema_decay | got 2"),
+        ({"nosuch": 1}, "[training] nosuch | got an unknown key"),
+        ({"ema_decay": 2}, "[training] ema_decay | got 2"),
         ({"warmup_epochs": 9}, "warmup_epochs | got 9 | need below epochs"),
     ],
 )

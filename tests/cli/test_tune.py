@@ -70,7 +70,8 @@ def test_what_others_script_against(
     assert done.json["judged"].keys() == {"status", "images", "loss_points", "bound_points"}
     assert {"images_per_s", "gain"} <= done.json["choice"].keys()
     assert (asked["settings"].max_drop, asked["out"]) == (1.0, Path("out"))
-    assert (asked["recipe"].images, asked["recipe"].max_eval_images) == (workplace.images, 4000)
+    images = asked["recipe"].images
+    assert (images.images, images.max_eval_images) == (workplace.images, 4000)
     assert asked["command"][0] == "star-export"
 
 
@@ -133,7 +134,7 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
     ]
     done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-ms", "5", *pins)
     assert done.code == 0, done.err
-    assert (asked["recipe"].scorer, asked["recipe"].rho) == ("fused", 0.7)
+    assert (asked["recipe"].prune.scorer, asked["recipe"].prune.rho) == ("fused", 0.7)
     assert (asked["settings"].target, asked["settings"].max_ms) == ("openvino-fp32", 5.0)
     assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
 

@@ -23,7 +23,7 @@ from exporter.models.registry import ModelRequest, adapt, describe, trainable
 from exporter.models.weights import load_into
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import AttentionVariant, Method
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
@@ -210,7 +210,7 @@ def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: Att
     vit = apply_plan(seeded_vit(family), DepthPlan((2, 3), (1, 3), variant))
     found = calibrate(vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2))
     assert found.inter is not None and found.inter.shape == (4, 16) and (found.inter.sum(1) > 0).all()
-    schedule = star_schedule(vit.spec, list(found.acs), 0.5, ScheduleSettings("intra", reduce="drop"))
+    schedule = star_schedule(vit.spec, list(found.acs), 0.5, Prune("intra", reduce="drop"))
     assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(schedule.pruning_layers) <= {1, 4}
 
 
@@ -226,7 +226,7 @@ def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: Att
 )
 def test_it_is_lowered_and_agrees(family: str, method: Method, variant: AttentionVariant) -> None:
     vit = apply_plan(seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant))
-    settings = ScheduleSettings("fused", alpha=0.5, method=method, reduce="drop")
+    settings = Prune("fused", alpha=0.5, method=method, reduce="drop")
     schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, settings)
     pruned = PrunedViT(vit, schedule, inter_of(vit), ONNXRUNTIME.layouts[0]).eval()
     lowered = lower(pruned, ONNXRUNTIME)

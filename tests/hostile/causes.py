@@ -20,7 +20,7 @@ CHAIN = 1500
 def _chain(place: Place) -> None:
     for index in range(CHAIN):
         (place.work / f"{index}.toml").write_text(f'extends = "{index + 1}.toml"\n', encoding="utf-8")
-    (place.work / f"{CHAIN}.toml").write_text("rho = 0.5\n", encoding="utf-8")
+    (place.work / f"{CHAIN}.toml").write_text("[prune]\nrho = 0.5\n", encoding="utf-8")
 
 
 def _bare_array(place: Place) -> None:

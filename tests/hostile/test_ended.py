@@ -17,7 +17,7 @@ import torch
 
 from exporter.calibration.record import load_calibration
 from exporter.calibration.sums import scored_chunks
-from exporter.cli.stages import RichStages
+from exporter.cli.output import RichStages
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
 from tests.commands import BRIEF, Command, Workplace

@@ -11,7 +11,7 @@ from onnx import parser
 
 from exporter.artefact import Artefact
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
@@ -44,7 +44,7 @@ def artefact(*layers: int) -> Artefact:
         return Artefact(spec, keep_everything(spec), ONNXRUNTIME)
     return Artefact(
         spec,
-        manual_schedule(spec, dict.fromkeys(layers, 0.5), ScheduleSettings("intra", reduce="drop")),
+        manual_schedule(spec, dict.fromkeys(layers, 0.5), Prune("intra", reduce="drop")),
         ONNXRUNTIME,
     )
 

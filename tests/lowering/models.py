@@ -14,7 +14,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, tome_schedule
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Method
 from tests import vits
@@ -55,7 +55,7 @@ def biased_vit(family: str = "vit") -> PrunableViT:
 def pruned_of(vit: PrunableViT, scorer: str = "fused", reduce: str = "drop") -> PrunedViT:
     """STAR of a model of the test's own."""
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    settings = ScheduleSettings(scorer, alpha=0.5, reduce=reduce)  # the default hears little of the image
+    settings = Prune(scorer, alpha=0.5, reduce=reduce)  # the default hears little of the image
     return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
 
 
@@ -114,7 +114,7 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
     elif method == "merging":
         pruned = pruned_of(vit, reduce=detail)
     elif method == "tome":
-        pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME))).eval()
+        pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, Prune(method=Method.TOME))).eval()
     else:
         pruned = pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
     NAMES[pruned] = (family, method, detail)

@@ -17,7 +17,7 @@ from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also
@@ -118,7 +118,7 @@ def test_the_bytes_are_the_same_twice(layout: str) -> None:
 
 
 def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", method=Method.A_STAR_BATCH))
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("intra", method=Method.A_STAR_BATCH))
     with pytest.raises(ModelError, match="who shares a batch"):
         lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)
 

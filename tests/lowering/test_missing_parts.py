@@ -13,7 +13,7 @@ from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.spec import spec_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
@@ -29,7 +29,7 @@ from tests.vits import CUT_RATES, cut_vit, make_vit, random_images, varied_image
 
 def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, CUT_RATES, ScheduleSettings(alpha=0.5, method=method, reduce="drop"))
+    schedule = manual_schedule(vit.spec, CUT_RATES, Prune(alpha=0.5, method=method, reduce="drop"))
     return PrunedViT(vit, schedule, inter, layout).eval()
 
 
@@ -52,14 +52,14 @@ def test_what_is_missing_costs_nothing() -> None:
 
 def test_a_layer_without_attention_keeps_everything() -> None:
     spec = cut_vit().spec
-    schedule = star_schedule(spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, ScheduleSettings())
+    schedule = star_schedule(spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, Prune())
     assert schedule.rates[1] == 1.0 and 2 not in schedule.pruning_layers
-    whole = star_schedule(make_vit(depth=5).spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, ScheduleSettings())
+    whole = star_schedule(make_vit(depth=5).spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, Prune())
     assert whole.rates[:1] + whole.rates[2:] == schedule.rates[:1] + schedule.rates[2:]
     with pytest.raises(
         ScheduleError, match=r"schedule, layer 2 \| got rate 0.5 in a block without attention"
     ):
-        manual_schedule(spec, {2: 0.5}, ScheduleSettings())
+        manual_schedule(spec, {2: 0.5}, Prune())
     with pytest.raises(ScheduleError, match="layer 2"):
         PrunedViT(cut_vit(), whole)
 

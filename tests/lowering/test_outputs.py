@@ -21,7 +21,7 @@ from exporter.models.outputs import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, star_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
 from exporter.workflows.folders.reference import read_reference, save_reference
@@ -32,9 +32,7 @@ RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 
 def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(
-        vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=method, reduce="drop")
-    )
+    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.5, method=method, reduce="drop"))
     return PrunedViT(vit, schedule, inter, layout).eval()
 
 
@@ -67,7 +65,7 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
     tower = make_tower()
     images = list_images(make_images(tmp_path / "images"))
     found = calibrate(tower, images, CalibrationSettings(relevance=False))
-    schedule = star_schedule(tower.spec, found.acs.tolist(), 0.5, ScheduleSettings("intra", reduce="drop"))
+    schedule = star_schedule(tower.spec, found.acs.tolist(), 0.5, Prune("intra", reduce="drop"))
     inputs = random_images(tower, 2)
     with torch.inference_mode():
         assert PrunedViT(tower, schedule)(inputs).shape == (2, tower.spec.outputs[0].channels)
@@ -91,7 +89,7 @@ def test_outputs_of_every_kind_agree(targets: tuple[Target, ...], layout: str, m
 def test_blocks_behind_the_last_output_are_not_exported(names: tuple[str, ...], method: Method) -> None:
     vit = with_outputs(make_vit(), names)
     rates = {layer: rate for layer, rate in RATES.items() if layer <= vit.spec.depth}
-    schedule = manual_schedule(vit.spec, rates, ScheduleSettings("intra", method=method, reduce="drop"))
+    schedule = manual_schedule(vit.spec, rates, Prune("intra", method=method, reduce="drop"))
     model = PrunedViT(vit, schedule, layout="packed").eval()
     (lowered,) = lower_each(model, [ONNXRUNTIME])
     assert check(model, lowered, varied_images(vit, 8).numpy(), threads=1).passed
@@ -112,7 +110,7 @@ def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
 @pytest.mark.ort
 def test_a_grid_of_merged_tokens_agrees() -> None:
     vit = with_outputs(make_vit(), ("grid", "logits"))
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", reduce="merge"))
+    schedule = manual_schedule(vit.spec, RATES, Prune("intra", reduce="merge"))
     checked(PrunedViT(vit, schedule).eval(), ONNXRUNTIME)
 
 
@@ -120,9 +118,9 @@ def test_a_grid_of_merged_tokens_agrees() -> None:
 def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
     vit = with_tokens(make_vit())
     checked(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME)
-    once = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    once = manual_schedule(vit.spec, {4: 0.5}, Prune("intra", reduce="drop"))
     checked(PrunedViT(vit, once).eval(), ONNXRUNTIME)
-    adaptive = manual_schedule(vit.spec, {4: 0.5}, ScheduleSettings("intra", method=Method.A_STAR))
+    adaptive = manual_schedule(vit.spec, {4: 0.5}, Prune("intra", method=Method.A_STAR))
     checked(PrunedViT(vit, adaptive, layout="shrinking").eval(), ONNXRUNTIME)
 
 

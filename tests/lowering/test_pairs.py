@@ -12,7 +12,7 @@ from exporter.lowering.variants import forced_variant, sliced_variant, tracing_v
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
@@ -166,7 +166,7 @@ def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, fail
 def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
     """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""
     vit = merging().vit
-    settings = ScheduleSettings("pairs", method=Method.STAR, reduce="merge")
+    settings = Prune("pairs", method=Method.STAR, reduce="merge")
     pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, settings)).eval()
     report = check(pruned, lowered(pruned, target), images_of(pruned))
     assert report.passed, report.checks

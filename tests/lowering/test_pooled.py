@@ -13,7 +13,7 @@ from exporter.lowering.scoring import scoring_nodes
 from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also
@@ -57,7 +57,7 @@ def test_it_is_what_pytorch_computes(case: str, target: Target) -> None:
 def test_one_patch_may_be_all_that_is_left(layout: str) -> None:
     """Without a prefix token the images are then one token wide."""
     vit = make_vit("pooled")
-    settings = ScheduleSettings("received", method=Method.A_STAR, reduce="drop")
+    settings = Prune("received", method=Method.A_STAR, reduce="drop")
     pruned = PrunedViT(vit, manual_schedule(vit.spec, {2: 0.001}, settings), layout=layout).eval()
     images = varied_images(vit, 4)
     assert (pruned.patches_left(images)[:, 1:] == 1).all()
@@ -102,7 +102,7 @@ def test_a_stride_counts_tokens_in_their_order() -> None:
     """Behind one prefix token survivors may be in any order, but not where every third is a query."""
     vit = make_vit("pooled, registers", reg_tokens=1, global_pool="avg")
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    settings = ScheduleSettings("fused", alpha=0.5, reduce="drop", query_stride=3)
+    settings = Prune("fused", alpha=0.5, reduce="drop", query_stride=3)
     pruned = PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
     report = check(pruned, lower(pruned, ONNXRUNTIME), varied_images(vit, 8).numpy(), threads=1)
     assert report.passed, report.checks

@@ -16,7 +16,7 @@ from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16, TENSORRT_INT8, Target
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
-from tests.lowering.models import a_star, lowered, star
+from tests.lowering.models import RATES, a_star, lowered, star
 from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
@@ -167,7 +167,9 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
                 weights += 1
             else:
                 assert scale.ndim == 0
-    assert weights == sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    pairs = sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    unpruned = star(family).vit.spec.depth - len(RATES)
+    assert weights == pairs + 2 * unpruned  # there query, key and value share the pair of their tokens
     assert not [name for name, value in values.items() if value.dtype == np.int32]  # biases stay floats
 
 

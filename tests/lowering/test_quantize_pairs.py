@@ -22,7 +22,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT_FP8
 from tests.exhaustive import also
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
-from tests.lowering.models import a_star, lowered, merging, run, star
+from tests.lowering.models import RATES, a_star, lowered, merging, run, star
 from tests.pruning.adaptive import varied_images
 from tests.vits import random_images
 
@@ -142,9 +142,11 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     model, depth = for_tensorrt(), star().vit.spec.depth
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
     kinds, of = kinds_of(model), Counter(node.op_type for node in model.graph.node)
+    unpruned = depth - len(RATES)
     # QKV, projection and both layers of the MLP; query, key, weights and value.
     assert of["QuantizeLinear"] == (4 + 4) * depth
-    assert of["DequantizeLinear"] == of["QuantizeLinear"] + 4 * depth
+    # Where nothing is pruned, query, key and value have a matrix each.
+    assert of["DequantizeLinear"] == of["QuantizeLinear"] + 4 * depth + 2 * unpruned
     produced = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
@@ -156,10 +158,11 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     exact = [
         node for node in products if {produced[n].op_type for n in node.input if n in produced} != {PAIR}
     ]
-    assert len(products) == len(exact) + 6 * depth
-    *rows, classifier = exact
-    assert rows and {kinds[node.output[0]] for node in rows} == {FP32}
-    assert all("class_row" in node.name for node in rows) and kinds[classifier.output[0]] == FP16
+    assert len(products) == len(exact) + 6 * depth + 2 * unpruned
+    (classifier,) = exact
+    rows = [node for node in model.graph.node if node.op_type == "ReduceSum" and "class_row" in node.name]
+    assert len(rows) == len(RATES) and {kinds[node.output[0]] for node in rows} == {FP32}
+    assert kinds[classifier.output[0]] == FP16
 
 
 @pytest.mark.ort

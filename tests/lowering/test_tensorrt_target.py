@@ -115,11 +115,11 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], Pr
 @pytest.mark.ort
 @pytest.mark.parametrize(
     ("make", "fewer"),
-    [(star, 3), (lambda: star("distilled"), 3), (lambda: star("dinov3"), 3), (merging, 1)],
+    [(star, 0), (lambda: star("distilled"), 1), (lambda: star("dinov3"), 3), (merging, 1)],
     ids=["vit", "two prefix tokens", "rotary", "merging"],
 )
 def test_the_form_with_the_selection_in_one_node(make: Callable[[], PrunedViT], fewer: int) -> None:
-    """Positions may be read by the survivors, and merging reads no rows."""
+    """Where the one prefix token can be ranked, the standard form is as short. Merging reads no rows."""
     pruned = make()
     model, plain = lowered(pruned, TENSORRT_PLUGIN_FP16), lowered(pruned, TENSORRT_FP16)
     assert [(each.domain, each.name) for each in model.functions] == [("star", "SelectTopK")]

@@ -66,7 +66,7 @@ def test_two_nodes_of_one_name_and_one_without() -> None:
 
 def test_a_score_in_half_precision() -> None:
     model = lowered(star(), TENSORRT)
-    (score,) = (node for node in model.graph.node if node.name == "keep_02/by_score")
+    (score,) = (node for node in model.graph.node if node.name == "keep_02/tokens/by_score")
     halved, whole = (f"halved_{half}" for half in range(2))
     casts = [(score.input[0], halved, onnx.TensorProto.FLOAT16), (halved, whole, onnx.TensorProto.FLOAT)]
     place = [*model.graph.node].index(score)

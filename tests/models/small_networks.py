@@ -15,7 +15,7 @@ from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.vocabulary import Method
 
 __all__ = ["evenly_pruned", "identical", "own_settings", "random_images", "signature", "small"]
@@ -69,9 +69,9 @@ def evenly_pruned(vit: PrunableViT) -> PrunedViT:
     return PrunedViT(vit, schedule)
 
 
-def own_settings(spec: ModelSpec, method: Method = Method.STAR) -> ScheduleSettings:
+def own_settings(spec: ModelSpec, method: Method = Method.STAR) -> Prune:
     """Score by the class token, where the head reads one."""
-    return ScheduleSettings("intra" if spec.num_class_tokens else "received", method=method, reduce="drop")
+    return Prune("intra" if spec.num_class_tokens else "received", method=method, reduce="drop")
 
 
 def signature(vit: PrunableViT) -> str:

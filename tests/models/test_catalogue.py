@@ -22,7 +22,7 @@ from exporter.models.listed import listed, model_list
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME
 from tests.disk_cache import shared_bytes
 from tests.exhaustive import mark_further
@@ -62,7 +62,7 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     vit = describe(request)
     depth = vit.spec.depth
     schedule = manual_schedule(
-        vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, ScheduleSettings("random", reduce="drop")
+        vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, Prune("random", reduce="drop")
     )
     pruned = PrunedViT(vit, schedule)
     images = torch.empty(1, *vit.spec.preprocessing.input_size, device="meta")

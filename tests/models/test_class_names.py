@@ -25,7 +25,7 @@ NAME = "vit_tiny_patch16_224"
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """Weights of a tiny ViT, with an identity."""
-    request = ModelRequest(NAME, model_kwargs=TINY_SHAPE, preprocessing={"interpolation": "bilinear"})
+    request = ModelRequest(NAME, model_kwargs=TINY_SHAPE, preprocess={"interpolation": "bilinear"})
     path = tmp_path / "vit.safetensors"
     save_file(make_model().state_dict(), path, to_metadata(identity_of(request, 7)))
     return path
@@ -41,7 +41,7 @@ def test_the_network_is_built_from_the_file_alone(checkpoint: Path) -> None:
 
 
 def test_the_request_overrides_the_file(checkpoint: Path) -> None:
-    request = ModelRequest(NAME, checkpoint, preprocessing={"interpolation": "nearest"})
+    request = ModelRequest(NAME, checkpoint, preprocess={"interpolation": "nearest"})
     assert load(request).spec.preprocessing.interpolation == Interpolation.NEAREST
 
 

@@ -43,7 +43,7 @@ def test_describe_reads_no_weights() -> None:
 
 def test_preprocessing_can_be_overridden() -> None:
     request = ModelRequest(
-        NAME, model_kwargs=TINY_SHAPE, preprocessing={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)}
+        NAME, model_kwargs=TINY_SHAPE, preprocess={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)}
     )
     assert describe(request).spec.preprocessing.crop_pct == 1.0
     assert describe(request).spec.preprocessing.mean == (0.0, 0.0, 0.0)

@@ -16,7 +16,7 @@ from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.networks import ModelRequest, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from tests.vits import random_images
 
 
@@ -52,7 +52,7 @@ def test_relevance_runs(vit: PrunableViT) -> None:
 
 @pytest.mark.ort
 def test_it_is_exported_and_agrees(vit: PrunableViT) -> None:
-    schedule = manual_schedule(vit.spec, {1: 0.8, 3: 0.6}, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(vit.spec, {1: 0.8, 3: 0.6}, Prune("intra", reduce="drop"))
     pruned = exporter.prune(vit, schedule)
     model = exporter.export(pruned)
     assert exporter.check(pruned, model, random_images(vit, 8).numpy(), threads=1).passed

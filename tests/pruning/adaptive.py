@@ -8,7 +8,7 @@ import torch
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT, Trace
 from exporter.pruning.tokens import Decision
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.vocabulary import Method
 from tests.vits import random_images
 
@@ -25,7 +25,7 @@ def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
 
 def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
     """a-STAR of a model, with inter-layer scores that differ from patch to patch."""
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.5, method=Method.A_STAR))
+    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.5, method=Method.A_STAR))
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
 

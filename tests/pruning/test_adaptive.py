@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.reference import cdf_retain
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.vocabulary import Method
 from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive, varied_images
 from tests.vits import FAMILIES, make_vit, random_images
@@ -86,14 +86,14 @@ def test_every_scorer(tiny_vit: PrunableViT, scorer: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_mass_of_one_is_the_untouched_model_bit_for_bit(family: str) -> None:
     vit = make_vit(family)
-    schedule = manual_schedule(vit.spec, {1: 1.0}, ScheduleSettings("intra", method=Method.A_STAR))
+    schedule = manual_schedule(vit.spec, {1: 1.0}, Prune("intra", method=Method.A_STAR))
     images = random_images(vit, 2)
     with torch.inference_mode():
         assert torch.equal(PrunedViT(vit, schedule).eval()(images), vit.model(images))
 
 
 def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", method=Method.A_STAR_BATCH))
+    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("intra", method=Method.A_STAR_BATCH))
     pruned, images = PrunedViT(tiny_vit, schedule).eval(), varied_images(tiny_vit, 6)
     with torch.inference_mode():
         alone = pruned.patches_left(images[5:])
@@ -103,7 +103,7 @@ def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> 
 
 
 def test_star_lies_in_a_grid_whatever_the_layout(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop"))
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         one, other = (

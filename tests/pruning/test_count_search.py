@@ -12,7 +12,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.count_search import FoundCounts, answers, divergences, search_counts
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import ScheduleSettings, keep_everything
+from exporter.schedule.plan import Prune, keep_everything
 from exporter.schedule.rates import OutOfReachError
 from exporter.schedule.shapes import SHAPES
 
@@ -29,9 +29,7 @@ def _cost(vit: PrunableViT) -> Callable[[Schedule], float]:
 def _search(vit: PrunableViT, saved: float, candidates: int = 8) -> FoundCounts:
     target = (1.0 - saved) * dense_macs(vit.spec).total
     images = _images(vit)
-    return search_counts(
-        vit, ScheduleSettings(), images, target=target, cost=_cost(vit), candidates=candidates
-    )
+    return search_counts(vit, Prune(), images, target=target, cost=_cost(vit), candidates=candidates)
 
 
 def test_a_search_is_repeatable_and_no_dearer_than_asked_for(tiny_vit: PrunableViT) -> None:
@@ -62,6 +60,6 @@ def test_the_dense_model_diverges_from_itself_by_nothing(tiny_vit: PrunableViT) 
 
 def test_too_few_images_and_too_much_to_save_are_one_line(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ImageError, match="8 images"):
-        search_counts(tiny_vit, ScheduleSettings(), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit))
+        search_counts(tiny_vit, Prune(), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit))
     with pytest.raises(OutOfReachError):
         _search(tiny_vit, 0.999)

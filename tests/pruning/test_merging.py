@@ -10,7 +10,8 @@ from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.schedule.plan import ScheduleSettings, check_fits, keep_everything, manual_schedule
+from exporter.schedule.fits import check_fits
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from tests.ops.merging_reference import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
 from tests.vits import make_model, make_vit, random_images
@@ -19,7 +20,7 @@ FAMILIES = ("vit", "registers", "distilled", "lvvit")
 
 
 def merging(vit: PrunableViT, scorer: str = "fused", reduce: str = "merge") -> PrunedViT:
-    settings = ScheduleSettings(scorer, alpha=0.3, reduce=reduce)
+    settings = Prune(scorer, alpha=0.3, reduce=reduce)
     return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter_of(vit))
 
 
@@ -103,12 +104,12 @@ def test_gradients_flow_through_merging() -> None:
 @pytest.mark.parametrize("method", ["a-star", "a-star-batch"])
 def test_an_adaptive_method_cannot_merge_yet(method: str) -> None:
     with pytest.raises(RecipeError, match=rf"reduce \| got merge for {method} \| need drop \| its counts"):
-        ScheduleSettings(method=method, reduce="merge")  # type: ignore[arg-type]
+        Prune(method=method, reduce="merge")  # type: ignore[arg-type]
 
 
 def test_an_unknown_reduction_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"reduce \| got 'mix' \| need one of drop, merge, merge-weighted"):
-        ScheduleSettings(reduce="mix")
+        Prune(reduce="mix")
     spec = make_vit().spec
     with pytest.raises(RecipeError, match=r"got 'mix'"):
         check_fits(replace(keep_everything(spec), reduce="mix"), spec)

@@ -10,7 +10,7 @@ from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from tests.pruning.adaptive import RATES, inter_of
 from tests.rows import row_of
 from tests.vits import FAMILIES, make_model, make_vit, random_images
@@ -30,7 +30,7 @@ def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str
     """One image at a time, scores as products of powers, positions as sets: nothing of the batched code."""
     vit = make_vit(family)
     inter = inter_of(vit)
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, alpha=0.3, reduce="drop"))
+    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.3, reduce="drop"))
     images = random_images(vit, 3)
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule, inter).trace(images)
@@ -69,7 +69,7 @@ def plain_loop(
 
 
 def test_forced_survivors_take_the_place_of_decisions(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop"))
     pruned, images = PrunedViT(tiny_vit, schedule), random_images(tiny_vit, 2)
     with torch.inference_mode():
         own = pruned.trace(images)
@@ -82,9 +82,7 @@ def test_forced_survivors_take_the_place_of_decisions(tiny_vit: PrunableViT) -> 
 
 
 def test_gradients_flow_through_pruning(tiny_vit: PrunableViT) -> None:
-    model = PrunedViT(
-        tiny_vit, manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("intra", reduce="drop"))
-    )
+    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop")))
     model.requires_grad_(True)
     model(random_images(tiny_vit, 2)).sum().backward()
     gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad
@@ -93,7 +91,7 @@ def test_gradients_flow_through_pruning(tiny_vit: PrunableViT) -> None:
 
 
 def test_missing_or_misshapen_inter_scores_are_named(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("fused", reduce="drop"))
+    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("fused", reduce="drop"))
     with pytest.raises(ScheduleError, match="no inter-layer scores"):
         PrunedViT(tiny_vit, schedule)
     with pytest.raises(ScheduleError, match=r"shape \[4, 15\]"):
@@ -110,7 +108,7 @@ def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
     images = random_images(tiny_vit, 1)
     kept = []
     for seed in (0, 0, 1):
-        schedule = manual_schedule(tiny_vit.spec, RATES, ScheduleSettings("random", seed=seed, reduce="drop"))
+        schedule = manual_schedule(tiny_vit.spec, RATES, Prune("random", seed=seed, reduce="drop"))
         with torch.inference_mode():
             kept.append(PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist())
     assert kept[0] == kept[1] != kept[2]

@@ -17,7 +17,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import INTRA, SCORE_FLOOR, Layer, intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Grid, Packed, Tokens
 from exporter.schedule.methods import SCORERS
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from tests.pruning.adaptive import LAYOUTS, decided, make_adaptive, varied_images
 from tests.vits import make_vit, random_images
 
@@ -202,7 +202,7 @@ def test_merging_keeps_the_mean_over_all_patches() -> None:
     vit = make_vit("pooled")
     grid = grid_of(vit)
     with torch.inference_mode():
-        settings = ScheduleSettings("received", reduce="merge")
+        settings = Prune("received", reduce="merge")
         pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.5, 3: 0.5}, settings))
         decisions = pruned.trace(random_images(vit, 3)).decisions
         merged = grid

@@ -25,7 +25,7 @@ from exporter.schedule.macs import (
     pruned_macs,
     schedule_macs,
 )
-from exporter.schedule.plan import ScheduleSettings, manual_schedule, star_schedule, tome_schedule
+from exporter.schedule.plan import Prune, manual_schedule, star_schedule, tome_schedule
 from exporter.vocabulary import Method
 from tests.multiply_adds import counted
 from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive, varied_images
@@ -33,7 +33,7 @@ from tests.schedule.ours import GMACS, MANUAL_GMACS
 from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
 from tests.vits import FAMILIES, make_vit, random_images
 
-PAPER = ScheduleSettings(reduce="drop")
+PAPER = Prune(reduce="drop")
 Layers = tuple[int, ...]
 Rates = tuple[float, ...]
 
@@ -116,9 +116,7 @@ def test_our_macs_of_manual_schedules() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_closed_form_counts_what_runs(family: str) -> None:
     vit = as_it_came(make_vit(family))
-    pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, ScheduleSettings("intra", reduce="drop"))
-    )
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, Prune("intra", reduce="drop")))
     images = random_images(vit, 1)
     # The class rows are one operator, which the counter does not look into.
     assert counted(lambda: pruned(images)) == pruned.macs.network
@@ -131,7 +129,7 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
 def test_merging_costs_two_products_more() -> None:
     """Similarities of mean keys, whose length is that of a head, and means."""
     vit = make_vit("registers")
-    settings = ScheduleSettings("intra", reduce="merge")
+    settings = Prune("intra", reduce="merge")
     pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, settings))
     dropped = pruned_macs(vit.spec, pruned.schedule.keep)
     assert pruned.macs.network == dropped.network
@@ -148,7 +146,7 @@ def test_merging_costs_two_products_more() -> None:
 def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     """No class row; a product of mean keys, whose length is that of a head."""
     vit = make_vit(family)
-    pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, ScheduleSettings(method=Method.TOME)))
+    pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, Prune(method=Method.TOME)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
     prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0
@@ -169,7 +167,7 @@ def test_a_schedule_counts_by_its_own_scorer_and_reduction() -> None:
         ("intra", "merge-weighted"),
         ("pairs", "merge"),
     ):
-        settings = ScheduleSettings(scorer, reduce=reduce)
+        settings = Prune(scorer, reduce=reduce)
         macs = schedule_macs(vit.spec, manual_schedule(vit.spec, {2: 0.5}, settings))
         scoring[scorer, reduce] = macs.scoring
     assert scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]

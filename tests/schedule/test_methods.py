@@ -9,6 +9,7 @@ from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.fits import check_factor, check_fits
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.methods import (
     CLASS,
@@ -25,13 +26,7 @@ from exporter.schedule.methods import (
     reduction_named,
     scorer_named,
 )
-from exporter.schedule.plan import (
-    ScheduleSettings,
-    check_factor,
-    check_fits,
-    keep_everything,
-    manual_schedule,
-)
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.vocabulary import Method
 from tests.vits import make_vit
 
@@ -54,7 +49,7 @@ def test_their_multiply_adds() -> None:
 )
 def test_a_schedule_counts_the_rows_that_it_reads(scorer: str, stride: int, rows: int) -> None:
     spec = make_vit("pooled").spec
-    settings = ScheduleSettings(scorer, reduce="drop", query_stride=stride)
+    settings = Prune(scorer, reduce="drop", query_stride=stride)
     macs = schedule_macs(spec, manual_schedule(spec, {2: 0.5, 3: 0.5}, settings))
     fusion = 16 + 8
     tokens = {16 + 8: 16**2 + 8**2, 4 + 2: 4 * 16 + 2 * 8, 0: 0}[rows]
@@ -79,7 +74,7 @@ def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
     spec = make_vit(family).spec
     for scorer in SCORERS:
         reduce = "merge" if scorer == "pairs" else "drop"
-        settings = ScheduleSettings(scorer, reduce=reduce)
+        settings = Prune(scorer, reduce=reduce)
         if scorer in refused:
             with pytest.raises(
                 RecipeError, match=rf"scorer \| got {scorer} for tiny, which has no .*received"
@@ -95,7 +90,7 @@ def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
 def test_a_schedule_of_another_model_is_refused_when_it_prunes() -> None:
     with_class, pooled = make_vit().spec, make_vit("pooled").spec
     check_fits(keep_everything(with_class), pooled)
-    schedule = manual_schedule(with_class, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(with_class, {2: 0.5}, Prune("intra", reduce="drop"))
     with pytest.raises(RecipeError, match="no class token that the head reads"):
         check_fits(schedule, pooled)
 
@@ -103,10 +98,10 @@ def test_a_schedule_of_another_model_is_refused_when_it_prunes() -> None:
 @pytest.mark.parametrize("scorer", ["intra", "inter", "random", "probe", "similarity"])
 def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
     with pytest.raises(RecipeError, match=rf"query_stride \| got 2 for the scorer {scorer} \| need 1"):
-        ScheduleSettings(scorer, query_stride=2)
+        Prune(scorer, query_stride=2)
     with pytest.raises(RecipeError, match="2 for tiny, whose class token scores its patches"):
-        manual_schedule(make_vit().spec, {2: 0.5}, ScheduleSettings("fused", query_stride=2))
-    good = manual_schedule(make_vit("pooled by attention").spec, {2: 0.5}, ScheduleSettings("received"))
+        manual_schedule(make_vit().spec, {2: 0.5}, Prune("fused", query_stride=2))
+    good = manual_schedule(make_vit("pooled by attention").spec, {2: 0.5}, Prune("received"))
     with pytest.raises(RecipeError, match="query_stride"):
         check_fits(replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec)
 
@@ -120,7 +115,7 @@ def test_a_name_that_is_none() -> None:
 def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
     vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
     spec, reduce = vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
-    schedule = manual_schedule(spec, {2: 0.5}, ScheduleSettings(scorer, reduce=reduce))
+    schedule = manual_schedule(spec, {2: 0.5}, Prune(scorer, reduce=reduce))
     inter = np.full((spec.depth, spec.num_patches), 0.5) if scorer_named(scorer).calibrated else None
     pruned = PrunedViT(vit, schedule, inter)
     assert bool(list(pruned.buffers(recurse=False))) == (scorer in ("fused", "inter", "random"))
@@ -131,8 +126,8 @@ def test_one_that_is_none_is_refused_everywhere(tiny_vit: PrunableViT) -> None:
     with pytest.raises(RecipeError, match=known):
         scorer_named("attention")
     with pytest.raises(RecipeError, match=known):
-        ScheduleSettings(scorer="attention")
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+        Prune(scorer="attention")
+    good = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
     evil = from_json(type(good), to_json(good).replace('"intra"', '"attention"'), source="test")
     with pytest.raises(RecipeError, match=known):
         PrunedViT(tiny_vit, evil)

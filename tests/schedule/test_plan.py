@@ -7,9 +7,9 @@ import pytest
 
 from exporter.errors import RecipeError, ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.schedule.fits import check_fits
 from exporter.schedule.plan import (
-    ScheduleSettings,
-    check_fits,
+    Prune,
     keep_everything,
     manual_schedule,
     scaled_schedule,
@@ -19,11 +19,11 @@ from exporter.schedule.plan import (
 from exporter.vocabulary import Method
 from tests.vits import cut_vit
 
-TOME = ScheduleSettings(method=Method.TOME)
+TOME = Prune(method=Method.TOME)
 
 
 def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, ScheduleSettings())
+    good = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune())
     check_fits(good, tiny_vit.spec)
     for bad, message in (
         (replace(good, rates=(1.0, 0.0, 1.0, 1.0)), "layer 2"),
@@ -54,7 +54,7 @@ ACS = [0.1, 0.5, 0.3, 0.9]
 
 
 def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> None:
-    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(reduce="drop"), "abc")
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, Prune(reduce="drop"), "abc")
     assert (schedule.scorer, schedule.reduce) == ("fused", "drop")
     assert schedule.keep == (16, 12, 11, 6)
     assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, tuple(ACS), "abc")
@@ -62,10 +62,7 @@ def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> Non
 
 
 def test_only_scorers_that_read_inter_name_it(tiny_vit: PrunableViT) -> None:
-    assert (
-        star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings("intra", reduce="drop"), "abc").inter_sha256
-        == ""
-    )
+    assert star_schedule(tiny_vit.spec, ACS, 0.5, Prune("intra", reduce="drop"), "abc").inter_sha256 == ""
 
 
 def test_keep_everything_prunes_nowhere(tiny_vit: PrunableViT) -> None:
@@ -74,7 +71,7 @@ def test_keep_everything_prunes_nowhere(tiny_vit: PrunableViT) -> None:
 
 def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ScheduleError, match=r"got 3 values \| need 4"):
-        star_schedule(tiny_vit.spec, ACS[:3], 0.5, ScheduleSettings())
+        star_schedule(tiny_vit.spec, ACS[:3], 0.5, Prune())
 
 
 @pytest.mark.parametrize(
@@ -92,11 +89,11 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        ScheduleSettings(**settings)  # type: ignore[arg-type]
+        Prune(**settings)  # type: ignore[arg-type]
 
 
 def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
-    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, ScheduleSettings(round_to=4))
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, Prune(round_to=4))
     assert schedule.keep == (16, 15, 15, 11)  # with the class token, multiples of 4
     assert schedule.round_to == 4
     check_fits(schedule, tiny_vit.spec)
@@ -114,7 +111,7 @@ def test_any_rho_is_reached(tiny_vit: PrunableViT) -> None:
     schedule = tome_schedule(tiny_vit.spec, 0.05, TOME)
     assert schedule.keep == (13, 9, 5, 1)
     check_fits(schedule, tiny_vit.spec)
-    assert star_schedule(tiny_vit.spec, ACS, 0.1, ScheduleSettings()).keep[-1] == 1
+    assert star_schedule(tiny_vit.spec, ACS, 0.1, Prune()).keep[-1] == 1
 
 
 def test_tome_passes_over_a_layer_without_attention() -> None:
@@ -123,26 +120,24 @@ def test_tome_passes_over_a_layer_without_attention() -> None:
 
 def test_defaults_are_those_of_the_method() -> None:
     for settings, chosen in (
-        (ScheduleSettings(), ("pairs", "merge-weighted")),
-        (ScheduleSettings(reduce="drop"), ("fused", "drop")),
-        (ScheduleSettings(reduce="merge"), ("pairs", "merge")),
-        (ScheduleSettings(alpha=0.3), ("fused", "drop")),
-        (ScheduleSettings(anchors="endpoints"), ("fused", "drop")),
-        (ScheduleSettings(method=Method.STAR), ("fused", "drop")),
-        (ScheduleSettings(method=Method.STAR, reduce="merge"), ("fused", "merge")),
-        (ScheduleSettings("pairs", method=Method.STAR), ("pairs", "merge-weighted")),
-        (ScheduleSettings(method=Method.A_STAR), ("fused", "drop")),
+        (Prune(), ("pairs", "merge-weighted")),
+        (Prune(reduce="drop"), ("fused", "drop")),
+        (Prune(reduce="merge"), ("pairs", "merge")),
+        (Prune(alpha=0.3), ("fused", "drop")),
+        (Prune(anchors="endpoints"), ("fused", "drop")),
+        (Prune(method=Method.STAR), ("fused", "drop")),
+        (Prune(method=Method.STAR, reduce="merge"), ("fused", "merge")),
+        (Prune("pairs", method=Method.STAR), ("pairs", "merge-weighted")),
+        (Prune(method=Method.A_STAR), ("fused", "drop")),
         (TOME, ("pairs", "merge-weighted")),
-        (ScheduleSettings("intra", method=Method.A_STAR), ("intra", "drop")),
-        (ScheduleSettings("intra", reduce="merge"), ("intra", "merge")),
+        (Prune("intra", method=Method.A_STAR), ("intra", "drop")),
+        (Prune("intra", reduce="merge"), ("intra", "merge")),
     ):
         assert (settings.scored_by, settings.reduced_by) == chosen
 
 
 def test_scaled_rates_keep_their_proportions_and_their_scorer(tiny_vit: PrunableViT) -> None:
-    schedule = scaled_schedule(
-        tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, ScheduleSettings("intra", reduce="drop")
-    )
+    schedule = scaled_schedule(tiny_vit.spec, (1.0, 0.9, 1.0, 0.5), 0.25, Prune("intra", reduce="drop"))
     np.testing.assert_allclose(schedule.rates, (1.0, 0.85, 1.0, 0.25))
     assert (schedule.rho, schedule.acs, schedule.scorer) == (0.25, None, "intra")
     check_fits(schedule, tiny_vit.spec)
@@ -150,6 +145,6 @@ def test_scaled_rates_keep_their_proportions_and_their_scorer(tiny_vit: Prunable
 
 def test_rates_to_scale_are_one_for_each_layer(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ScheduleError, match=r"got 3 rates \| need 4"):
-        scaled_schedule(tiny_vit.spec, (1.0, 0.5, 1.0), 0.5, ScheduleSettings())
+        scaled_schedule(tiny_vit.spec, (1.0, 0.5, 1.0), 0.5, Prune())
     with pytest.raises(ScheduleError, match="without attention"):
-        scaled_schedule(cut_vit().spec, (1.0, 0.5, 1.0, 1.0, 1.0), 0.5, ScheduleSettings())
+        scaled_schedule(cut_vit().spec, (1.0, 0.5, 1.0, 1.0, 1.0), 0.5, Prune())

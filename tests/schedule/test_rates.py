@@ -10,7 +10,7 @@ from exporter.models.registry import ModelRequest, describe
 from exporter.ops.counts import keep_count
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import ScheduleSettings, star_schedule
+from exporter.schedule.plan import Prune, star_schedule
 from exporter.schedule.rates import (
     LEAST_RHO,
     counts,
@@ -201,7 +201,7 @@ SPEC = describe(ModelRequest("deit_small_patch16_224")).spec.as_it_came
 
 
 def plan(rho: float) -> Schedule:
-    return star_schedule(SPEC, DEIT_S.acs, rho, ScheduleSettings())
+    return star_schedule(SPEC, DEIT_S.acs, rho, Prune())
 
 
 def cost(schedule: Schedule) -> float:

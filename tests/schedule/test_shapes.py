@@ -9,7 +9,7 @@ from exporter.errors import ScheduleError
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import ScheduleSettings, saving_schedule
+from exporter.schedule.plan import Prune, saving_schedule
 from exporter.schedule.rates import OutOfReachError, counts
 from exporter.schedule.shapes import SHAPES, counts_for_cost, counts_of_rho, rates_of_counts, shaped_counts
 from exporter.vocabulary import Method
@@ -64,7 +64,7 @@ def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
     def cost(schedule: Schedule) -> float:
         return schedule_macs(SPEC, schedule).total
 
-    settings = ScheduleSettings("pairs", method=method, counts=shape)
+    settings = Prune("pairs", method=method, counts=shape)
     target = (1.0 - share) * dense
     try:
         schedule = saving_schedule(SPEC, target, settings, cost=cost)

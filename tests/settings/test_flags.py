@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.batch_sweep import BenchSettings
-from exporter.schedule.plan import ScheduleSettings
+from exporter.schedule.plan import Prune
 from exporter.settings import Parser, Settings, add_flags, fields_of, from_flags, from_table
 from exporter.settings.fields import GROUPS
 from exporter.vocabulary import Layout
@@ -232,11 +232,11 @@ def test_one_group_takes_all_flags() -> None:
 
 def test_a_field_without_a_flag_gets_one_by_name_alone() -> None:
     parser = argparse.ArgumentParser()
-    add_flags(parser, ScheduleSettings)
+    add_flags(parser, Prune)
     assert "--method" in parser.format_help() and "--alpha" not in parser.format_help()
     parser = argparse.ArgumentParser()
-    add_flags(parser, ScheduleSettings, ("alpha",))
-    assert from_flags(ScheduleSettings, parser.parse_args(["--alpha", "0.5"])).alpha == 0.5
+    add_flags(parser, Prune, ("alpha",))
+    assert from_flags(Prune, parser.parse_args(["--alpha", "0.5"])).alpha == 0.5
 
 
 @pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError
 from exporter.models.registry import adapt, trainable
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.training.finetune import Batch, Batches, finetune
 from exporter.training.settings import LoopSettings
 from exporter.vocabulary import Method
@@ -49,7 +49,7 @@ def always(batch: Batch) -> Batches:
 
 def pruned_student(method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit") -> PrunedViT:
     vit = make_vit(family)
-    schedule = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", method=method, reduce="drop"))
+    schedule = manual_schedule(vit.spec, RATES, Prune("intra", method=method, reduce="drop"))
     return PrunedViT(vit, schedule, layout=layout).eval()
 
 

@@ -10,7 +10,7 @@ from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import save_json
 from exporter.formats.onnx_metadata import read_metadata
 from exporter.workflows.inspect import inspect_artefact
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
 
 
@@ -50,7 +50,7 @@ def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
 
 
 def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:
-    save_json(Recipe(rates={2: 0.5}), tmp_path / "recipe.json")
+    save_json(Recipe.of(rates={2: 0.5}), tmp_path / "recipe.json")
     told = inspect_artefact(tmp_path / "recipe.json")
     assert (told["kind"], told["rates"]) == ("recipe", {"2": 0.5})
 

@@ -8,7 +8,7 @@ import pytest
 from exporter.models.base import PrunableViT
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows.measuring import Lowered, noise, timed
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 from tests.evaluation.parity.models import images
 from tests.tiny_onnx import linear_classifier, pruned_classifier
 

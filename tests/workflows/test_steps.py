@@ -1,61 +1,171 @@
-"""Each step of a compilation by itself: what it gives, and what it refuses."""
+"""The chain of a compilation by its public names, with objects at hand in place of files and recipes."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from exporter.calibration.record import Calibration
-from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError, CalibrationError, ImageError, RecipeError, ScheduleError
-from exporter.evaluation.benchmark import hardware
+import exporter
+from exporter.data.batches import first_images
+from exporter.data.images import list_images
+from exporter.errors import ImageError, ModelError, RecipeError, ScheduleError
+from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
-from exporter.workflows.recipes.requests import CalibrationSource, Images, Lowering
-from tests.vits import make_model, make_vit, random_images
+from exporter.workflows.recipe import Lowering
+from exporter.workflows.steps import MOST, AnyImages, array_of, folder_of
+from tests.calibration.acs import acs_alone
+from tests.vits import make_model, random_images
 
-INTRA = ScheduleSettings("intra", reduce="drop")
-QUICK = CalibrationSource(settings=CalibrationSettings(relevance=False))
+ACS_ALONE = exporter.CalibrationSettings(relevance=False)
+STAR = exporter.Prune("intra", reduce="drop", rho=0.5)
 
 
 @pytest.fixture
-def calibrated(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> tuple[Path, Calibration]:
-    """A calibration of ACS alone, and its file."""
-    path = tmp_path / "c.safetensors"
-    return path, steps.calibrate(tiny_vit, QUICK, Images(images=image_folder), path)
+def network() -> nn.Module:
+    """A module as its owner trains it: with gradients, in training mode."""
+    return make_model(num_classes=3).train().requires_grad_(True)
+
+
+@pytest.fixture
+def images(tiny_vit: PrunableViT) -> np.ndarray[Any, Any]:
+    return random_images(tiny_vit, 8).numpy()
+
+
+@pytest.mark.ort
+def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: Path) -> None:
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    vit = exporter.load_model(network, name="mine")
+    loader = DataLoader(TensorDataset(torch.from_numpy(images), torch.arange(8)), batch_size=3)
+    seen: list[tuple[int, int | None]] = []
+    calibration = exporter.calibrate(
+        vit, loader, ACS_ALONE, on_progress=lambda done, total: seen.append((done, total))
+    )
+    schedule = exporter.plan(vit, STAR, calibration)
+    pruned, dense = exporter.prune(vit, schedule, calibration), exporter.dense(vit)
+    paths = [
+        exporter.save(exporter.export(each), str(tmp_path / name))
+        for each, name in ((dense, "dense.onnx"), (pruned, "pruned.onnx"))
+    ]
+    parity = exporter.check(pruned, paths[1], images, threads=1)
+    assert parity.passed
+    assert repr(parity).startswith("<ParityReport onnxruntime-fp32")
+    assert len(repr(parity)) < 200
+    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1, profile_runs=0)
+    told = exporter.bench(str(paths[0]), paths[1], images, settings)
+    assert (told.model, told.macs.pruned < told.macs.dense) == ("mine", True)
+    shown = [repr(each) for each in (vit, calibration, pruned, dense)]
+    assert shown == [
+        "<TimmViT mine: 4 blocks, 16 patches, 48 channels>",
+        "<Calibration mine: ACS of 4 layers, 8 images>",
+        f"<PrunedViT mine, star: {pruned.macs.gmacs:.3f} GMACs>",
+        f"<PrunedViT mine, dense: {dense.macs.gmacs:.3f} GMACs>",
+    ]
+    assert (seen[-1], calibration.record.images, schedule.rho) == ((8, 8), 8, 0.5)
+    assert_untouched(network, before)
+
+
+def assert_untouched(network: nn.Module, before: dict[str, torch.Tensor]) -> None:
+    assert all(module.training for module in network.modules())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    assert all(not (each._forward_hooks or each._forward_pre_hooks) for each in network.modules())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Path, tmp_path: Path) -> None:
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    stages: list[str] = []
+    recipe = exporter.Recipe.of(images=str(image_folder), rho=0.5, rounds=0, threads=1)
+    told = exporter.CallbackStages(lambda stage, done, total: stages.append(stage))
+    report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
+    assert report.passed
+    assert repr(report).startswith("<Report vit, tome, rho 0.5, onnxruntime-fp32: ")
+    assert repr(report).endswith("GMACs, parity passed>")
+    assert_untouched(network, before)
+    assert {"model", "lowering, dense", "lowering, tome", "report"} <= set(stages)
+
+
+def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(
+    network: nn.Module, image_folder: Path
+) -> None:
+    vit = exporter.load_model(network)
+    files = list_images(image_folder).files
+    pixels, normalised = (
+        first_images(files, vit.spec.preprocessing, kind, 6) for kind in ("uint8", "float32")
+    )
+    every: tuple[AnyImages, ...] = (str(image_folder), image_folder, pixels, normalised)
+    made = [exporter.calibrate(vit, given, ACS_ALONE) for given in every]
+    assert all(np.array_equal(each.acs, made[0].acs) for each in made)
+
+
+def test_a_calibration_is_written_where_that_is_asked_for(
+    network: nn.Module, images: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "c.safetensors")
+    vit = exporter.load_model(network)
+    made = exporter.calibrate(
+        vit, images, exporter.CalibrationSettings(max_images=3, relevance=False), out=path
+    )
+    assert Path(path).is_file()
+    assert made.record.images == 3
+
+
+def test_models_by_name_by_request_and_as_they_are() -> None:
+    vit = exporter.load_model("digits_vit")
+    assert vit.spec.name == "digits_vit"
+    assert exporter.load_model(exporter.ModelRequest("digits_vit")).spec == vit.spec
+    assert exporter.load_model(vit) is vit
+    with pytest.raises(ModelError):
+        exporter.load_model("digit_vit")
+
+
+def test_a_plan_takes_any_amount(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    half = exporter.plan(tiny_vit, 0.5)
+    assert (half.method, half.rho) == ("tome", 0.5)
+    assert exporter.plan(tiny_vit.spec, exporter.Prune(rho=0.5)) == half
+    save_json(half, tmp_path / "s.json")
+    assert exporter.plan(tiny_vit, exporter.Prune(schedule=tmp_path / "s.json")) == half
+    rates = exporter.Prune("intra", reduce="drop", rates={2: 0.5})
+    assert exporter.plan(tiny_vit, rates).keep == (16, 8, 8, 8)
+    with pytest.raises(RecipeError, match="rho"):
+        exporter.plan(tiny_vit, 1.7)
+    with pytest.raises(ScheduleError, match="no amount"):
+        exporter.plan(tiny_vit, exporter.Prune())
+
+
+def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(RecipeError, match="onnxruntime-fp32"):
+        exporter.export(exporter.dense(tiny_vit), "onnx")
+    with pytest.raises(ModelError, match="images"):
+        exporter.export(exporter.dense(tiny_vit), "openvino-int8")
+
+
+INTRA = exporter.Prune("intra", reduce="drop")
+
+
+def schedule_of(vit: PrunableViT, method: Method = Method.STAR) -> Schedule:
+    return manual_schedule(vit.spec, {2: 0.5}, replace(INTRA, method=method))
 
 
 def test_a_model_that_is_given_is_taken(tiny_vit: PrunableViT) -> None:
-    assert steps.load_model(ModelRequest(""), model=tiny_vit) is tiny_vit
+    assert steps.load_model(tiny_vit) is tiny_vit
     network = make_model(num_classes=3).train().requires_grad_(True)
-    adapted = steps.load_model(ModelRequest("mine"), model=network)
+    adapted = steps.load_model(network, name="mine")
     assert adapted.spec.name == "mine"
     assert adapted.model is not network  # a copy, which may be frozen
     assert network.training and all(each.requires_grad for each in network.parameters())
-    assert steps.load_model(ModelRequest(""), model=network).spec.name == "vit"
-
-
-@pytest.mark.parametrize(
-    ("flags", "slow"), [("avx2", True), ("avx2 avx_vnni", False), ("avx2 avx512f", False)]
-)
-def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
-    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
-    steps.warn_where_slow(OPENVINO, ONNXRUNTIME)
-    assert not caplog.messages
-    steps.warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)
-    line = "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
-    assert caplog.messages == [f"{line}; onnxruntime-int8 is faster"] * slow
+    assert steps.load_model(network).spec.name == "vit"
 
 
 def test_a_model_is_loaded_by_its_name() -> None:
@@ -64,68 +174,14 @@ def test_a_model_is_loaded_by_its_name() -> None:
         steps.load_model(ModelRequest(""))
 
 
-def test_calibrating_says_how_far_it_is(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
-    seen: list[tuple[int, int | None]] = []
-    made = steps.calibrate(
-        tiny_vit,
-        QUICK,
-        Images(images=image_folder),
-        str(tmp_path / "c.safetensors"),
-        lambda done, total: seen.append((done, total)),
-    )
-    assert (made.record.images, len(made.acs), made.inter) == (6, 4, None)
-    assert (tmp_path / "c.safetensors").is_file()
-    assert seen[-1] == (6, 6)
-
-
-def test_a_calibration_that_is_named_is_read_and_not_made(
-    tiny_vit: PrunableViT, calibrated: tuple[Path, Calibration], tmp_path: Path
-) -> None:
-    path, made = calibrated
-    read = steps.calibrate(tiny_vit, CalibrationSource(path), Images(), tmp_path / "other.safetensors")
-    np.testing.assert_array_equal(read.acs, made.acs)
-    assert not (tmp_path / "other.safetensors").exists()
-
-
-def test_calibrating_needs_images(tiny_vit: PrunableViT, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="--images"):
-        steps.calibrate(tiny_vit, QUICK, Images(), tmp_path / "c.safetensors")
-
-
-def test_a_calibration_is_its_models(calibrated: tuple[Path, Calibration], tmp_path: Path) -> None:
-    path, made = calibrated
-    spec, weights = make_vit().spec, made.record.weights_sha256
-    assert steps.read_calibration(CalibrationSource(), spec) is None
-    assert steps.read_calibration(CalibrationSource(path), spec, weights) is not None
-    assert steps.read_calibration(CalibrationSource(path), spec) is not None
-    with pytest.raises(CalibrationError, match="weights"):
-        steps.read_calibration(CalibrationSource(path), spec, "0" * 64)
-    with pytest.raises(ArtefactError, match=r"none\.safetensors"):
-        steps.read_calibration(CalibrationSource(tmp_path / "none.safetensors"), spec)
-
-
-def test_a_calibration_of_another_size_where_that_is_allowed(calibrated: tuple[Path, Calibration]) -> None:
-    path, made = calibrated
-    wide = make_vit(img_size=(16, 48)).spec
-    with pytest.raises(CalibrationError, match="32x32"):
-        steps.read_calibration(CalibrationSource(path), wide)
-    read = steps.read_calibration(CalibrationSource(path, interpolate=True), wide)
-    assert read is not None
-    assert read.record.grid == wide.grid != made.record.grid
-
-
-def schedule_of(vit: PrunableViT, method: Method = Method.STAR) -> Schedule:
-    return manual_schedule(vit.spec, {2: 0.5}, replace(INTRA, method=method))
-
-
 def test_pruning_takes_the_layout(tiny_vit: PrunableViT) -> None:
     schedule = schedule_of(tiny_vit, Method.A_STAR)
     assert steps.prune(tiny_vit, schedule, layout="packed").layout == Layout.PACKED
     assert steps.prune(tiny_vit, schedule).layout == Layout.SHRINKING
 
 
-def test_a_schedule_of_other_scores(tiny_vit: PrunableViT, calibrated: tuple[Path, Calibration]) -> None:
-    made = replace(calibrated[1], inter=np.full((4, 16), 0.5))
+def test_a_schedule_of_other_scores(tiny_vit: PrunableViT) -> None:
+    made = replace(acs_alone(tiny_vit, (0.1, 0.5, 0.3, 0.9)), inter=np.full((4, 16), 0.5))
     schedule = schedule_of(tiny_vit)
     for own in ("", made.inter_sha256):
         assert steps.prune(tiny_vit, replace(schedule, inter_sha256=own), made).schedule.inter_sha256 == own
@@ -143,57 +199,42 @@ def test_the_dense_model_answers_as_the_vit_does(tiny_vit: PrunableViT) -> None:
 def test_exporting_for_what_was_asked(tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(steps, "lower", lambda *given: asked.append(given))
-    pruned, ranges = steps.prune(tiny_vit, schedule_of(tiny_vit)), np.zeros((1, 3, 32, 32), np.float32)
+    pruned, images = steps.prune(tiny_vit, schedule_of(tiny_vit)), np.zeros((1, 3, 32, 32), np.uint8)
     steps.export(pruned)
-    steps.export(pruned, Lowering(OPENVINO_INT8, Layout.PADDED, InputKind.UINT8), ranges)
-    assert asked == [
-        (pruned, ONNXRUNTIME, InputKind.FLOAT32, None),
-        (pruned, OPENVINO_INT8, InputKind.UINT8, ranges),
+    steps.export(pruned, "openvino-fp32")
+    steps.export(pruned, Lowering("openvino-int8", Layout.PADDED, InputKind.UINT8), images)
+    assert [each[:3] for each in asked] == [
+        (pruned, ONNXRUNTIME, InputKind.FLOAT32),
+        (pruned, OPENVINO, InputKind.FLOAT32),
+        (pruned, OPENVINO_INT8, InputKind.UINT8),
     ]
+    assert [each[3] is None for each in asked] == [True, True, False]
 
 
-def test_ranges_are_taken_where_a_target_needs_them(tiny_vit: PrunableViT, image_folder: Path) -> None:
-    images, kind = Images(images=image_folder, max_images=4), InputKind.FLOAT32
-    assert steps.range_images(images, tiny_vit.spec, kind, ONNXRUNTIME) is None
-    assert steps.range_images(Images(), tiny_vit.spec, kind, OPENVINO_INT8) is None
-    taken = steps.range_images(images, tiny_vit.spec, kind, ONNXRUNTIME, OPENVINO_INT8)
-    assert taken is not None
-    assert (taken.shape, taken.dtype) == ((4, 3, 32, 32), np.float32)
+def test_a_folder_by_text_or_path(tiny_vit: PrunableViT, image_folder: Path) -> None:
+    by_text, by_path = (folder_of(place, tiny_vit.spec) for place in (str(image_folder), image_folder))
+    assert by_text == by_path
+    assert len(by_text.files) == 6
+    assert array_of(image_folder, tiny_vit.spec, InputKind.UINT8).dtype == np.uint8
 
 
-def test_auto_is_no_number_of_images_for_ranges(tiny_vit: PrunableViT, image_folder: Path) -> None:
-    images = Images(images=image_folder, max_images="auto")
-    taken = steps.range_images(images, tiny_vit.spec, InputKind.FLOAT32, OPENVINO_INT8)
-    assert taken is not None and len(taken) == 6
+def test_the_first_of_a_loader_and_all_of_an_array(tiny_vit: PrunableViT) -> None:
+    images = random_images(tiny_vit, 5).numpy()
+    assert len(folder_of([images, images], tiny_vit.spec, 7).files) == 7
+    assert len(folder_of(images, tiny_vit.spec, 3).files) == 5
 
 
-@pytest.mark.parametrize(("scorer", "said"), [("fused", True), ("intra", False)])
-def test_halves_that_disagree_are_named_where_their_scores_prune(
-    tiny_vit: PrunableViT,
-    calibrated: tuple[Path, Calibration],
-    caplog: pytest.LogCaptureFixture,
-    scorer: str,
-    said: bool,
-) -> None:
-    made = replace(calibrated[1], inter=np.ones((4, 16)), overlap=np.array([0.5, 0.5, 0.6, 1.0]))
-    schedule = manual_schedule(
-        tiny_vit.spec, {3: 0.5, 4: 0.5}, ScheduleSettings(scorer=scorer, reduce="drop"), made.inter_sha256
-    )
-    steps.warn_where_unsettled(schedule, made)
-    steps.warn_where_unsettled(schedule, None)
-    assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [True] * said
+def test_normalised_images_stay_as_they_are(tiny_vit: PrunableViT) -> None:
+    images = random_images(tiny_vit, 5).numpy()
+    assert np.array_equal(array_of(images, tiny_vit.spec, InputKind.FLOAT32), images)
 
 
-def test_images_to_measure_on(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
-    spec, own = tiny_vit.spec, tmp_path / "none"
-    assert {each.label for each in steps.eval_images(Images(images=image_folder), spec).files} == {None}
-    two = make_vit(num_classes=2).spec
-    assert {each.label for each in steps.eval_images(Images(images=image_folder), two).files} == {0, 1}
-    assert len(steps.eval_images(Images(images=image_folder, max_eval_images=4), spec).files) == 4
-    (tmp_path / "map.json").write_text(json.dumps({"class_0": 6, "class_1": 2}))
-    mapped = Images(images=own, eval_images=image_folder, class_map=tmp_path / "map.json")
-    assert {each.label for each in steps.eval_images(mapped, spec).files} == {6, 2}
-    with pytest.raises(ImageError, match="none"):
-        steps.eval_images(Images(images=image_folder, eval_images=own), spec)
-    with pytest.raises(RecipeError, match="--images"):
-        steps.eval_images(Images(), spec)
+def test_no_more_are_taken_than_a_check_needs(tiny_vit: PrunableViT) -> None:
+    images = np.zeros((MOST + 1, *tiny_vit.spec.preprocessing.input_size), np.uint8)
+    assert len(array_of(images, tiny_vit.spec, InputKind.FLOAT32)) == MOST
+
+
+def test_a_model_of_pixels_takes_no_normalised_images(tiny_vit: PrunableViT) -> None:
+    images = random_images(tiny_vit, 2).numpy()
+    with pytest.raises(ImageError, match="float32"):
+        array_of(images, tiny_vit.spec, InputKind.UINT8)

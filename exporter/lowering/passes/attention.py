@@ -11,7 +11,16 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, as_linear, linear, markers, nodes_of, producer, replace
+from exporter.lowering.graph import (
+    Builder,
+    as_linear,
+    linear,
+    markers,
+    nodes_of,
+    producer,
+    replace,
+    rewire,
+)
 from exporter.lowering.markers import (
     ATTENTION,
     CLASS_ROW,
@@ -21,6 +30,7 @@ from exporter.lowering.markers import (
     PAIR_TOKENS,
     RECEIVED,
 )
+from exporter.lowering.scoring import BY_CHANNEL
 
 __all__ = [
     "COMPARES_KEYS",
@@ -28,7 +38,9 @@ __all__ = [
     "fold_attention_biases",
     "fuse_attention",
     "split_heads",
+    "split_projections",
     "spread_masks",
+    "sum_class_rows",
 ]
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim], and heads back to tokens.
@@ -285,6 +297,31 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     replace(graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape))
 
 
+def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
+    """Give query, key and value a linear layer each, in place of slices of one packed projection.
+
+    TensorRT splits the packed product itself where it fuses attention, and then no longer sees that its weights are
+    quantized: it gives their values back at every run, for a product in fp16. Three products of one quantized
+    input it joins again. Where the selection reads query or key too, it does not split, and three products would
+    cost two steps. Such a projection, and one of another form, is left as it is.
+    """
+    changed = 0
+    for node in markers(graph, ATTENTION):
+        projection = _projection_of(node)
+        read_again = any(len(part.outputs) > 1 for part in node.inputs[:3])
+        if read_again or projection is None or as_linear(projection) is None:
+            continue
+        packed = _unpacked(graph, node, projection)
+        for heads, name, part in zip(
+            list(node.inputs[:3]), PARTS, (packed.query, packed.key, packed.value), strict=True
+        ):
+            op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}_heads")
+            split = op.Reshape(part, [0, 0, artefact.spec.num_heads, -1], name="split")
+            rewire(heads, op.Transpose(split, perm=HEADS_FIRST, name="turn", shape=heads.shape))
+        changed += 1
+    return changed
+
+
 def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
     """Expand the mask [batch, 1, 1, keys] of an Attention node to [batch, 1, queries, keys].
 
@@ -304,6 +341,24 @@ def _expanded(graph: gs.Graph, node: gs.Node) -> gs.Variable:
     queries = op.Shape(query, start=1, end=2, name="count_queries")
     shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
     return op.Expand(mask, shape, name="spread_mask")
+
+
+def sum_class_rows(graph: gs.Graph, artefact: Artefact) -> int:
+    """Write the row of one class token as a product by elements and its sum over channels.
+
+    TensorRT computes both in one step. Of a matrix product with one row it makes two: it computes eight rows, and
+    slices them. Rows of several class tokens are left to `expand_attention`.
+    """
+    del artefact
+    rows = [node for node in markers(graph, CLASS_ROW) if node.attrs["num_class_tokens"] == 1]
+    for node in rows:
+        (query, key), name = node.inputs, node.outputs[0].name
+        op = Builder(graph, node, prefix=name)
+        first = op.Slice(query, [0], [1], [2], name="take_class")
+        scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
+        by_channel = op.Mul(scaled, key, name="multiply", out=f"{name}/{BY_CHANNEL}")
+        replace(graph, node, op.ReduceSum(by_channel, [3], keepdims=0, name="sum"))
+    return len(rows)
 
 
 TURNED = [0, 1, 3, 2]

@@ -15,7 +15,14 @@ from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
 
-__all__ = ["LARGEST_WEIGHT", "expand_factors", "rank_prefix", "shorten_scores", "sort_once"]
+__all__ = [
+    "LARGEST_WEIGHT",
+    "choose_unsorted",
+    "expand_factors",
+    "rank_prefix",
+    "shorten_scores",
+    "sort_once",
+]
 
 TURNED = [0, 1, 3, 2]
 # Past the end of any axis, and below any finite bias.
@@ -250,27 +257,40 @@ def _between(ranking: Ranking) -> Iterator[gs.Variable]:
 
 
 def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
-    """Remove one sort where a TopK only orders the indices of another, whose values have no reader.
+    """Remove a TopK that only orders the indices of another, where all tokens are ranked, see `rank_prefix`.
 
-    1. The first gets `sorted` = 0: ONNX Runtime then selects in linear time, by value and then by index, so that
-       the tie rule holds. TensorRT supports only sorted = 1, and OpenVINO is no faster.
-    2. Where all tokens are ranked, see `rank_prefix`, the second is removed. The class token comes out first, and
-       the order of the others does not matter: attention and linear layers do not depend on it, and scores are
-       looked up by position. Several prefix tokens would have to keep their order; both TopK stay then.
-
-    Under 2, which of two equal scores at the cut survives is undefined from the second pruning layer on.
+    The class token comes out first, and the order of the others does not matter: attention and linear layers do not
+    depend on it, and scores are looked up by position. Several prefix tokens would have to keep their order; both
+    TopK stay then. Which of two equal scores at the cut survives is undefined from the second pruning layer on.
     """
     single = artefact.spec.num_prefix_tokens == 1
     ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
-    pairs = [(node, node.outputs[1].outputs[0]) for node in nodes_of(graph, "TopK") if _is_sorted_again(node)]
+    pairs = [
+        (choosing, sorting) for choosing, sorting in _sorted_twice(graph) if sorting.outputs[0].name in ranked
+    ]
     for choosing, sorting in pairs:
         survivors = sorting.outputs[0]
-        if survivors.name in ranked:
-            sorting.outputs.clear()
-            choosing.outputs = [choosing.outputs[0], survivors]
-        else:
-            choosing.attrs["sorted"] = 0
+        sorting.outputs.clear()
+        choosing.outputs = [choosing.outputs[0], survivors]
     return len(pairs)
+
+
+def choose_unsorted(graph: gs.Graph, artefact: Artefact) -> int:
+    """Let a TopK give its indices in any order where a second one orders them, and its values have no reader.
+
+    With `sorted` = 0 ONNX Runtime selects in linear time, by value and then by index, so that the tie rule holds.
+    TensorRT supports only sorted = 1, and OpenVINO is no faster.
+    """
+    del artefact
+    pairs = _sorted_twice(graph)
+    for choosing, _ in pairs:
+        choosing.attrs["sorted"] = 0
+    return len(pairs)
+
+
+def _sorted_twice(graph: gs.Graph) -> list[tuple[gs.Node, gs.Node]]:
+    """Return each TopK whose indices another TopK alone reads, with that one."""
+    return [(node, node.outputs[1].outputs[0]) for node in nodes_of(graph, "TopK") if _is_sorted_again(node)]
 
 
 def _is_sorted_again(node: gs.Node) -> bool:

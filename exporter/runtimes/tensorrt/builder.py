@@ -6,6 +6,7 @@ list profiles apart: each profile is inspected through a context of its own, at 
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.layer_info import layers_path
+from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
@@ -25,9 +26,19 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     major_version,
     member,
     needs_strong_typing_flag,
+    started,
 )
 
-__all__ = ["Engine", "build_engine", "inspect_profiles", "save_engine"]
+__all__ = [
+    "NO_WIDTHS",
+    "Engine",
+    "build_engine",
+    "configure",
+    "inspect_profiles",
+    "parse",
+    "profile_of",
+    "save_engine",
+]
 
 # CUDA's default stream: nothing runs on it here.
 _STREAM = 0
@@ -38,18 +49,18 @@ def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
 
     Args:
         trt: The module `tensorrt`.
-        log: The logger that keeps TensorRT's last error.
+        log: The logger that keeps TensorRT's first error.
         plan: A serialised engine, just built here.
 
     Raises:
         ArtefactError: TensorRT does not load the engine, or does not accept a profile's sizes.
     """
-    runtime = trt.Runtime(log)
+    runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, built here.
     runtime.engine_host_code_allowed = True
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
-        raise ArtefactError("the engine just built", log.last or "no reason", "one that loads")
+        raise ArtefactError("the engine just built", log.cause or "no reason", "one that loads")
     form = member(trt, "LayerInformationFormat", "JSON", "the audit")
     return tuple(
         _inspect(trt, log, engine, profile, form) for profile in range(engine.num_optimization_profiles)
@@ -60,7 +71,7 @@ def _inspect(trt: Any, log: Any, engine: Any, profile: int, form: Any) -> str:
     """Inspect one profile. The context holds the activations' memory, so only one exists at a time."""
     context = engine.create_execution_context()
     if context is None or not _at_largest(trt, engine, context, profile):
-        got = log.last or "no reason"
+        got = log.cause or "no reason"
         raise ArtefactError(f"profile {profile} of the engine just built", got, "one that TensorRT can run")
     inspector = engine.create_engine_inspector()
     inspector.execution_context = context
@@ -78,13 +89,18 @@ def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
     )
 
 
+logger = logging.getLogger(__name__)
+
 _MIB = 1 << 20
 NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A serialised engine, the inspector's JSON for each profile, and whether layers have the graph's types."""
+    """A serialised engine, the inspector's JSON for each profile, and whether layers have the graph's types.
+
+    There are no layers where the inspection failed: the engine took minutes to build, and may run.
+    """
 
     plan: bytes
     layers: tuple[str, ...]
@@ -109,7 +125,7 @@ def build_engine(
     """
     log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")
-    builder = trt.Builder(log)
+    builder = started(trt, "Builder", log)
     if settings.plugin is not None:
         register_library(builder.get_plugin_registry(), settings.plugin)
     strongly = needs_strong_typing_flag(trt)
@@ -118,31 +134,40 @@ def build_engine(
         flag_bit(trt, "EXPLICIT_BATCH") * (major_version(trt.__version__) < 10)
         | flag_bit(trt, "STRONGLY_TYPED") * strongly
     )
-    _parse(trt, network, log, onnx)
+    parse(trt, network, log, onnx)
     config = builder.create_builder_config()
-    _configure(trt, config, settings)
+    configure(trt, config, settings)
     for batches in settings.profiles:
-        config.add_optimization_profile(_profile(builder, network, batches, widths))
+        config.add_optimization_profile(profile_of(builder, network, batches, widths))
     timings = _timings(config, cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise ArtefactError(str(onnx), log.last or "no reason", "a model that TensorRT can build")
+        raise ArtefactError(str(onnx), log.cause or "no reason", "a model that TensorRT can build")
     _keep_timings(timings, cache)
     content = bytes(plan)
-    return Engine(
-        content, inspect_profiles(trt, log, content), strongly or major_version(trt.__version__) > 10
-    )
+    log.clear()
+    return Engine(content, _inspected(trt, log, content), strongly or major_version(trt.__version__) > 10)
 
 
-def _parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
+def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
+    try:
+        return inspect_profiles(trt, log, plan)
+    except UserError as error:
+        logger.warning("the engine is written without its audit: %s", error)
+        return ()
+
+
+def parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
+    """Fill a network from an ONNX file; ArtefactError, with all that the parser says, for one that it rejects."""
     parser = trt.OnnxParser(network, log)
     # Parse the file, not its bytes: the parser then finds initializers in other files of the folder.
     if not parser.parse_from_file(str(onnx)):
         reasons = "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
-        raise ArtefactError(str(onnx), reasons or log.last, "a model that TensorRT's parser accepts")
+        raise ArtefactError(str(onnx), reasons or log.cause, "a model that TensorRT's parser accepts")
 
 
-def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
+def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
+    """Apply the settings to a builder configuration."""
     if settings.workspace_mib:
         pool = member(trt, "MemoryPoolType", "WORKSPACE", "--workspace-mib")
         config.set_memory_pool_limit(pool, settings.workspace_mib * _MIB)
@@ -164,7 +189,7 @@ def _configure(trt: Any, config: Any, settings: BuildSettings) -> None:
         config.plugins_to_serialize = [str(settings.plugin)]
 
 
-def _profile(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
+def profile_of(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
     """Create a profile from the least to the largest batch; kernels are optimised for the largest."""
     profile = builder.create_optimization_profile()
     for index in range(network.num_inputs):
@@ -201,6 +226,7 @@ def save_engine(
     here: Built,
     *,
     schedule_sha256: str = "",
+    audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
     """Write an engine, its layers and its manifest, and return the manifest.
 
@@ -211,6 +237,7 @@ def save_engine(
         settings: The settings that it was built with.
         here: This machine.
         schedule_sha256: Checksum of the model's schedule; "" for a model without one.
+        audits: Of each profile; () where the engine could not be read.
 
     Raises:
         OutputError: A file cannot be written.
@@ -234,10 +261,14 @@ def save_engine(
         built=here,
         optimization_level=settings.optimization_level,
         aux_streams=settings.aux_streams,
+        runtime=settings.runtime,
+        audits=audits,
     )
-    with written_beside(layers_path(path)) as partial:
-        layers = {"profiles": [json.loads(each) for each in engine.layers]}
-        partial.write_text(json.dumps(layers, indent=1), encoding="utf-8")
+    layers_path(path).unlink(missing_ok=True)  # of an earlier engine
+    if engine.layers:
+        with written_beside(layers_path(path)) as partial:
+            layers = {"profiles": [json.loads(each) for each in engine.layers]}
+            partial.write_text(json.dumps(layers, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
     return manifest

@@ -214,4 +214,4 @@ class GpuTimer:
 
     def _need(self, done: object, what: str) -> None:
         if not done:
-            raise UserError(self._loaded.name, self._loaded.log.last or f"not {what}", f"{what} on the GPU")
+            raise UserError(self._loaded.name, self._loaded.log.cause or f"not {what}", f"{what} on the GPU")

@@ -1,21 +1,23 @@
-"""Read the inspector's JSON: the layers of an engine, their ONNX nodes, and the dtypes that they read and write.
+"""The layers of an engine, their ONNX nodes and dtypes, as the inspector's JSON has them; and their audit.
 
 TensorRT 8.6 to 11 differ in the keys and the words for a tensor's type, and in whether a profile's layers are
-listed apart. The audit asks for the dtype of every layer and for fused attention in each block: with weak typing
-TensorRT may change the graph's types, and it never guarantees a fusion. A profile may lose a fusion that another
-has, so each is audited.
+listed apart. TensorRT for RTX has no inspector without a GPU: `program` reads its layers. The audit asks for the
+dtype of every layer and for fused attention in each block: with weak typing TensorRT may change the graph's types,
+and it never guarantees a fusion. A profile may lose a fusion that another has, so each is audited.
 """
 
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from exporter.errors import ArtefactError, reason_of
+from exporter.targets import Target
 from exporter.tensor_names import context_name
+from exporter.vocabulary import Precision
 
 __all__ = [
     "UNKNOWN",
@@ -23,8 +25,10 @@ __all__ = [
     "BlockAttention",
     "EngineLayer",
     "audit",
+    "broken_promises",
     "explain_audit",
     "layers_path",
+    "nodes_in",
     "read_layers",
     "saved_layers",
 ]
@@ -77,6 +81,7 @@ class EngineLayer:
     """One layer of an engine: its name, its ONNX nodes, and the dtypes that it reads and writes.
 
     A dtype that the inspector leaves out is the operand type in the name of the layer's kernel, else "unknown".
+    `product` is the dtype in which a matrix product multiplies; "" for other layers, and from the inspector.
     """
 
     name: str
@@ -85,11 +90,27 @@ class EngineLayer:
     nodes: frozenset[str]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    product: str = ""
 
     @property
     def is_fused_attention(self) -> bool:
         """Whether its kernel is a fused multi-head attention kernel."""
         return "mha" in f"{self.name} {self.tactic}".lower()
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether all that it does is to convert or to copy, by the name of its fusion."""
+        fused = self.name.removeprefix("__myl_")
+        return fused != self.name and not _MOVES.sub("", fused)
+
+
+# Four letters an operation: casts, reshapes, transpositions, copies, slices, concatenations, repetitions.
+_MOVES = re.compile(r"Cast|Resh|Tran|Move|Slic|Conc|Repl")
+
+
+def nodes_in(text: str) -> frozenset[str]:
+    """Return the names of the ONNX nodes that a description lists."""
+    return frozenset(_SOURCE.findall(text))
 
 
 def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
@@ -148,7 +169,7 @@ def _layer(described: Mapping[str, Any]) -> EngineLayer:
         name=str(described.get("Name", "")),
         kind=str(described.get("LayerType", "")),
         tactic=tactic,
-        nodes=frozenset(_SOURCE.findall(str(described.get("Metadata", "")))),
+        nodes=nodes_in(str(described.get("Metadata", ""))),
         reads=tuple(_dtype(each, tactic) for each in described.get("Inputs", ())),
         writes=tuple(_dtype(each, tactic) for each in described.get("Outputs", ())),
     )
@@ -177,12 +198,22 @@ class BlockAttention:
 
 @dataclass(frozen=True)
 class Audit:
-    """Statistics of a profile's layers: the number of outputs of each dtype, and each block's attention."""
+    """Statistics of a profile's layers: the number of outputs of each dtype, and each block's attention.
+
+    Known of an engine whose program could be read: `products` are the matrix products by the dtype they multiply
+    in, `moves` the layers that only convert or copy, `selection` the layers that choose and merge patches by
+    1-based pruning layer, `memory_bytes` the activations' memory.
+    """
 
     layers: int
     written: dict[str, int]
     fused_kernels: int
     blocks: tuple[BlockAttention, ...]
+    products: dict[str, int] = field(default_factory=dict)
+    moves: int | None = None
+    selection: dict[int, int] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    unkept: tuple[str, ...] = ()
 
     @property
     def unfused(self) -> tuple[int, ...]:
@@ -190,26 +221,80 @@ class Audit:
         return tuple(each.block for each in self.blocks if not each.fused)
 
 
-def audit(layers: Iterable[EngineLayer], blocks: Iterable[int]) -> Audit:
+def audit(layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: int | None = None) -> Audit:
     """Count the layers of an engine by dtype, and find the fused attention of each block.
 
     Args:
         layers: The layers of one profile.
         blocks: The 1-based blocks that have attention.
+        memory_bytes: The activations' memory, of an engine whose program was read.
     """
     layers = tuple(layers)
+    products = Counter(each.product for each in layers if each.product)
+    known = memory_bytes is not None
     return Audit(
         layers=len(layers),
         written=dict(sorted(Counter(dtype for each in layers for dtype in each.writes).items())),
         fused_kernels=sum(each.is_fused_attention for each in layers),
         blocks=tuple(_block(layers, block) for block in blocks),
+        products=dict(sorted(products.items())),
+        moves=sum(each.only_moves for each in layers) if known else None,
+        selection=_selection(layers) if known else {},
+        memory_bytes=memory_bytes,
+        unkept=_unquantized(layers) if known else (),
     )
+
+
+# Tensors of a pruning layer, by whose names its nodes are named (`exporter.tensor_names`).
+_CHOOSES = re.compile(r"^(?:class_row|score|keep|count|into|gap|sizes|factor|rows)_(\d\d)\b")
+_QUANTIZED = re.compile(r"/(int8|fp8)/dequantize$")
+
+
+def _selection(layers: Iterable[EngineLayer]) -> dict[int, int]:
+    """Count the layers that compute a node of each pruning layer's choice."""
+    found = Counter[int]()
+    for each in layers:
+        found.update({int(match[1]) for node in each.nodes if (match := _CHOOSES.match(node))})
+    return dict(sorted(found.items()))
+
+
+def _unquantized(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
+    """Return the nodes of products whose operands are quantized in the graph, and that multiply in another type."""
+    unkept = []
+    for each in layers:
+        wanted = {match[1] for node in each.nodes if (match := _QUANTIZED.search(node))}
+        if each.product and wanted and each.product not in wanted:
+            names = sorted(node for node in each.nodes if not _QUANTIZED.search(node))
+            unkept.append(
+                f"{names[0] if names else each.name} multiplies in {each.product}, not {max(wanted)}"
+            )
+    return tuple(unkept)
+
+
+def broken_promises(result: Audit, target: Target) -> tuple[str, ...]:
+    """Return what the audit finds against the target, with the blocks and nodes; empty where all is kept.
+
+    In half precision and below, every block has a fused attention kernel; a product between quantized operands
+    multiplies in their type. fp32 has no fused attention.
+    """
+    lost = [] if target.precision == Precision.FP32 else result.unfused
+    blocks = (f"attention is not fused in block {', '.join(map(str, lost))}",) if lost else ()
+    return (*blocks, *result.unkept)
 
 
 def explain_audit(result: Audit) -> list[str]:
     """Format the audit as lines of text."""
     written = ", ".join(f"{count} × {dtype}" for dtype, count in result.written.items())
     lines = [f"{result.layers} layers, outputs: {written}", f"{result.fused_kernels} fused attention kernels"]
+    if result.products:
+        products = ", ".join(f"{count} × {dtype}" for dtype, count in result.products.items())
+        lines.append(f"matrix products: {products}; layers that only convert or copy: {result.moves}")
+    if result.selection:
+        counts = ", ".join(f"{count} in {layer}" for layer, count in result.selection.items())
+        lines.append(f"layers of the selection, by pruning layer: {counts}")
+    if result.memory_bytes is not None:
+        lines.append(f"memory of the activations: {result.memory_bytes / 2**20:.1f} MiB")
+    lines += [f"not quantized: {each}" for each in result.unkept]
     for each in result.blocks:
         if not each.fused:
             parts = ", ".join(each.parts) or "no layer that names its nodes"

@@ -9,8 +9,9 @@ from pathlib import Path
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
+from exporter.runtimes.tensorrt.layer_info import Audit
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
-from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
 
 __all__ = [
@@ -49,7 +50,8 @@ class EngineManifest:
     memory limit for tactics, 0 for none. With `tf32`, fp32 products may be computed in TF32. `hardware` is the
     compatibility level: "AMPERE_PLUS" allows other GPUs, "SAME_COMPUTE_CAPABILITY" those of the same SM.
     `version_compatible` allows later TensorRT versions, also of the next major version. `optimization_level` and
-    `aux_streams` are None where TensorRT chose.
+    `aux_streams` are None where TensorRT chose. `runtime` is what built it; TensorRT for RTX needs neither GPU nor
+    driver for it, and `built` names none. `audits` are those of each profile.
     """
 
     engine_sha256: str
@@ -68,6 +70,8 @@ class EngineManifest:
     built: Built
     optimization_level: int | None = None
     aux_streams: int | None = None
+    runtime: str = TENSORRT
+    audits: tuple[Audit, ...] = ()
 
     @property
     def needs_plugin(self) -> bool:
@@ -78,9 +82,12 @@ class EngineManifest:
         return bool(self.plugin_sha256) and not (self.plugin_serialised and self.version_compatible)
 
 
-def engine_path(folder: Path, onnx: Path, batch: int = 0) -> Path:
-    """Return the path of an ONNX file's engine: that of all batch sizes, or that of `batch` alone."""
-    return folder / f"{onnx.stem}{f'.batch{batch}' if batch else ''}.engine"
+def engine_path(folder: Path, onnx: Path, batch: int = 0, sm: int = 0) -> Path:
+    """Return the path of an ONNX file's engine: that of all batch sizes, or that of `batch` alone.
+
+    One of TensorRT for RTX is named by the compute capability that it was built for, 80 for 8.0.
+    """
+    return folder / f"{onnx.stem}{f'.batch{batch}' if batch else ''}{f'.rtx-sm{sm}' if sm else ''}.engine"
 
 
 def manifest_path(engine: Path) -> Path:
@@ -166,13 +173,21 @@ def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> Buil
         tf32=manifest.tf32,
         optimization_level=manifest.optimization_level,
         aux_streams=manifest.aux_streams,
+        runtime=manifest.runtime,
+        sm=(_number(manifest.built.sm),) if manifest.runtime == RTX else (),
         plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
         serialise_plugin=manifest.plugin_serialised and manifest.version_compatible,
     )
 
 
+def _number(sm: str) -> int:
+    return int(sm.replace(".", ""))
+
+
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:
     """Return the fields of `Built` that must match this machine; fewer for a compatible engine."""
+    if manifest.runtime == RTX:
+        return ("tensorrt", "sm")
     bound = {"NONE": ("gpu", "sm"), "SAME_COMPUTE_CAPABILITY": ("sm",)}.get(manifest.hardware, ())
     return bound if manifest.version_compatible else ("tensorrt", *bound)
 

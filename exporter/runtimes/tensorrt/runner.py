@@ -15,11 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError, MissingDependencyError, UserError, reason_of
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, major_version, member
+from exporter.runtimes.tensorrt.tensorrt_api import (
+    error_log,
+    import_tensorrt,
+    major_version,
+    member,
+    started,
+)
 from exporter.tensor_names import IMAGES
 
 __all__ = ["LoadedEngine", "TensorRtRunner", "gpu_uuid", "load_engine", "this_machine", "without_nvtx"]
@@ -29,6 +35,10 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NAME_BYTES = 256
 _UUID_BYTES = 16
 _NO_GPU = "a GPU with NVIDIA's driver"
+_CUDART = (
+    "pip install nvidia-cuda-runtime-cu12, or the folder of libcudart.so in LD_LIBRARY_PATH: "
+    "pip's is site-packages/nvidia/cu13/lib"
+)
 
 
 def this_machine(tensorrt: str, device: int = 0) -> Built:
@@ -125,7 +135,7 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: s
     trt.init_libnvinfer_plugins(log, "")
     if manifest.needs_plugin and library is None:
         raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
-    runtime = trt.Runtime(log)
+    runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
     runtime.engine_host_code_allowed = manifest.version_compatible
     if manifest.needs_plugin and library is not None:
@@ -133,7 +143,7 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: s
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
     if loaded is None:
         raise ArtefactError(
-            str(engine), log.last or "no reason", "an engine that TensorRT loads", "star-export build"
+            str(engine), log.cause or "no reason", "an engine that TensorRT loads", "star-export build"
         )
     return LoadedEngine(name, trt, loaded, log, manifest)
 
@@ -199,10 +209,13 @@ class TensorRtRunner(Runner):
     @contextmanager
     def _in_one_line(self, loaded: LoadedEngine) -> Iterator[None]:
         """Turn Polygraphy's exception into a UserError with the cause from TensorRT's log."""
+        loaded.log.clear()
         try:
             yield
         except self._error as error:
-            raise UserError(self.name, loaded.log.last or str(error), "an engine that runs here") from None
+            raise UserError(self.name, loaded.log.cause or str(error), "an engine that runs here") from None
+        except OSError as error:  # Polygraphy does not look for libcudart where TensorRT's wheels have it
+            raise UserError(self.name, reason_of(error), "CUDA's runtime library", _CUDART) from None
 
 
 def _infos(loaded: LoadedEngine, mode: str) -> tuple[TensorInfo, ...]:

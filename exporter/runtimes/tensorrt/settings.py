@@ -6,9 +6,15 @@ from typing import Annotated
 from msgspec import Meta
 
 from exporter.files import GivenPath
-from exporter.settings import Batches, Natural, Settings, option
+from exporter.settings import Batches, Natural, Positive, Settings, option
 
-__all__ = ["BuildSettings"]
+__all__ = ["COMPUTE_CAPABILITIES", "RTX", "TENSORRT", "BuildSettings"]
+
+TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
+
+# What TensorRT for RTX builds for, as 80 for 8.0.
+COMPUTE_CAPABILITIES = (75, 80, 86, 89, 120, 121)
+_KNOWN = ", ".join(map(str, COMPUTE_CAPABILITIES))
 
 # TensorRT's names of the compatibility levels, in lower case with hyphens.
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
@@ -24,6 +30,14 @@ class BuildSettings(Settings):
 
     batches: Batches = option(
         (1, 4, 8, 32), "Batch sizes to serve; each gets a profile of exactly that size."
+    )
+    runtime: str = option(
+        TENSORRT,
+        "What builds the engines. tensorrt-rtx, TensorRT for RTX, needs no GPU; an engine for each of --sm.",
+        (TENSORRT, RTX),
+    )
+    sm: tuple[Positive, ...] = option(
+        (), f"Compute capabilities to build for with --runtime {RTX}: some of {_KNOWN}."
     )
     any_batch: bool = option(
         False, "Let each profile also take smaller batches, above the previous size; Triton needs this."
@@ -71,15 +85,24 @@ class BuildSettings(Settings):
     )
 
     def check(self) -> None:
-        """Raise RecipeError for batches out of order, or a library that TensorRT would not store.
+        """Raise RecipeError for batches out of order, a library that would not be stored, or what a runtime lacks.
 
         Each profile starts above the previous one. TensorRT stores plugins in version-compatible engines only.
+        TensorRT for RTX has no timing cache, no compatible engines, and no way to add a plugin from Python.
         """
         self.require("batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending")
         self.require(
             "serialise_plugin",
             self.version_compatible or not self.serialise_plugin,
             "with --version-compatible",
+        )
+        ahead = self.runtime == RTX
+        known = bool(self.sm) == ahead and set(self.sm) <= {*COMPUTE_CAPABILITIES}
+        self.require("sm", known, f"with --runtime {RTX}, some of {_KNOWN}; without it, none")
+        for name, none in (("hardware", "none"), ("version_compatible", False), ("timing_cache", None)):
+            self.require(name, not ahead or getattr(self, name) == none, f"{none} with --runtime {RTX}")
+        self.require(
+            "plugin", not ahead or self.plugin is None, f"none with --runtime {RTX}, which takes none"
         )
 
     @property

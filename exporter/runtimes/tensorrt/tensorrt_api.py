@@ -3,8 +3,12 @@
 Values cannot be used: TensorRT 11 removed flags of 10 and renumbered the others.
 """
 
+import ctypes
 import importlib
 import re
+import subprocess
+import sys
+from functools import cache
 from typing import Any
 
 from exporter.errors import UserError
@@ -12,40 +16,100 @@ from exporter.errors import UserError
 __all__ = [
     "error_log",
     "flag_bit",
+    "has_driver",
     "import_tensorrt",
     "major_version",
     "member",
     "needs_strong_typing_flag",
+    "started",
     "version_numbers",
 ]
 
-INSTALL = "pip install tensorrt-cu13 polygraphy cuda-bindings, or one of NVIDIA's TensorRT containers"
+INSTALL = (
+    "pip install tensorrt-cu13 polygraphy cuda-bindings --extra-index-url https://pypi.nvidia.com, "
+    "or one of NVIDIA's TensorRT containers"
+)
+_OLD_DRIVER = "a driver for TensorRT's CUDA: a newer one, or tensorrt-cu12 in place of tensorrt-cu13"
+
+# Where the driver is older than TensorRT's CUDA, an object is made, and its first use ends the process.
+_PROBE = """
+import tensorrt
+log = tensorrt.Logger(tensorrt.Logger.ERROR)
+tensorrt.Builder(log).create_builder_config()
+tensorrt.Runtime(log).engine_host_code_allowed = True
+"""
+_PROBE_LIMIT_S = 300
 
 
 def import_tensorrt() -> Any:
-    """Import the module `tensorrt`.
+    """Import the module `tensorrt`; where there is a driver, a child process first tries whether it starts.
 
     Raises:
-        UserError: It is not installed, or a library that it needs (CUDA, its own) does not load.
+        UserError: It is not installed, a library that it needs (CUDA, its own) does not load, or it does not start.
     """
     try:
-        return importlib.import_module("tensorrt")
+        trt = importlib.import_module("tensorrt")
     except ImportError as error:
         got = "no such library" if isinstance(error, ModuleNotFoundError) else str(error)
         raise UserError("tensorrt", got, "TensorRT 10 or 11 with its Python bindings", INSTALL) from None
+    reason = _why_it_does_not_start() if has_driver() else ""  # without one, nothing of TensorRT is made
+    if reason:
+        raise UserError("tensorrt", reason, _OLD_DRIVER)
+    return trt
 
 
-def error_log(trt: Any) -> Any:
-    """Create a logger that keeps TensorRT's last error in `last`: TensorRT logs the reason and returns None."""
+def has_driver() -> bool:
+    """Return whether NVIDIA's driver is installed."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _why_it_does_not_start() -> str:
+    """Return what TensorRT says when a child process makes its first objects; "" if it makes them."""
+    command = [sys.executable, "-c", _PROBE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PROBE_LIMIT_S)
+    if not done.returncode:
+        return ""
+    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    logged = [line for line in said if "[TRT]" in line]
+    ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+    return f"{(logged[:1] or said[-1:] or ['no word'])[0]}, then {ended}"
+
+
+def started(trt: Any, kind: str, log: Any) -> Any:
+    """Make TensorRT's `Builder` or `Runtime`.
+
+    Raises:
+        UserError: TensorRT makes none, for which its bindings raise a TypeError; quotes its log.
+    """
+    try:
+        return getattr(trt, kind)(log)
+    except TypeError as error:
+        raise UserError(f"TensorRT's {kind}", log.cause or str(error), _OLD_DRIVER) from None
+
+
+def error_log(trt: Any, also: tuple[str, ...] = ()) -> Any:
+    """Create a logger that keeps in `cause` the first error since `clear`: TensorRT logs it and returns None.
+
+    The errors after the first are its consequences. A message with one of the words of `also` counts as an error.
+    """
 
     class Log(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.last = ""
+            self.cause = ""
+
+        def clear(self) -> None:
+            self.cause = ""
 
         def log(self, severity: Any, text: str) -> None:
-            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
-                self.last = text
+            failed = severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR)
+            if not self.cause and (failed or any(words in text for words in also)):
+                self.cause = text
 
     return Log()
 

@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from exporter.errors import ArtefactError, UserError, reason_of
+from exporter.files import written_beside
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
-from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
@@ -33,9 +34,11 @@ __all__ = [
     "run_load",
     "run_profile",
     "run_trtexec",
+    "save_commands",
 ]
 
 PROGRAM = "trtexec"
+RTX_PROGRAM = "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
 
@@ -59,14 +62,15 @@ def build_command(
         tensorrt: The version of TensorRT, which decides the typing flags and the default timing.
         engine: Path to save the engine to, or "".
     """
-    shape = _shape(batch, image)
+    shape, ahead = _shape(batch, image), settings.runtime == RTX
     words = [
-        PROGRAM,
+        RTX_PROGRAM if ahead else PROGRAM,
         f"--onnx={onnx}",
         *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
         *_run(onnx.parent, shape, batch, tensorrt),
         "--profilingVerbosity=detailed",
     ]
+    words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if ahead else []
     # 11 always uses strong typing and has no such flag; 8.6 has neither.
     words += ["--stronglyTyped"] if major_version(tensorrt) in (9, 10) else []
     words += [] if settings.tf32 else ["--noTF32"]
@@ -108,7 +112,7 @@ def load_command(
         UserError: The engine was not built for the batch size.
     """
     words = [
-        PROGRAM,
+        RTX_PROGRAM if manifest.runtime == RTX else PROGRAM,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
         *_run(raw or engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt, transfers),
@@ -116,6 +120,35 @@ def load_command(
     # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
     words += ["--versionCompatible"] if manifest.version_compatible else []
     return [*words, f"--dynamicPlugins={plugin or LIBRARY}"] if manifest.needs_plugin else words
+
+
+def save_commands(
+    engine: Path, manifest: EngineManifest, onnx: Path, image: Sequence[int], settings: BuildSettings
+) -> None:
+    """Write beside an engine the commands for each batch size: to time it, and to build the like of it.
+
+    Args:
+        engine: The engine file, in a subfolder of the export folder.
+        manifest: Its manifest.
+        onnx: The model.
+        image: [channels, height, width].
+        settings: The settings that it was built with.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    plain, ahead = replace(settings, runtime=TENSORRT, sm=()), settings.runtime == RTX
+    lines = []
+    for batch in settings.batches:
+        lines += ["# This engine", shlex.join(load_command(engine, manifest, image, batch, settings.plugin))]
+        if ahead:
+            words = build_command(onnx, image, batch, settings, tensorrt=manifest.built.tensorrt)
+            lines += ["# TensorRT for RTX", shlex.join(words)]
+        for version in ("10", "11"):
+            words = build_command(onnx, image, batch, plain, tensorrt=version)
+            lines += [f"# TensorRT {version}", shlex.join(words)]
+    with written_beside(engine.with_suffix(".commands.txt")) as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _shape(batch: int, image: Sequence[int]) -> str:

@@ -1,31 +1,29 @@
 """Compile a trained ViT: prune and export it, compare it with PyTorch, measure it, and write the export folder."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
+from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
-from exporter.lowering.pipeline import save_onnx
+from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
-from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Pair
+from exporter.records import Pair
 from exporter.workflows import steps
 from exporter.workflows.compiling.proof import prove, save_page_of
-from exporter.workflows.compiling.schedule import checked_amount, schedule_of
-from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     MODEL,
@@ -38,21 +36,30 @@ from exporter.workflows.folders.export_folder import (
 from exporter.workflows.folders.reference import REFERENCE, save_reference
 from exporter.workflows.measuring import noise
 from exporter.workflows.memory import check_batches
+from exporter.workflows.opened import (
+    A_FOLDER,
+    DryRun,
+    Opened,
+    dry_run,
+    open_recipe,
+    warn_where_slow,
+    warn_where_unsettled,
+)
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.requests import Lowering
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Images, Lowering, Recipe, needed
+from exporter.workflows.steps import OwnModel
 
 __all__ = ["compile_model", "dry_compile"]
 
 Array = np.ndarray[Any, Any]
 
+logger = logging.getLogger(__name__)
+
 
 def compile_model(
     recipe: Recipe,
     out: PathLike,
-    model: PrunableViT | nn.Module | None = None,
+    model: OwnModel | None = None,
     stages: Stages | None = None,
     *,
     trade_off: TradeOff | None = None,
@@ -73,18 +80,18 @@ def compile_model(
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    stages, out, job = stages or Silent(), Path(out), resolve(recipe)
-    amount = checked_amount(job)
-    steps.warn_where_slow(job.lowering.target)
-    whole, vit, folder = _opened(job, out, model, stages)
-    calibration = _calibrated(whole, job, out, stages) if job.reads_calibration else None
-    if calibration is not None:
-        calibration = calibration.of_first(vit.spec.depth)
-    lowering, images = job.lowering, _images(folder, vit.spec, job)
-    schedule = schedule_of(vit, calibration, amount=amount, job=job, stages=stages)
-    steps.warn_where_unsettled(schedule, calibration)
-    references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.layout))
-    ranges = steps.range_images(job.images, vit.spec, lowering.input_kind, lowering.target)
+    stages, out = stages or Silent(), Path(out)
+    opened = open_recipe(recipe, stages, model)
+    _check(opened, out)
+    lowering, measuring = opened.recipe.lower, opened.recipe.measure
+    warn_where_slow(lowering.row)
+    vit, folder = opened.vit, None if opened.on_noise else opened.evaluated
+    calibration = _calibration(opened, out)
+    images = _images(opened, folder)
+    schedule = opened.schedule(vit, calibration)
+    warn_where_unsettled(schedule, calibration)
+    references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.laid_out))
+    ranges = opened.ranges(lowering.row)
     paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
     models = read_pair(Pair(*paths))
     report = prove(
@@ -93,16 +100,16 @@ def compile_model(
         calibration=calibration,
         folder=folder,
         images=images,
-        measuring=job.measuring,
+        measuring=measuring,
         stages=stages,
     )
     report = replace(report, searched=trade_off)
     with stages.stage("report"):
         save_json(recipe, out / RECIPE)
-        names = _deliver(references, models, images, job.measuring.batch, out)
+        names = _deliver(references, models, images, measuring.batch, out)
         save_json(report, out / REPORT)
         page = save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
-        _finish(job, out, [*report.files.values(), REPORT, *names, *page])
+        _finish(opened, out, [*report.files.values(), REPORT, *names, *page])
     return report
 
 
@@ -112,41 +119,70 @@ def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    job = resolve(recipe)
-    checked_amount(job)
-    whole, _, _ = _opened(job, Path(out), None, Silent())
-    return dry_run(whole, job, recipe)
+    opened = open_recipe(recipe)
+    _check(opened, Path(out))
+    if not opened.on_noise:
+        _ = opened.evaluated
+    return dry_run(opened, recipe)
 
 
-def _opened(
-    job: Job, out: Path, model: PrunableViT | nn.Module | None, stages: Stages
-) -> tuple[PrunableViT, PrunableViT, ImageFolder | None]:
-    """Return the model, the part of it that gives the outputs, and the images to measure on."""
+def _check(opened: Opened, out: Path) -> None:
+    """Check that everything that the compilation needs is given, then the folder, then the memory for batches.
+
+    Raises:
+        RecipeError: The amount is missing, or images or a calibration that are needed; or a batch is too large.
+        OutputError: The folder cannot be written.
+    """
+    opened.check_amount("compile")
+    images, measuring, prune = opened.recipe.images, opened.recipe.measure, opened.recipe.prune
+    if opened.on_noise:
+        _check_noise(images)
+    else:
+        needed(images.eval_images or images.images, "--images", A_FOLDER)
+    opened.check_ranges()
+    if opened.reads_calibration and not opened.has_calibration:
+        needed(images.images, "--images", A_FOLDER)
+    if prune.counts_on_images:
+        needed(images.images, "--images", f"{A_FOLDER}: the MACs of a-star depend on them")
+    if prune.counted_by == SEARCH:
+        needed(images.images, "--images", f"{A_FOLDER}, to search counts on")
+    if opened.given is not None and not prune.has_number and opened.given.inter_sha256:
+        known = opened.has_calibration or None
+        needed(known, "--calibration", "the calibration that the schedule was made with")
     writable_folder(out)
-    with stages.stage("model"):
-        whole = steps.load_model(job.model, job.device, model)
-        vit, _ = steps.with_outputs(whole, job.outputs)
-        check_batches("--batch", (job.measuring.batch, *job.measuring.more_batches), vit.spec)
-        if job.on_noise:
-            check_batches("check_images", (job.images.check_images,), vit.spec)
-        return whole, vit, None if job.on_noise else steps.eval_images(job.images, vit.spec)
+    check_batches("--batch", (measuring.batch, *measuring.more_batches), opened.vit.spec)
+    if opened.on_noise:
+        check_batches("check_images", (images.check_images,), opened.vit.spec)
 
 
-def _calibrated(vit: PrunableViT, job: Job, out: Path, stages: Stages) -> Calibration:
-    with stages.stage("calibration") as advance:
-        return steps.calibrate(vit, job.calibration, job.images, out / CALIBRATION, advance, keep_sums=True)
+def _check_noise(images: Images) -> None:
+    """Warn that noise is measured on; RecipeError where a setting asks for what only images can tell."""
+    if images.class_map is not None:
+        raise RecipeError("--class-map", "no images", "--images beside it, whose accuracy it asks for")
+    logger.warning(
+        "no images: agreement with PyTorch and speed are measured on noise, not on photos; accuracy is not "
+        "measured, and no picture is drawn (--images DIR)"
+    )
 
 
-def _finish(job: Job, out: Path, names: list[str]) -> None:
+def _calibration(opened: Opened, out: Path) -> Calibration | None:
+    """Return the calibration of the layers that the outputs need; None where none is read."""
+    if not opened.reads_calibration:
+        return None
+    return opened.calibrate(out / CALIBRATION, keep_sums=True).of_first(opened.vit.spec.depth)
+
+
+def _finish(opened: Opened, out: Path, names: list[str]) -> None:
     """Make the folder whole: without it, the next call continues."""
-    made = [CALIBRATION] if job.reads_calibration and not job.calibration.exists else []
-    finish_folder(out, [*names, *made], job.calibration.path)
+    made = [CALIBRATION] if opened.reads_calibration and not opened.has_calibration else []
+    finish_folder(out, [*names, *made], opened.recipe.prune.calibration)
     sums_path(out / CALIBRATION).unlink(missing_ok=True)
 
 
-def _images(folder: ImageFolder | None, spec: ModelSpec, job: Job) -> Array:
+def _images(opened: Opened, folder: ImageFolder | None) -> Array:
     """Return the images to compare on, [n, 3, H, W] as the models take them; noise where there is no folder."""
-    count, seed, kind = job.images.check_images, job.images.seed, job.lowering.input_kind
+    images, kind, spec = opened.recipe.images, opened.recipe.lower.input_kind, opened.vit.spec
+    count, seed = images.check_images, images.seed
     if folder is None:
         return noise(spec, kind, count, seed)
     return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
@@ -170,6 +206,6 @@ def _lowered(
     reference: PrunedViT, lowering: Lowering, ranges: Array | None, out: Path, stages: Stages
 ) -> Path:
     with stages.stage(f"lowering, {reference.method}"):
-        path = out / lowering.target.file_name(reference.vit.spec.name, reference.method)
-        save_onnx(steps.export(reference, lowering, ranges), path)
+        path = out / lowering.row.file_name(reference.vit.spec.name, reference.method)
+        save_onnx(lower(reference, lowering.row, lowering.input_kind, ranges), path)
     return path

@@ -28,7 +28,7 @@ from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 from exporter.workflows.steps import with_class_names
 
 __all__ = ["prove", "save_page_of"]

@@ -29,7 +29,7 @@ from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.vocabulary import UnitType
-from exporter.workflows import steps
+from exporter.workflows.steps import loaded
 
 __all__ = [
     "Applied",
@@ -92,7 +92,7 @@ def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: boo
     if not whole.units:
         raise DepthError("depth", "no unit to remove", "--attention or --activation with layers")
     weights_file(out)
-    vit = steps.load_model(request)
+    vit = loaded(request)
     if before is not None and before.merged and unmerged:
         raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
     result = apply_plan(vit, whole, unmerged=unmerged)

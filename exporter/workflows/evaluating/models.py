@@ -151,13 +151,10 @@ def torch_model(
     """
     # They need PyTorch.
     from exporter.evaluation.parity.reference import reference_runner  # noqa: PLC0415
-    from exporter.models.registry import ModelRequest  # noqa: PLC0415
     from exporter.pruning.pruned_vit import PrunedViT  # noqa: PLC0415
     from exporter.workflows import steps  # noqa: PLC0415
 
     if not isinstance(model, PrunedViT):
-        return torch_model(
-            steps.dense(steps.load_model(ModelRequest(""), model=model)), name, threads=threads
-        )
+        return torch_model(steps.dense(steps.load_model(model)), name, threads=threads)
     spec, runner = model.vit.spec, reference_runner(model, threads=threads or None)
     return EvalModel(name or str(model.method), spec.name, "pytorch", runner, spec, InputKind.FLOAT32)

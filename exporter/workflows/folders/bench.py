@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import LoweredFile
+from exporter.errors import UserError
 from exporter.evaluation.benchmark import Hardware, environment
 from exporter.evaluation.benchmark.batch_sweep import (
     NOT_SLICED,
@@ -60,7 +61,7 @@ class Bench:
     """The result of a benchmark: both models at each batch size, by the clock of the host.
 
     `gpu` has the same of engines by the clock of the GPU, `built` the machine that they were built on; empty and
-    None unless engines ran.
+    None unless engines ran. `gpu_failure` says why they could not be measured so, where the rest could.
     """
 
     model: str
@@ -74,6 +75,7 @@ class Bench:
     hardware: Hardware
     gpu: tuple[AtBatch, ...] = ()
     built: Built | None = None
+    gpu_failure: str = ""
 
     def __repr__(self) -> str:
         faster = ", ".join(f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches)
@@ -114,9 +116,13 @@ def bench(
         engines = _engines(models, settings) if name == TENSORRT else None
     batches = _by_host(models, images, macs, settings, runtime, stages, clock)
     gpu: tuple[AtBatch, ...] = ()
+    failure = ""
     if engines is not None and settings.gpu_time:
-        with stages.stage("GPU time") as advance:
-            gpu = _by_gpu(engines, images, macs, settings, runtime.plugin, advance)
+        try:
+            with stages.stage("GPU time") as advance:
+                gpu = _by_gpu(engines, images, macs, settings, runtime.plugin, advance)
+        except UserError as error:  # what was measured before it stays
+            failure = str(error)
     return Bench(
         model=pruned.spec.name,
         runtime=name,
@@ -129,6 +135,7 @@ def bench(
         hardware=environment(settings.threads),
         gpu=gpu,
         built=_any(engines).manifest.built if engines is not None and gpu else None,
+        gpu_failure=failure,
     )
 
 

@@ -1,46 +1,55 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
-from exporter.records import ModelSpec, Pair
+from exporter.records import Pair
 from exporter.runtimes.tensorrt.builder import Engine, build_engine, save_engine
-from exporter.runtimes.tensorrt.layer_info import Audit, audit, read_layers
+from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises, read_layers
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
+from exporter.runtimes.tensorrt.program import Program, read_programs
+from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
 from exporter.runtimes.tensorrt.runner import this_machine
-from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
-from exporter.runtimes.tensorrt.trtexec import build_command
+from exporter.runtimes.tensorrt.trtexec import build_command, save_commands
 from exporter.targets import TENSORRT, Target
-from exporter.tensor_names import SLICED, VARIANTS, variant_path
-from exporter.workflows.folders.export_folder import SCHEDULE, read_folder
+from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, VARIANTS, variant_path
+from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, read_folder, save_raw_images
 from exporter.workflows.progress import Silent, Stages
 
 __all__ = ["BuiltEngine", "build_folder", "check_gpu", "check_version"]
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
 LEAST_CUMULATIVE = (10, 8)
+_PADDED = 'star-export compile with layout = "padded" in a recipe'
 
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """One engine of a folder: the audit of each profile, and for each batch an equivalent trtexec command."""
+    """One engine of a folder: the audit of each profile, and for each batch an equivalent command of its tool.
+
+    `broken` are the promises of the target that the engine does not keep, each with its batch and block.
+    """
 
     file: str
     manifest: EngineManifest
     audits: tuple[Audit, ...]
     trtexec: tuple[tuple[str, ...], ...]
+    broken: tuple[str, ...] = ()
 
 
 def build_folder(
     folder: Path, settings: BuildSettings, stages: Stages | None = None
 ) -> tuple[BuiltEngine, ...]:
     """Build engines of the dense and the pruned model, and of the instrumented variants for `check`.
+
+    TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here.
 
     Args:
         folder: An export folder that `compile` wrote.
@@ -54,28 +63,52 @@ def build_folder(
     stages = stages or Silent()
     found = read_folder(folder)
     _check_runtime(folder, found.target)
+    if settings.runtime == RTX:
+        return tuple(_build_ahead(found, settings, stages))
     trt = import_tensorrt()
     check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
     check_gpu(found.target, here)
-    dense, pruned = found.models.dense.path, found.models.pruned.path
-    artefact = found.models.pruned.artefact
+    pruned, artefact = found.models.pruned.path, found.models.pruned.artefact
     _check_retention(pruned, artefact, settings, trt.__version__)
     cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
-    variants = settings.variants and artefact.prunes
     built = []
-    for onnx, batch, own in _jobs(Pair(dense, pruned), settings, variants):
+    for onnx, batch, own in _jobs(found, settings):
         path = engine_path(folder / ENGINES, onnx, batch)
         with stages.stage(f"engine, {path.stem}"):
             engine = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
-            built.append(_save(engine, path, onnx, own, here, artefact.spec))
+            programs = (Program(read_layers(text, place), None) for place, text in enumerate(engine.layers))
+            built.append(_save(engine, path, onnx, own, here, artefact, tuple(programs)))
     return tuple(built)
 
 
-def _jobs(
-    models: Pair[Path], settings: BuildSettings, variants: bool
-) -> Iterator[tuple[Path, int, BuildSettings]]:
+def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -> Iterator[BuiltEngine]:
+    """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
+    rtx, artefact = import_rtx(), found.models.pruned.artefact
+    machines = {sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm}
+    for here in machines.values():
+        check_gpu(found.target, here)
+    if artefact.follows_image or calls_plugin(found.models.pruned.path):
+        got = f"a model that needs a plugin, which {RTX} takes none of"
+        raise UserError(found.models.pruned.path.name, got, *_without_plugin(artefact))
+    for sm, here in machines.items():
+        for onnx, batch, own in _jobs(found, settings):
+            path = engine_path(found.place / ENGINES, onnx, batch, sm)
+            with stages.stage(f"engine, {path.stem}"):
+                plan = build_ahead(rtx, onnx, sm, own, artefact.schedule.widths)
+                alone, programs = replace(own, sm=(sm,)), read_programs(plan)
+                yield _save(Engine(plan, (), True), path, onnx, alone, here, artefact, programs)
+    images = found.read_reference()[IMAGES]
+    lacking = [
+        each for each in settings.batches if not (found.place / RAW_IMAGES.format(batch=each)).is_file()
+    ]
+    save_raw_images(images, lacking, found.place)
+
+
+def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Path, int, BuildSettings]]:
     """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
+    models = Pair(found.models.dense.path, found.models.pruned.path)
+    variants = settings.variants and found.models.pruned.artefact.prunes
 
     def own_settings(onnx: Path) -> BuildSettings:
         return settings if calls_plugin(onnx) else settings.without_plugin
@@ -127,9 +160,7 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
     """
     if settings.plugin is None and calls_plugin(pruned):
-        padded = 'with layout = "padded" in a recipe'
-        instead = padded if artefact.follows_image else f"--target {artefact.target.instead}"
-        hint = f"build --plugin FILE, or star-export compile {instead}"
+        hint = f"build --plugin FILE, or {_without_plugin(artefact)[1]}"
         raise UserError(pruned.name, "no plugin", "the library of --plugin-source, which selects", hint)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
@@ -139,17 +170,36 @@ def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, 
         raise UserError(pruned.name, f"TensorRT {version}", expected)
 
 
+def _without_plugin(artefact: Artefact) -> tuple[str, str]:
+    """Return what a model has to be that needs no plugin, and how it is compiled."""
+    if artefact.follows_image:
+        return "layout padded: fused attention is lost where sizes follow the image", _PADDED
+    instead = artefact.target.instead
+    return f"one for {instead}", f"star-export compile --target {instead}"
+
+
 def _save(  # noqa: PLR0917  (all of them are written)
-    engine: Engine, path: Path, onnx: Path, settings: BuildSettings, here: Built, spec: ModelSpec
+    engine: Engine,
+    path: Path,
+    onnx: Path,
+    settings: BuildSettings,
+    here: Built,
+    artefact: Artefact,
+    programs: tuple[Program, ...],
 ) -> BuiltEngine:
+    """Audit an engine; write it, its manifest, and the commands that build and time it."""
+    blocks, image = artefact.spec.attention_layers, artefact.spec.preprocessing.input_size
+    audits = tuple(audit(each.steps, blocks, each.memory_bytes) for each in programs)
     schedule = sha256_of(onnx.parent / SCHEDULE)
-    manifest = save_engine(engine, path, onnx, settings, here, schedule_sha256=schedule)
-    image = spec.preprocessing.input_size
+    manifest = save_engine(engine, path, onnx, settings, here, schedule_sha256=schedule, audits=audits)
     lines = tuple(
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
         for batch in settings.batches
     )
-    audits = tuple(
-        audit(read_layers(text, profile), spec.attention_layers) for profile, text in enumerate(engine.layers)
-    )
-    return BuiltEngine(path.name, manifest, audits, lines)
+    save_commands(path, manifest, onnx, image, settings)
+    broken: dict[str, list[str]] = {}
+    for batch, result in zip(settings.batches, audits, strict=bool(audits)):
+        for promise in broken_promises(result, artefact.target):
+            broken.setdefault(promise, []).append(str(batch))
+    told = tuple(f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items())
+    return BuiltEngine(path.name, manifest, audits, lines, told)

@@ -16,7 +16,7 @@ from exporter.formats.canonical_json import load_json, read_json
 from exporter.records import ModelSpec, Pair, Schedule
 from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path, read_manifest
-from exporter.schedule.plan import check_fits
+from exporter.schedule.fits import check_fits
 from exporter.targets import Target
 from exporter.tensor_names import ALL_VARIANTS, IMAGES, RAW_IMAGES, variant_path
 from exporter.workflows.folders.reference import REFERENCE, read_reference, read_whole

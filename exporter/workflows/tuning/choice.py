@@ -5,18 +5,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from exporter.evaluation.benchmark.timing import Ratio, Throughput, ratio_of
 from exporter.evaluation.intervals import loss_bound, loss_interval
 from exporter.evaluation.loss import loss_of
 from exporter.runtimes.choice import RUNTIMES
-from exporter.settings import Points, Settings, option
+from exporter.settings import LARGEST, Points, Settings, option
 from exporter.targets import TARGETS
 from exporter.vocabulary import Status
-from exporter.workflows.recipes.amount import Above0, Above1
 from exporter.workflows.tuning.ways import Candidate, Way
 
 __all__ = [
@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
+
+Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
+Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]
 
 METRICS = ("top1", "agreement")
 # Standard errors that are added to a loss.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, load_calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
@@ -20,24 +21,22 @@ from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.files import regular
 from exporter.formats.canonical_json import from_json, to_json
+from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import ScheduleSettings, keep_everything
+from exporter.schedule.plan import ImageCost, Prune, keep_everything
 from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
-from exporter.vocabulary import Layout
+from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.predicting import predict_models
 from exporter.workflows.evaluating.settings import EvalSettings
-from exporter.workflows.measuring import Lowered, lowered, mean_useful_macs, timed
+from exporter.workflows.measuring import Lowered, image_cost, lowered, mean_useful_macs, timed
+from exporter.workflows.opened import Opened
 from exporter.workflows.progress import Stages
-from exporter.workflows.recipes.amount import Given
-from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.planning import Planner, measured_macs, solved
-from exporter.workflows.recipes.requests import Lowering
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
 
@@ -119,25 +118,26 @@ class Book:
 
 @dataclass(eq=False)
 class Network:
-    """The model of a job, or another checkpoint of it; `file` is where its calibration lies, once it has one."""
+    """The model of a recipe, or another checkpoint of it; `file` is where its calibration lies, once it has one."""
 
-    vit: PrunableViT
-    job: Job
+    opened: Opened
     calibration: Calibration | None = None
     file: Path | None = None
 
     def __post_init__(self) -> None:
-        """Read the calibration that the job brings."""
+        """Read the calibration that the recipe brings."""
         if self.calibration is None:
-            self.calibration = steps.read_calibration(
-                self.job.calibration, self.vit.spec, self.vit.weights_sha256
-            )
-            self.file = self.job.calibration.path
+            self.calibration, self.file = self.opened.calibration, self.opened.recipe.prune.calibration
+
+    @property
+    def vit(self) -> PrunableViT:
+        """The model, with all its layers."""
+        return self.opened.whole
 
     @property
     def given(self) -> Schedule | None:
         """The schedule that the weights were trained with."""
-        return self.job.amount.schedule if isinstance(self.job.amount, Given) else None
+        return None if self.opened.recipe.prune.has_number else self.opened.given
 
     def candidate(self, weights: str) -> Candidate | None:
         """Return the one way in which it is pruned if that is given; None if any way will do."""
@@ -146,19 +146,17 @@ class Network:
         return Candidate(weights=weights, given=True, **{name: getattr(self.given, name) for name in SCORING})
 
     def calibrate(self, path: Path, book: Book, stages: Stages) -> None:
-        """Calibrate on the images of the job, with the scores of every candidate, and note what was skipped."""
-        if self.given is not None or self.calibration is not None or self.job.images.images is None:
+        """Calibrate on the images of the recipe, with the scores of every candidate, and note what was skipped."""
+        if self.given is not None or self.calibration is not None or self.opened.recipe.images.images is None:
             return
-        source, images = self.job.calibration, self.job.images
-        whole = replace(source, settings=replace(source.settings, relevance=True))
+        settings = replace(self.opened.recipe.calibrate, relevance=True)
         with stages.stage("calibration") as advance:
 
             def calibrate() -> dict[str, Any]:
-                done = steps.calibrate(self.vit, whole, images, path, advance)
+                done = calibrate_to(path, self.vit, self.opened.folder, settings, advance)
                 return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
 
-            assert images.images is not None
-            told = (listing_sha256(images_at(images.images)), whole.settings, self.vit.weights_sha256)
+            told = (listing_sha256(self.opened.folder), settings, self.vit.weights_sha256)
             made = book.record("calibration", told, calibrate, together=True)
             if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
                 calibrate()
@@ -184,16 +182,16 @@ class Meter:
     scratch: Path
     images: Mapping[str, ImageFolder]
     metric: str = "top1"
-    scoring: ScheduleSettings = field(default_factory=ScheduleSettings)
+    scoring: Prune = field(default_factory=Prune)
     seen: set[Candidate] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     _files: dict[Candidate, Path] = field(default_factory=dict)
     _schedules: dict[Candidate, Schedule] = field(default_factory=dict)
 
     @property
-    def job(self) -> Job:
-        """What the model's recipe says."""
-        return self.networks[OWN].job
+    def opened(self) -> Opened:
+        """The model's recipe."""
+        return self.networks[OWN].opened
 
     @property
     def vit(self) -> PrunableViT:
@@ -203,17 +201,23 @@ class Meter:
     @cached_property
     def pixels(self) -> Array:
         """Images to time on, as the lowered models take them: those to calibrate on, where there are any."""
-        images, kind, batch = self.job.images, self.job.lowering.input_kind, self.job.measuring.batch
-        place = images.images or images.eval_images
-        assert place is not None
-        files = sample(images_at(place), batch, images.seed).files
-        return filled_batch(first_images(files, self.vit.spec.preprocessing, kind, batch), batch)
+        recipe, preprocessing = self.opened.recipe, self.vit.spec.preprocessing
+        kind, batch = recipe.lower.input_kind, recipe.measure.batch
+        files = sample(self._some, batch, recipe.images.seed).files
+        return filled_batch(first_images(files, preprocessing, kind, batch), batch)
+
+    @cached_property
+    def _some(self) -> ImageFolder:
+        """The images to calibrate on; without, those to measure on."""
+        place = self.opened.recipe.images.eval_images
+        if self.opened.recipe.images.images is not None or place is None:
+            return self.opened.folder
+        return images_at(place)
 
     @cached_property
     def ranges(self) -> Array | None:
         """Calibration images for the activation ranges of INT8."""
-        kind = self.job.lowering.input_kind
-        return steps.range_images(self.job.images, self.vit.spec, kind, *TARGETS.values())
+        return self.opened.ranges(*TARGETS.values())
 
     def schedule(self, candidate: Candidate) -> Schedule | None:
         """Return the schedule of a candidate, whatever its target.
@@ -229,33 +233,40 @@ class Meter:
         return self._schedules[anywhere]
 
     def _solved(self, candidate: Candidate) -> Schedule | None:
-        network, amount = self.networks[candidate.weights], candidate.amount
+        network = self.networks[candidate.weights]
         if candidate.given:
             return network.given
-        if amount is None:
+        if not candidate.prunes:
             return keep_everything(network.vit.spec)
         if candidate.calibrated and network.calibration is None:
             return None
-        scoring = replace(self.scoring, **candidate.how)
-        planner = Planner.of(network.vit.spec, scoring, self._calibration(candidate))
-        counted = candidate.method.counts_vary and candidate.rho is None
-        macs = self._macs_by_rho(candidate, planner) if counted else None
+        prune = replace(self.scoring, **candidate.settings)
+        cost = self._macs_by_rho(candidate, prune) if prune.counts_on_images else None
         try:
-            return solved(amount, planner, macs)
+            return self._planned(candidate, prune, cost)
         except ScheduleError:
             return None
 
-    def _macs_by_rho(self, candidate: Candidate, planner: Planner) -> Callable[[Schedule], float]:
+    def _planned(self, candidate: Candidate, prune: Prune, cost: ImageCost | None = None) -> Schedule:
+        spec = self.networks[candidate.weights].vit.spec
+        return prune.plan(spec, self._calibration(candidate), image_cost=cost, told=False)
+
+    def _macs_by_rho(self, candidate: Candidate, prune: Prune) -> ImageCost:
         """Return a-STAR's mean multiply-adds, counted on images at a few rho and linear in between.
 
         To solve rho for every share by itself would run the model ten times as often.
         """
-        network, own = self.networks[candidate.weights], self.job.images
-        images = replace(own, images=own.images or own.eval_images, check_images=COUNTED)
+        network, seed = self.networks[candidate.weights], self.opened.recipe.images.seed
 
         def count() -> list[float]:
-            measured = measured_macs(network.vit, images, network.calibration, BATCH)
-            return [measured(planner.of_rho(rho)) for rho in RHOS]
+            files = sample(self._some, COUNTED, seed).files
+            preprocessing = network.vit.spec.preprocessing
+            pixels = first_images(files, preprocessing, InputKind.FLOAT32, COUNTED)
+            measured = image_cost(network.vit, pixels, network.calibration, BATCH)
+            return [
+                measured(self._planned(candidate, replace(prune, rho=rho, mac_reduction=None)))
+                for rho in RHOS
+            ]
 
         told = self._told(replace(candidate, mac_reduction=0.0))
         counted = self.book.record("multiply-adds by rho", [told, RHOS], count)
@@ -283,7 +294,7 @@ class Meter:
         pruned = self.pruned(candidate)
         if not pruned.schedule.adaptive:
             return float(pruned.macs.total)
-        kind = self.job.lowering.input_kind
+        kind = self.opened.recipe.lower.input_kind
         told = self._told(candidate.on(""))
         return float(
             self.book.record("multiply-adds", told, lambda: mean_useful_macs(pruned, self.pixels, kind))
@@ -311,8 +322,8 @@ class Meter:
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
         spec, images = self.networks[candidate.weights].vit.spec, self.images[part]
-        kind = self.job.lowering.input_kind
-        runner, threads = None, self.job.measuring.threads
+        kind = self.opened.recipe.lower.input_kind
+        runner, threads = None, self.opened.recipe.measure.threads
         if candidate.target:
             runner = self.lower([candidate])[candidate].runner(threads)
         else:
@@ -339,15 +350,14 @@ class Meter:
 
     def _lowered(self, candidate: Candidate, targets: Sequence[Target]) -> Iterator[tuple[Target, bytes]]:
         """Yield a candidate for each target, an a-STAR model in each target's best layout."""
-        kind, pruned = self.job.lowering.input_kind, self.pruned(candidate)
+        kind, pruned = self.opened.recipe.lower.input_kind, self.pruned(candidate)
         if not pruned.schedule.adaptive:
             for model in lowered(pruned, targets, kind, self.ranges):
                 assert isinstance(model.content, bytes)
                 yield model.target, model.content
             return
         for target in targets:
-            layout = target.layout(None)
-            own = steps.export(self.pruned(candidate, layout), Lowering(target, layout, kind), self.ranges)
+            own = lower(self.pruned(candidate, target.layout(None)), target, kind, self.ranges)
             yield target, own.SerializeToString()
 
     def speeds(self, placed: Collection[Candidate]) -> dict[Candidate, Timed]:
@@ -360,5 +370,5 @@ class Meter:
 
     def _speeds(self, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
         models = self.lower(placed)
-        times = timed(models, self.pixels, self.job.measuring)
+        times = timed(models, self.pixels, self.opened.recipe.measure)
         return [asdict(Timed(times[each], self._files[each].stat().st_size)) for each in placed]

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
-
-from torch import nn
+from typing import Any
 
 from exporter.data.images import ImageFolder, halves, listing_sha256, sample
 from exporter.data.source import class_mismatch, images_at
@@ -17,27 +15,21 @@ from exporter.evaluation.benchmark.timing import TradeOff, TradePoint, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
-from exporter.lowering.pipeline import save_onnx
-from exporter.models.base import PrunableViT
+from exporter.lowering.pipeline import lower, save_onnx
 from exporter.processes import processes
-from exporter.records import ModelSpec
 from exporter.runtimes.choice import targets_here
-from exporter.schedule.plan import ScheduleSettings
-from exporter.settings import fields_of
+from exporter.schedule.plan import Prune
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.training.checkpoint import versions
 from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compiling.compile import compile_model
-from exporter.workflows.dry_run import DryRun, dry_run
 from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.memory import check_batches
+from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe, warn_where_slow
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipes.amount import MacShare, Rho
-from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.recipe import Recipe, needed, save_recipe
-from exporter.workflows.recipes.requests import Images, Lowering
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.recipe import Recipe, needed, save_recipe
+from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import (
     Judged,
     Point,
@@ -70,15 +62,14 @@ WORTH = 0.75
 CHANGED = 0.04
 # A checkpoint beside the model has its own: what pins an axis of the search, and what names the model.
 OWN_VALUES: Mapping[str, Any] = {
-    **dict.fromkeys((*SCORING, "calibration", "rho", "mac_reduction", "model", "num_classes")),
+    **dict.fromkeys((*SCORING, "calibration", "rho", "mac_reduction", "num_classes")),
+    "model": "",
     "model_kwargs": {},
     "preprocess": {},
     "recalibrate": False,
 }
 # The unpruned model that all others are compared with.
 BASE = UNPRUNED.on(ONNXRUNTIME.name)
-
-Model: TypeAlias = PrunableViT | nn.Module | None
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +109,7 @@ def tune(
     settings: TuneSettings,
     out: PathLike,
     *,
-    model: Model = None,
+    model: OwnModel | None = None,
     weights: Sequence[PathLike] = (),
     stages: Stages | None = None,
     command: Sequence[str] = (),
@@ -143,11 +134,11 @@ def tune(
     """
     stages, place, recipes = stages or Silent(), writable_folder(Path(out)), _recipes(recipe, weights)
     networks, parts = _opened(recipes, settings, stages, model)
-    measuring = networks[OWN].job.measuring
+    measuring = networks[OWN].opened.recipe.measure
     told = [*map(listing_sha256, parts.values()), measuring, versions()]
     book = Book(place / MEASUREMENTS, to_json(told))
     with TemporaryDirectory(prefix="star-export-") as scratch:
-        meter = Meter(networks, book, Path(scratch), parts, settings.metric, _scoring(recipe))
+        meter = Meter(networks, book, Path(scratch), parts, settings.metric, _axes(recipe))
         found = _Search(meter, settings, place, stages).found()
         if not processes().main:
             return found
@@ -178,9 +169,9 @@ def dry_tune(
     """
     writable_folder(Path(out))
     networks, parts = _opened(_recipes(recipe, weights), settings, Silent())
-    ways, images = len(_ways(networks, _scoring(recipe))), len(parts["screen"].files)
+    ways, images = len(_ways(networks, _axes(recipe))), len(parts["screen"].files)
     unknown = f"the search, which screens {ways} ways on {images} images each"
-    return dry_run(networks[OWN].vit, networks[OWN].job, recipe, settings, unknown=unknown)
+    return dry_run(networks[OWN].opened, recipe, settings, unknown=unknown)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,32 +313,35 @@ def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
         RecipeError: Two checkpoints have one name.
     """
     files = [Path(each) for each in weights]
-    others = {path.stem: replace(recipe, **OWN_VALUES, checkpoint=path) for path in files}
+    others = {path.stem: recipe.but(**OWN_VALUES, checkpoint=path) for path in files}
     if len(others) < len(files):
         names = ", ".join(path.stem for path in files)
         raise RecipeError("weights", names, "files of different names")
     return {OWN: recipe, **others}
 
 
-def _scoring(recipe: Recipe) -> ScheduleSettings:
-    """Return what a recipe says of schedules; a calibration that it names pins no method."""
-    return ScheduleSettings(**{name: getattr(recipe, name) for name in fields_of(ScheduleSettings)})
+def _axes(recipe: Recipe) -> Prune:
+    """Return what a recipe pins of schedules; a calibration that it names pins no method."""
+    return replace(recipe.prune, calibration=None)
 
 
 def _opened(
-    recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: Model = None
+    recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: OwnModel | None = None
 ) -> tuple[dict[str, Network], dict[str, ImageFolder]]:
     """Return the networks and the parts of the images, after all checks; say what so few images cannot show."""
     targets = targets_here(settings.runtime, settings.target)
-    jobs = {name: resolve(each) for name, each in recipes.items()}
-    job = jobs[OWN]
-    needed(job.measuring.rounds or None, "--rounds", "at least 5: speeds are measured")
-    if job.shape is not None or not isinstance(job.amount, Rho | MacShare | None):
+    every = {
+        name: open_recipe(each, stages, model if name == OWN else None) for name, each in recipes.items()
+    }
+    own = every[OWN].recipe
+    needed(own.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
+    if every[OWN].given is not None or own.prune.rates:
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
         raise RecipeError("tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint)
-    networks = _networks(jobs, stages, model)
-    check_batches("--batch", (job.measuring.batch,), networks[OWN].vit.spec)
-    parts = _parts(job.images, networks[OWN].vit.spec, settings)
+    networks = _networks(every)
+    spec = networks[OWN].vit.spec
+    check_batches("--batch", (own.measure.batch,), spec)
+    parts = _parts(every[OWN], settings)
     images, most = len(parts["final"].files), settings.max_drop
     if most is not None and images < images_needed(most, CHANGED):
         logger.warning(
@@ -355,45 +349,45 @@ def _opened(
             "%g %% do (--eval-images, --max-eval-images)",
             *(images, most, images_needed(most), images_needed(most, CHANGED), 100 * CHANGED),
         )
-    steps.warn_where_slow(*targets)
+    warn_where_slow(*targets)
     return networks, parts
 
 
-def _networks(jobs: Mapping[str, Job], stages: Stages, model: Model) -> dict[str, Network]:
-    """Load the networks of jobs, that of the model first.
+def _networks(every: Mapping[str, Opened]) -> dict[str, Network]:
+    """Load the networks, that of the model first.
 
     Raises:
         ModelError: A checkpoint has other classes than the model.
         RecipeError: The model has none: losses are those of images whose class is right, or the unpruned model's.
     """
     found: dict[str, Network] = {}
-    for name, job in jobs.items():
-        with stages.stage(f"model {job.model.name}"):
-            vit = steps.load_model(job.model, job.device, model if name == OWN else None)
-        found[name] = Network(vit, job)
-        classes, expected = vit.spec.num_classes, found[OWN].vit.spec.num_classes
+    for name, opened in every.items():
+        found[name] = Network(opened)
+        spec, expected = opened.whole.spec, found[OWN].vit.spec.num_classes
         if not expected:
             hint = (
                 "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
             )
             got = "a model without logits, which has no top-1"
-            raise RecipeError(vit.spec.name, got, "a classifier", hint)
-        if classes != expected:
-            raise ModelError(str(job.model.checkpoint), f"{classes} classes", f"{expected}, as the model has")
+            raise RecipeError(spec.name, got, "a classifier", hint)
+        if spec.num_classes != expected:
+            got = f"{spec.num_classes} classes"
+            raise ModelError(str(opened.recipe.model.checkpoint), got, f"{expected}, as the model has")
     return found
 
 
-def _parts(images: Images, spec: ModelSpec, settings: TuneSettings) -> dict[str, ImageFolder]:
+def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
     """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
 
     Raises:
         RecipeError: There are no --eval-images.
         ImageError: There are too few, or labels are missing.
     """
+    images, spec = opened.recipe.images, opened.whole.spec
     expected = "images to measure on, which calibration does not see"
     place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
     if images.images is not None:
-        images_at(images.images)  # those to calibrate on are read later, after measurements
+        _ = opened.folder  # those to calibrate on are read later, after measurements
     classes, names = spec.num_classes, spec.class_names
     found = images_at(place, classes, images.class_map, names=names, labels=labelled)
     if labelled and not found.labelled:
@@ -411,32 +405,30 @@ def _parts(images: Images, spec: ModelSpec, settings: TuneSettings) -> dict[str,
     }
 
 
-def _ways(networks: Mapping[str, Network], scoring: ScheduleSettings) -> list[Way]:
+def _ways(networks: Mapping[str, Network], axes: Prune) -> list[Way]:
     """Return all ways: one value of every axis that is pinned, all values of the others."""
-    own, amount = networks[OWN], networks[OWN].job.amount
     weights = {name: network.candidate(name) for name, network in networks.items() if name != OWN}
-    pinned = amount if isinstance(amount, Rho | MacShare) else None
-    return ways_of(candidates(own.vit.spec, scoring, pinned, weights))
+    return ways_of(candidates(networks[OWN].vit.spec, axes, weights))
 
 
 def _recipe_of(recipes: Mapping[str, Recipe], choice: Candidate, meter: Meter) -> Recipe:
     """Return the recipe that compiles a choice; weights trained for pruning record their own schedule."""
     free: dict[str, Any] = dict.fromkeys((*SCORING, "rho", "mac_reduction", "calibration"))
-    plain = replace(recipes[choice.weights], **free, target=choice.target, max_eval_images=1000)
+    plain = recipes[choice.weights].but(**free, target=choice.target, max_eval_images=1000)
     schedule = meter.schedule(choice)
-    if choice.amount is None or schedule is None:
+    if choice.given or not choice.prunes or schedule is None:
         return plain
     file = meter.networks[choice.weights].file if choice.calibrated else None
-    return replace(plain, **choice.how, rho=schedule.rho, calibration=file)
+    return plain.but(**choice.how, rho=schedule.rho, calibration=file)
 
 
 def _save_unpruned(meter: Meter, choice: Candidate, folder: Path) -> None:
     """Write the one file of a choice that prunes nothing: there is no pair to compare."""
     dense, target = steps.dense(meter.networks[choice.weights].vit), TARGETS[choice.target]
     path = folder / target.file_name(dense.vit.spec.name, dense.method)
-    lowering = Lowering(target, input_kind=meter.job.lowering.input_kind)
-    save_onnx(steps.export(dense, lowering, meter.ranges), path)
-    finish_folder(folder, [path.name], meter.job.calibration.path)
+    recipe = meter.opened.recipe
+    save_onnx(lower(dense, target, recipe.lower.input_kind, meter.ranges), path)
+    finish_folder(folder, [path.name], recipe.prune.calibration)
 
 
 def _trade_off(found: Tuned, batch: int) -> TradeOff:

@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
 from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, default_counts, scorer_named
-from exporter.schedule.plan import ScheduleSettings
+from exporter.schedule.plan import Prune
 from exporter.vocabulary import Method
-from exporter.workflows.recipes.amount import MacShare, Rho
 
 __all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "ways_of"]
 
@@ -31,6 +30,7 @@ AXES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
 )
 # The axes that a recipe can pin by its settings of the same name.
 SCORING = ("method", "scorer", "reduce", "alpha")
+AMOUNT = ("rho", "mac_reduction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +57,10 @@ class Candidate:
         return {name: getattr(self, name) for name in SCORING}
 
     @property
-    def amount(self) -> Rho | MacShare | None:
-        """How much it prunes; None for nothing, and where its schedule is given."""
-        if self.rho is not None:
-            return Rho(self.rho)
-        return None if self.mac_reduction is None else MacShare(self.mac_reduction)
+    def settings(self) -> dict[str, Any]:
+        """The settings by which it chooses patches, and how many; rho stands over the share of its axis."""
+        share = self.mac_reduction if self.rho is None else None
+        return {**self.how, "rho": self.rho, "mac_reduction": share}
 
     @property
     def prunes(self) -> bool:
@@ -105,26 +104,24 @@ UNPRUNED = Candidate()
 
 def candidates(
     spec: ModelSpec,
-    scoring: ScheduleSettings,
-    amount: Rho | MacShare | None = None,
+    scoring: Prune,
     weights: Mapping[str, Candidate | None] = MappingProxyType({}),
 ) -> tuple[Candidate, ...]:
     """Return all combinations that a method supports, each once.
 
     Args:
         spec: If the model's head reads no class token, the attention received replaces its row.
-        scoring: What it sets pins an axis.
-        amount: One amount in place of the axis of shares.
+        scoring: What it sets pins an axis; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
 
     Raises:
         RecipeError: The values that are pinned do not go together.
     """
-    axes = dict(AXES) | ({} if amount is None else {"mac_reduction": (None,)})
+    pinned = {name: getattr(scoring, name) for name in AMOUNT} if scoring.has_number else {}
+    axes = dict(AXES) | ({"mac_reduction": (None,)} if pinned else {})
     axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
     if not spec.num_class_tokens and scoring.scorer is None:
         axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
-    pinned = {} if amount is None else vars(amount)
     every = (Candidate(**dict(zip(axes, values, strict=True)) | pinned) for values in product(*axes.values()))
     found = tuple(each for each in every if _makes_sense(each))
     if not found:
@@ -151,7 +148,7 @@ def _makes_sense(candidate: Candidate) -> bool:
     if candidate.alpha is not None and scorer_named(candidate.scorer).alpha is not None:
         return False
     try:
-        ScheduleSettings(**candidate.how)
+        Prune(**candidate.how)
     except RecipeError:
         return False
     return True

@@ -120,10 +120,9 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
     assert [share for share, _ in asked] == [0.2, 0.35, 0.48, 0.65]
     recipe = asked[0][1]
     calibrated = build_parser().parse_args(commands["cifar196-calibrate"][3:])
-    assert recipe.calibration == calibrated.out and str(recipe.checkpoint) == calibrated.checkpoint
-    assert recipe.checkpoint == weights
-    assert recipe.model_kwargs == settings.model_kwargs
-    assert (recipe.device, recipe.preprocess["mean"]) == ("cuda", settings.mean)
-    same = recipe_of(calibrated)
-    for name in ("model", "model_kwargs", "preprocess", "device"):
-        assert to_json(getattr(same, name)) == to_json(getattr(recipe, name)), name
+    request = recipe.model
+    assert (recipe.prune.calibration, str(request.checkpoint)) == (calibrated.out, calibrated.checkpoint)
+    assert request.checkpoint == weights
+    assert request.model_kwargs == settings.model_kwargs
+    assert (request.device, request.preprocess["mean"]) == ("cuda", settings.mean)
+    assert to_json(recipe_of(calibrated).model) == to_json(request)

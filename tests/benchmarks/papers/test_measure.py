@@ -13,7 +13,7 @@ from exporter.depth.plan import DepthPlan
 from exporter.models.identity import read_identity
 from exporter.models.networks import ModelRequest
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.benchmarks.papers.quick import DEIT_B, TUNING
 from tests.benchmarks.scripts import script
 
@@ -36,7 +36,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, place: Any, taught_by: list[Path]) 
     def train(recipe: Recipe, settings: FinetuneSettings, out: Path, *, teacher: Path | None) -> None:
         seen.append(settings)
         taught_by.extend([teacher] if teacher else [])
-        shutil.copy(recipe.checkpoint or place.stand_in, out)
+        shutil.copy(recipe.model.checkpoint or place.stand_in, out)
 
     monkeypatch.setattr(prepared, "finetune_model", train)
     return seen

@@ -13,8 +13,9 @@ from exporter.lowering.passes.attention import (
     fuse_attention,
     split_heads,
     spread_masks,
+    sum_class_rows,
 )
-from exporter.targets import ONNXRUNTIME, TENSORRT
+from exporter.targets import ONNXRUNTIME, PRIMITIVE, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
 from tests.lowering.models import RATES, lowered, star
@@ -22,12 +23,12 @@ from tests.lowering.models import run as run_model
 from tests.lowering.targets import without
 from tests.vits import random_images
 
-PRIMITIVE = replace(ONNXRUNTIME, passes=TENSORRT.passes)
+STANDARD = replace(ONNXRUNTIME, passes=PRIMITIVE)
 
 
 def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
     fused = Counter(node.op_type for node in lowered(star()).graph.node)
-    plain = Counter(node.op_type for node in lowered(star(), PRIMITIVE).graph.node)
+    plain = Counter(node.op_type for node in lowered(star(), STANDARD).graph.node)
     depth, pruning = star().vit.spec.depth, len(RATES)
     assert fused["Attention"] == depth
     assert fused["Split"] == 0
@@ -47,7 +48,7 @@ def test_norms_on_query_and_key_keep_their_heads() -> None:
 def test_fused_and_primitive_attention_agree(family: str) -> None:
     images = random_images(star(family).vit, 3).numpy()
     logits = [
-        run_model(lowered(star(family), target), images)["logits"] for target in (ONNXRUNTIME, PRIMITIVE)
+        run_model(lowered(star(family), target), images)["logits"] for target in (ONNXRUNTIME, STANDARD)
     ]
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
 
@@ -344,7 +345,34 @@ def test_class_row(tokens: int) -> None:
         f"({BY_HEAD} q, {BY_HEAD} k) => (float[b, {2 * tokens}, 5] class_row_01) "
         f"{{ class_row_01 = star.ClassRow <scale = {SCALE}, num_class_tokens = {tokens}> (q, k) }}"
     )
-    assert applied(expand_attention, graph) == 1
+    assert applied(sum_class_rows, graph) == (tokens == 1)  # rows of several tokens stay a product
+    assert applied(expand_attention, graph) == (tokens > 1)
+    assert ("MatMul" in operators(graph)) == (tokens > 1)
     query, key = noise(2, 2, 5, 3), noise(2, 2, 5, 3)
     expected = SCALE * np.einsum("bhrd,bhtd->bhrt", query[:, :, :tokens], key).reshape(2, 2 * tokens, 5)
     np.testing.assert_allclose(run(graph, q=query, k=key)["class_row_01"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.ort
+def test_the_product_of_a_class_row_is_one_too() -> None:
+    graph = graph_of(
+        f"({BY_HEAD} q, {BY_HEAD} k) => (float[b, 2, 5] class_row_01) "
+        f"{{ class_row_01 = star.ClassRow <scale = {SCALE}, num_class_tokens = 1> (q, k) }}"
+    )
+    assert applied(expand_attention, graph) == 1
+    query, key = noise(2, 2, 5, 3), noise(2, 2, 5, 3)
+    expected = SCALE * np.einsum("bhd,bhtd->bht", query[:, :, 0], key)
+    np.testing.assert_allclose(run(graph, q=query, k=key)["class_row_01"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("family", ["vit", "distilled", "eva, bias apart", "qk norm"])
+def test_a_projection_split_in_three_computes_the_same(family: str) -> None:
+    pruned = star(family)
+    images = random_images(pruned.vit, 3).numpy()
+    names = ("name_decisions", "split_projections", *TENSORRT.passes[1:])
+    split, whole = (lowered(pruned, replace(TENSORRT, passes=each)) for each in (names, TENSORRT.passes))
+    logits = [run_model(each, images)["logits"] for each in (split, whole)]
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
+    more = [Counter(node.op_type for node in each.graph.node)["MatMul"] for each in (split, whole)]
+    assert more[0] - more[1] == (0 if family == "qk norm" else 2 * (pruned.vit.spec.depth - len(RATES)))

@@ -14,6 +14,7 @@ from exporter.lowering.markers import KEEP_TOP_K
 from exporter.lowering.passes.ranking import (
     LARGEST,
     LARGEST_WEIGHT,
+    choose_unsorted,
     expand_factors,
     rank_prefix,
     shorten_scores,
@@ -304,7 +305,8 @@ def chosen(name: str, more: str = "", outputs: str = "") -> gs.Graph:
 @pytest.mark.ort
 def test_the_first_need_not_sort_for_the_second() -> None:
     graph, score = chosen("keep_01"), noise(2, 8)
-    assert applied(sort_once, graph, artefact(1)) == 1
+    assert applied(sort_once, graph, artefact(1)) == 0
+    assert applied(choose_unsorted, graph, artefact(1)) == 1
     assert [node.attrs["sorted"] for node in graph.nodes if node.op == "TopK"] == [0, 1]
     expected = np.sort(np.argsort(-score, axis=1)[:, :3], axis=1)
     np.testing.assert_array_equal(run(graph, score=score)["survivors"], expected)
@@ -320,7 +322,7 @@ def test_ranked_tokens_are_not_sorted_by_position() -> None:
 
 def test_scores_that_are_read_are_sorted() -> None:
     graph = chosen("keep_01", "scores = Identity(best)", ", float[b, 3] scores")
-    assert applied(sort_once, graph, artefact(1)) == 0
+    assert applied(choose_unsorted, graph, artefact(1)) == 0
 
 
 def test_one_top_k_is_enough_behind_one_prefix_token() -> None:

@@ -259,7 +259,7 @@ def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> Non
     # As in the library, the one within another file comes first.
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
     assert describe(request).spec.preprocessing.std == (0.5,) * 3
-    other = describe(ModelRequest(str(tmp_path), preprocessing={"crop_pct": 0.9})).spec.preprocessing
+    other = describe(ModelRequest(str(tmp_path), preprocess={"crop_pct": 0.9})).spec.preprocessing
     assert (other.crop_pct, other.mean) == (0.9, (0.1, 0.2, 0.3))
 
 
@@ -323,9 +323,7 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_pa
         "crop_pct": 0.8,
         "crop_mode": "squash",
     }
-    assert (
-        describe(ModelRequest(str(tmp_path), preprocessing=whole)).spec.preprocessing.interpolation == "box"
-    )
+    assert describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation == "box"
 
 
 @pytest.mark.parametrize(

@@ -204,4 +204,6 @@ def manifest(**different: Any) -> EngineManifest:
 def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:
     """As `load_engine` gives it."""
     trt = SimpleNamespace(TensorIOMode=IO_MODES, ProfilingVerbosity=SimpleNamespace(NONE="none"))
-    return LoadedEngine("m.engine", trt, engine, SimpleNamespace(last=""), manifest(**different))
+    return LoadedEngine(
+        "m.engine", trt, engine, SimpleNamespace(cause="", clear=lambda: None), manifest(**different)
+    )

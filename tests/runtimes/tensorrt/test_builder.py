@@ -46,6 +46,22 @@ def test_a_profile_that_is_refused() -> None:
         inspected(InspectedEngine((1,), refuses=True))
 
 
+def test_a_failed_inspection_keeps_the_finished_engine(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trt = fake_tensorrt("11.4.0.106")
+    trt.Runtime.deserialize_cuda_engine = lambda self, plan: None
+    (tmp_path / "m.onnx").write_bytes(b"model")
+    engine = build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
+    assert (engine.plan, engine.layers) == (b"plan", ())
+    assert "without its audit: the engine just built" in caplog.text
+    path = tmp_path / "m.engine"
+    layers_path(path).write_text("of an earlier engine")
+    save_engine(engine, path, tmp_path / "m.onnx", BuildSettings(), BUILT)
+    assert path.read_bytes() == b"plan"
+    assert not layers_path(path).exists()
+
+
 VERSIONS = ("8.6.0", "10.16.1.11", "11.4.0.106")
 
 

@@ -89,7 +89,7 @@ def test_a_failure_frees_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_refusal_of_tensorrt_is_in_its_words(fake: FakeCuda) -> None:
     loaded = loaded_engine(FakeEngine(fake, itertools.repeat(1.0)))
-    loaded.log.last = "shape does not satisfy profile 1"
+    loaded.log.cause = "shape does not satisfy profile 1"
     wrong = {"images": np.zeros((8, 3), np.float32)}
     with pytest.raises(UserError, match="does not satisfy profile"), GpuTimer(loaded, wrong, 8, Cuda()):
         pass

@@ -194,7 +194,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Everything around the engine, replaced; what was made of it."""
     there: dict[str, Any] = {
         "any_batch": False,
-        "log": SimpleNamespace(last=""),
+        "log": SimpleNamespace(cause="", clear=lambda: None),
         "version": None,
         "dtypes": {},
     }
@@ -291,10 +291,26 @@ def refuse(*arguments: Any, **named: Any) -> None:
 def test_what_polygraphy_refuses_is_one_line(
     made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str, said: str, reason: str
 ) -> None:
-    made["log"].last = said
+    made["log"].cause = said
     monkeypatch.setattr(FakePolygraphy, step, refuse)
     with pytest.raises(UserError, match=reason), TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
         runner.run(images(8))
+
+
+def test_a_cuda_runtime_that_polygraphy_does_not_find_is_one_line(
+    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: FakePolygraphy) -> None:
+        ctypes.CDLL("libcudart-of-nowhere.so")
+
+    monkeypatch.setattr(FakePolygraphy, "activate", fails)
+    with (
+        pytest.raises(
+            UserError, match=r"libcudart-of-nowhere\.so.*need CUDA's runtime library.*nvidia/cu13/lib"
+        ),
+        TensorRtRunner(Path("m.engine"), Path("m.onnx")),
+    ):
+        pass
 
 
 def test_polygraphy_is_silent_and_its_exception_is_known() -> None:

@@ -21,7 +21,7 @@ from exporter.workflows.evaluating.models import models_at
 from exporter.workflows.folders.check import check_folder
 from exporter.workflows.folders.export_folder import read_checksums
 from exporter.workflows.progress import Advance
-from exporter.workflows.recipes.recipe import Recipe
+from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
 
 
@@ -42,7 +42,7 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     """Into the folder of an earlier compilation, of another target."""
     write_folder(tmp_path / "out", OPENVINO_BF16)
     (tmp_path / "out/notes.txt").write_text("mine")
-    recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     stages = Noted()
     report = compile_model(recipe, tmp_path / "out", tiny_vit, stages)
     assert stages.names == [
@@ -87,7 +87,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_written(
     tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        compile_model(Recipe(**{"rho": 0.5, "images": tmp_path, **wrong}), tmp_path / "out")
+        compile_model(Recipe.of(**{"rho": 0.5, "images": tmp_path, **wrong}), tmp_path / "out")
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_written(
 def test_a_place_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(OutputError):
-        compile_model(Recipe(rho=0.5, images=tmp_path), tmp_path / "out")
+        compile_model(Recipe.of(rho=0.5, images=tmp_path), tmp_path / "out")
 
 
 @pytest.mark.ort
@@ -105,7 +105,7 @@ def test_class_names_reach_the_deployment_machine(
     """The report, model.json and each file have them, and `eval` of the folder goes by them."""
     names = ("a", "class_1", "b", "class_0", "c", "d", "e")
     tiny_vit.spec = replace(tiny_vit.spec, class_names=names)
-    recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.class_names == names and report.accuracy is not None
     assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
@@ -120,7 +120,7 @@ def test_class_names_reach_the_deployment_machine(
 def test_why_there_is_no_accuracy_is_said(
     tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recipe = Recipe(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     assert compile_model(recipe, tmp_path / "out", tiny_vit).accuracy is None
     expected = (
         f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "

@@ -10,7 +10,7 @@ from exporter.data.images import list_images
 from exporter.records import Pair
 from exporter.workflows.compiling.proof import prove, save_page_of
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipes.requests import Measuring
+from exporter.workflows.recipe import Measuring
 from tests.lowering.models import a_star, dense, star
 from tests.vits import make_images
 from tests.workflows.compiling.pairs import lowered_pair

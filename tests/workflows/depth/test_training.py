@@ -16,9 +16,8 @@ from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.depth.steps import apply_to, fitted, read_samples
 from exporter.workflows.depth.training import choose_to, collect_to
-from exporter.workflows.recipes.job import Job
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows.opened import Opened, open_recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
 from tests.shards import encoded
 from tests.vits import TINY
@@ -33,15 +32,15 @@ class PowerCutError(Exception):
 
 
 @pytest.fixture
-def job(workplace: Workplace) -> Job:
-    recipe = Recipe(
+def job(workplace: Workplace) -> Opened:
+    recipe = Recipe.of(
         model="vit_tiny_patch16_224",
         checkpoint=workplace.checkpoint,
         model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
         images=workplace.images,
         eval_images=workplace.images,
     )
-    return resolve(recipe)
+    return open_recipe(recipe)
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def _torn(folder: Path) -> Path:
     return folder
 
 
-def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Path) -> None:
+def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Opened, tmp_path: Path) -> None:
     out = tmp_path / "c.safetensors"
     done = choose_to(job, COUNTS, QUICK, out)
     plan = done.applied.depth.plan
@@ -85,16 +84,16 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Job, tmp_path: Pat
     assert merged is not None and merged.plan == plan
 
 
-def test_the_choice_starts_again_from_the_models_weights(job: Job, tmp_path: Path) -> None:
+def test_the_choice_starts_again_from_the_models_weights(job: Opened, tmp_path: Path) -> None:
     done = choose_to(job, replace(COUNTS, last_weights=False), QUICK, tmp_path / "c.safetensors")
-    apply_to(job.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
+    apply_to(job.recipe.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
     assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
     assert done.importance != Importance.unknown(4)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_choice_that_was_cut_ends_with_the_same_bytes(
-    job: Job, tmp_path: Path, cut_after: Any, epochs: int
+    job: Opened, tmp_path: Path, cut_after: Any, epochs: int
 ) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
     first = choose_to(job, COUNTS, QUICK, whole)
@@ -108,7 +107,7 @@ def test_a_choice_that_was_cut_ends_with_the_same_bytes(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
+def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> None:
     found = collect_to(job, STEPS, QUICK, tmp_path / "s")
     read = read_samples(tmp_path / "s" / "samples.json")
     assert list(read) == [each.sample for each in found.samples]
@@ -129,7 +128,9 @@ def test_samples_are_what_the_predictor_takes(job: Job, tmp_path: Path) -> None:
     assert set(fitted(read).rmse) == {1}
 
 
-def test_a_collection_that_was_cut_ends_with_the_same_bytes(job: Job, tmp_path: Path, cut_after: Any) -> None:
+def test_a_collection_that_was_cut_ends_with_the_same_bytes(
+    job: Opened, tmp_path: Path, cut_after: Any
+) -> None:
     two_epochs = replace(QUICK, epochs=2)
     whole = collect_to(job, STEPS, two_epochs, tmp_path / "whole")
     cut_after(5)
@@ -141,12 +142,16 @@ def test_a_collection_that_was_cut_ends_with_the_same_bytes(job: Job, tmp_path: 
         assert (tmp_path / "cut" / path.name).read_bytes() == path.read_bytes()
 
 
+def told(job: Opened, **changes: Any) -> Opened:
+    """The same with other settings."""
+    return replace(job, recipe=job.recipe.but(**changes))
+
+
 def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
-    job: Job, tmp_path: Path, cut_after: Any
+    job: Opened, tmp_path: Path, cut_after: Any
 ) -> None:
     train, measured = (_torn(tmp_path / name) for name in ("train", "measured"))
-    images = replace(job.images, images=train, eval_images=measured)
-    own = replace(job, images=images)
+    own = told(job, images=train, eval_images=measured)
     cut_after(3)
     with pytest.raises(PowerCutError):
         collect_to(own, STEPS, QUICK, tmp_path / "s")
@@ -163,19 +168,19 @@ def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
     ]
 
 
-def test_what_does_not_fit_is_refused(job: Job, workplace: Workplace, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(job: Opened, workplace: Workplace, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"\.safetensors"):
         choose_to(job, COUNTS, QUICK, tmp_path / "c.pth")
     with pytest.raises(DepthError, match="at most 3"):
         choose_to(job, ChoiceSettings(attention_units=4), QUICK, tmp_path / "c.safetensors")
-    nothing = replace(job, images=replace(job.images, images=None))
+    nothing = told(job, images=None)
     with pytest.raises(RecipeError, match="--images"):
         choose_to(nothing, COUNTS, QUICK, tmp_path / "c.safetensors")
-    unmeasured = replace(job, images=replace(job.images, eval_images=None))
+    unmeasured = told(job, eval_images=None)
     with pytest.raises(RecipeError, match="--eval-images"):
         collect_to(unmeasured, STEPS, QUICK, tmp_path / "s")
     less = tmp_path / "less.safetensors"
-    apply_to(job.model, DepthPlan((2,)), less)
-    pruned = replace(job, model=ModelRequest("", less))
+    apply_to(job.recipe.model, DepthPlan((2,)), less)
+    pruned = told(job, model="", checkpoint=less, model_kwargs={})
     with pytest.raises(DepthError, match="a model without some units"):
         collect_to(pruned, STEPS, QUICK, tmp_path / "s")

@@ -21,7 +21,7 @@ from exporter.lowering.pipeline import lower_each, save_onnx
 from exporter.models.networks import ModelRequest
 from exporter.models.registry import load
 from exporter.runtimes.choice import on_this_cpu, runner_for
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows import steps
 from exporter.workflows.evaluating.evaluate import evaluate_models
@@ -44,7 +44,7 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
         "pytorch",
         2,
     )
-    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
     models = torch_models(vit, schedule, threads=1)
     assert [model.name for model in models] == ["dense", "pruned"]
     result, _ = evaluate_models(models, [images], EvalSettings(batch=4, workers=1))
@@ -57,7 +57,7 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
     """A module and its pruned adapter; two of one name are numbered, and one place needs no list."""
     vit, module = make_vit(num_classes=2), make_model(num_classes=2).train()
     images = make_images(tmp_path / "images", classes=2, each=3)
-    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
     expected, _ = evaluate_models(torch_models(vit, schedule), [images])
     found, _ = evaluate_models([module, steps.prune(vit, schedule)], str(images))
     assert list(found.models) == ["dense", "star"]
@@ -76,7 +76,7 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
 def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> None:
     """The pruned bundled model on held-out digits, in fp32."""
     vit = load(ModelRequest("digits_vit"))
-    schedule = manual_schedule(vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, Prune("intra", reduce="drop"))
 
     def lower_both(folder: Path) -> None:
         for target, model in zip(TARGETS, lower_each(steps.prune(vit, schedule), TARGETS), strict=True):
@@ -136,7 +136,7 @@ def test_folders_of_numbers_are_not_guessed(tmp_path: Path) -> None:
     def loaded(**beside: object) -> object:
         torch.save({"state_dict": model.state_dict(), **beside}, tmp_path / "model.pth.tar")
         name, place = "vit_tiny_patch16_224", tmp_path / "model.pth.tar"
-        return load(ModelRequest(name, place, model_kwargs=SHAPE, preprocessing={"crop_pct": 1.0}))
+        return load(ModelRequest(name, place, model_kwargs=SHAPE, preprocess={"crop_pct": 1.0}))
 
     with pytest.raises(
         ImageError, match=r"class 2 is '10' if sorted, '2' in natural order .* --class-map natural"
@@ -167,11 +167,7 @@ def test_the_labels_of_a_hugging_face_folder_decide(tmp_path: Path, caplog: pyte
     }
     (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(told))
     vit = load(ModelRequest(str(tmp_path / "model")))
-    assert (
-        vit.spec.class_names
-        == steps.load_model(ModelRequest(""), model=model).spec.class_names
-        == tuple(names)
-    )
+    assert vit.spec.class_names == steps.load_model(model).spec.class_names == tuple(names)
     assert top1(vit, tmp_path / "val") == 1.0
     (tmp_path / "val/zebra").rename(tmp_path / "val/Zebra")
     assert top1(vit, tmp_path / "val") == 1.0

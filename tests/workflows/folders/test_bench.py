@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from exporter.artefact import read_pair
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, UserError
 from exporter.evaluation.benchmark.batch_sweep import BenchSettings
 from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.vocabulary import Method
+from exporter.workflows.folders import bench as bench_module
 from exporter.workflows.folders.bench import bench
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.folders.reference import read_reference
@@ -39,6 +40,24 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     assert (result.gpu, result.built) == ((), None)
     times = "1.00 × at batch 1, 1.00 × at batch 2"
     assert repr(result) == f"<Bench {result.model}, star, onnxruntime: {times}>"
+
+
+@pytest.mark.ort
+def test_a_failed_gpu_timing_keeps_the_finished_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path)
+    folder = read_folder(tmp_path)
+
+    def fails(*_: object, **__: object) -> None:
+        raise UserError("m.engine", "no memory", "a run on the GPU")
+
+    monkeypatch.setattr(bench_module, "TENSORRT", "onnxruntime")  # a runtime of engines that is here
+    monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
+    monkeypatch.setattr(bench_module, "_by_gpu", fails)
+    result = bench(folder.models, read_reference(folder.reference), SETTINGS)
+    assert [each.batch for each in result.batches] == [1, 2]
+    assert (result.gpu, result.gpu_failure) == ((), "m.engine | got no memory | need a run on the GPU")
 
 
 @pytest.mark.ort

@@ -9,7 +9,7 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, RecipeError
 from exporter.models.outputs import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders.triton import ServeSettings, config_text, write_repository
@@ -52,7 +52,7 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
 
 def test_a_file_name_cannot_add_to_a_config() -> None:
     vit = make_vit()
-    artefact = Artefact(vit.spec, manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra")), ONNXRUNTIME)
+    artefact = Artefact(vit.spec, manual_schedule(vit.spec, {2: 0.5}, Prune("intra")), ONNXRUNTIME)
     text = config_text('m" max_batch_size: "7', artefact, ServeSettings(), backend="onnxruntime")
     assert r'name: "m\" max_batch_size: \"7"' in text.splitlines()
 
@@ -60,7 +60,7 @@ def test_a_file_name_cannot_add_to_a_config() -> None:
 def test_every_tensor_of_an_output_is_served() -> None:
     vit = with_outputs(make_vit(), ("embedding", "layer:-1"))
     for method, counted in ((Method.STAR, False), (Method.A_STAR, True)):
-        schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra", method=method))
+        schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", method=method))
         artefact = Artefact(vit.spec, schedule, ONNXRUNTIME)
         lines = config_text("m", artefact, ServeSettings(), backend="onnxruntime").splitlines()
         assert [line for line in lines if line.startswith("output")] == [

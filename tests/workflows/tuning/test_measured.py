@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.calibration.calibrate import calibrate
+from exporter.calibration.calibrate import calibrate, calibrate_to
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import ScheduleSettings, tome_schedule
+from exporter.schedule.plan import Prune, tome_schedule
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
-from exporter.workflows import steps
+from exporter.workflows.measuring import image_cost
+from exporter.workflows.opened import open_recipe
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipes.amount import Given
-from exporter.workflows.recipes.planning import measured_macs
-from exporter.workflows.recipes.resolve import resolve
 from exporter.workflows.tuning import measured as module
 from exporter.workflows.tuning.measured import RHOS, Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
@@ -70,13 +68,13 @@ def test_measurements_that_are_none_are_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def meter_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Meter]:
-    job = resolve(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
-    vit, images = steps.load_model(job.model), list_images(workplace.images)
+    opened = open_recipe(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
+    vit, images = opened.whole, list_images(workplace.images)
 
     def make(*, calibrated: bool = True) -> Meter:
         settings = CalibrationSettings(gamma=2, max_images=4)
         calibration = calibrate(vit, images, settings) if calibrated else None
-        network = Network(vit, job, calibration)
+        network = Network(opened, calibration)
         return Meter({OWN: network}, Book(tmp_path / "book.jsonl", ""), tmp_path, {"all": images})
 
     return make
@@ -88,10 +86,8 @@ def test_a_share_is_saved_and_no_more_than_needed(
 ) -> None:
     meter = meter_with()
     network = meter.networks[OWN]
-    whole, counted = (
-        dense_macs(network.vit.spec).total,
-        measured_macs(network.vit, meter.job.images, network.calibration, 32),
-    )
+    whole = dense_macs(network.vit.spec).total
+    counted = network.opened.image_cost(network.vit, network.calibration)
 
     def saved(one: Candidate) -> float:
         schedule = meter.schedule(one)
@@ -115,7 +111,7 @@ def test_shares_of_one_way_need_one_count(
     counts: list[float] = []
 
     def counting(*given: Any) -> Callable[..., float]:
-        measure = measured_macs(*given)
+        measure = image_cost(*given)
 
         def macs(schedule: Schedule) -> float:
             counts.append(schedule.rho or 0.0)
@@ -123,7 +119,7 @@ def test_shares_of_one_way_need_one_count(
 
         return macs
 
-    monkeypatch.setattr(module, "measured_macs", counting)
+    monkeypatch.setattr(module, "image_cost", counting)
     meter = meter_with()
     found = [meter.schedule(replace(A_STAR, mac_reduction=share)) for share in (0.1, 0.2, 0.3)]
     assert counts == list(RHOS)
@@ -150,25 +146,24 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
 ) -> None:
     images = shutil.copytree(workplace.images, tmp_path / "images")
     (images / "class_0/0.png").write_bytes(b"torn")
-    job, made = resolve(workplace.recipe(images=images, gamma=2, max_images=100)), list[Path]()
-    vit, whole = steps.load_model(job.model), steps.calibrate
+    recipe, made = workplace.recipe(images=images, gamma=2, max_images=100), list[Path]()
 
     def counted(*given: Any) -> Any:
-        made.append(given[3])
-        return whole(*given)
+        made.append(given[0])
+        return calibrate_to(*given)
 
-    monkeypatch.setattr(steps, "calibrate", counted)
+    monkeypatch.setattr(module, "calibrate_to", counted)
     for again in ("new", "known", "gone"):
         if again == "gone":
             made[0].unlink()
-        network = Network(vit, job)
+        network = Network(open_recipe(recipe))
         network.calibrate(tmp_path / "c.safetensors", Book(tmp_path / "book.jsonl", ""), Silent())
         assert network.calibration is not None and network.calibration.inter is not None
         assert [*network.calibration.skipped] == ["class_0/0.png"]
         assert network.file == tmp_path / "c.safetensors"
     assert len(made) == 2
-    given = Network(vit, job)
-    given.job = replace(job, amount=Given(tome_schedule(vit.spec, 0.5, ScheduleSettings())))
+    opened = open_recipe(recipe)
+    given = Network(replace(opened, given=tome_schedule(opened.whole.spec, 0.5, Prune())))
     given.calibrate(tmp_path / "none", Book(tmp_path / "book.jsonl", ""), Silent())
     assert given.calibration is None and given.candidate("w") == Candidate(
         weights="w", given=True, alpha=0.15

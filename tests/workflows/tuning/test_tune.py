@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +19,12 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.pruning.checkpoint import save_checkpoint
-from exporter.schedule.plan import ScheduleSettings, manual_schedule
+from exporter.schedule.plan import Prune, manual_schedule
 from exporter.vocabulary import Method, Status
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import verify_checksums
-from exporter.workflows.recipes.recipe import Recipe, read_recipe
+from exporter.workflows.recipe import Recipe, read_recipe
+from exporter.workflows.tuning import measured
 from exporter.workflows.tuning import tune as module
 from exporter.workflows.tuning.choice import TuneSettings
 from exporter.workflows.tuning.tune import Tuned, dry_tune, tune
@@ -71,7 +71,7 @@ def search(
     def run(
         settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
     ) -> Tuned:
-        return tune(replace(free, **changes), settings, tmp_path, weights=weights, model=model)
+        return tune(free.but(**changes), settings, tmp_path, weights=weights, model=model)
 
     return run
 
@@ -108,7 +108,7 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
         screened.append([*machine.predicted])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(steps, "calibrate", calibrate)
+    monkeypatch.setattr(measured, "calibrate_to", calibrate)
     found = search(method=Method.TOME, calibration=None)
     assert found.choice is not None and found.choice.candidate.method == Method.TOME
     machine.predicted.clear()
@@ -184,10 +184,11 @@ def test_the_choice_is_compiled_from_its_recipe(
     ((recipe, folder, model, _),) = compiled
     assert (folder, model) == (tmp_path / "compiled", module_of_mine)
     own = found.choice.candidate
-    assert recipe.target == own.target and own.how == {name: getattr(recipe, name) for name in own.how}
-    assert 0 < recipe.rho < 1 and recipe.mac_reduction is None and recipe.threads == 1
+    prune = recipe.prune
+    assert recipe.lower.target == own.target and own.how == {name: getattr(prune, name) for name in own.how}
+    assert 0 < prune.rho < 1 and prune.mac_reduction is None and recipe.measure.threads == 1
     told = read_recipe(tmp_path / "tune.toml")
-    assert Recipe(**told) == replace(recipe, calibration=calibration)
+    assert Recipe.of(told) == recipe.but(calibration=calibration)
 
 
 def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earlier_compilation(
@@ -202,7 +203,7 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
     assert {each.name for each in path.parent.iterdir()} == {path.name, "SHA256SUMS", "notes.txt"}
     assert verify_checksums(path.parent).keys() == {path.name}
     assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
-    assert not {"rho", "method"} & read_recipe(tmp_path / "tune.toml").keys()
+    assert "prune" not in read_recipe(tmp_path / "tune.toml")
 
 
 def test_other_weights_are_tried_as_they_are(
@@ -212,7 +213,7 @@ def test_other_weights_are_tried_as_they_are(
     identity, plan = identity_of(workplace.request, vit.spec.num_classes), DepthPlan((2,))
     smaller, trained = tmp_path / "smaller.safetensors", tmp_path / "trained.safetensors"
     save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
-    schedule = manual_schedule(vit.spec, {2: 0.5}, ScheduleSettings("intra"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra"))
     save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(machine.timed[-1])
@@ -297,7 +298,7 @@ def test_a_real_search_of_the_digits_model(tmp_path: Path, monkeypatch: pytest.M
         "eval_images": digits() / "held_out",
         "max_eval_images": 60,
     }
-    recipe = Recipe(**values, **images, check_images=4, batch=2, more_batches=())
+    recipe = Recipe.of(**values, **images, check_images=4, batch=2, more_batches=())
     settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
     # Whatever this machine takes for each.
     monkeypatch.setattr(

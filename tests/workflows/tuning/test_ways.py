@@ -4,13 +4,12 @@ import pytest
 
 from exporter.errors import RecipeError
 from exporter.schedule.methods import METHODS, check_choices
-from exporter.schedule.plan import ScheduleSettings
+from exporter.schedule.plan import Prune
 from exporter.vocabulary import Method
-from exporter.workflows.recipes.amount import MacShare, Rho
 from exporter.workflows.tuning.ways import AXES, UNPRUNED, Candidate, candidates, ways_of
 from tests.vits import make_vit
 
-FREE, SPEC = ScheduleSettings(), make_vit().spec
+FREE, SPEC = Prune(), make_vit().spec
 
 
 def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> None:
@@ -18,7 +17,7 @@ def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> 
     assert len(found) == len(set(found))
     for each in found:
         check_choices(each.method, each.scorer, each.reduce)
-        assert ScheduleSettings(**each.how).planned_by == each.method
+        assert Prune(**each.how).planned_by == each.method
         assert each.alpha is None or each.scorer == "fused"
     pairs = {(each.method, each.scorer) for each in found}
     assert pairs == {
@@ -39,27 +38,27 @@ def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() 
         "inter",
         "random",
     }
-    pinned = candidates(pooled, ScheduleSettings("intra", method=Method.STAR))
+    pinned = candidates(pooled, Prune("intra", method=Method.STAR))
     assert {each.scorer for each in pinned} == {"intra"}  # what is pinned is refused where it is planned
 
 
 def test_what_is_pinned_has_one_value() -> None:
-    found = candidates(SPEC, ScheduleSettings("fused", method=Method.STAR), Rho(0.7))
+    found = candidates(SPEC, Prune("fused", method=Method.STAR, rho=0.7))
     assert {(each.method, each.scorer, each.rho, each.mac_reduction) for each in found} == {
         (Method.STAR, "fused", 0.7, None)
     }
     assert {each.reduce for each in found} == set(AXES["reduce"])
-    shares = candidates(SPEC, FREE, MacShare(0.33))
+    shares = candidates(SPEC, Prune(mac_reduction=0.33))
     assert {each.mac_reduction for each in shares} == {0.33}
     assert len(shares) * len(AXES["mac_reduction"]) == len(candidates(SPEC, FREE))
     with pytest.raises(RecipeError, match="settings that do not go together"):
-        candidates(SPEC, ScheduleSettings("pairs", method=Method.STAR, alpha=0.2))
+        candidates(SPEC, Prune("pairs", method=Method.STAR, alpha=0.2))
 
 
 def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> None:
     trained = Candidate(weights="tuned", given=True, method=Method.STAR, scorer="intra", reduce="drop")
     weights = {"small": None, "tuned": trained}
-    assert candidates(SPEC, ScheduleSettings(method=Method.TOME), MacShare(0.3), weights) == (
+    assert candidates(SPEC, Prune(method=Method.TOME, mac_reduction=0.3), weights) == (
         Candidate(mac_reduction=0.3),
         Candidate(weights="small"),
         Candidate(weights="small", mac_reduction=0.3),

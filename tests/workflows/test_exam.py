@@ -11,10 +11,11 @@ from exporter.errors import ImageError, RecipeError
 from exporter.processes import Processes
 from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.finetuning import images as finetune_images
-from exporter.workflows.finetuning.images import Exam, shown, train_images
+from exporter.workflows import exam
+from exporter.workflows.exam import Exam, shown, train_images
+from exporter.workflows.opened import open_recipe
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipes.requests import Images
+from exporter.workflows.recipe import Images, Recipe
 from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_vit
 
@@ -29,24 +30,27 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
 
 
 def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
-    two, three = (make_vit(num_classes=count).spec for count in (2, 3))
-    assert [file.label for file in train_images(Images(images=image_folder), two).files] == [0, 0, 0, 1, 1, 1]
+    def trained_on(classes: int, place: Path | None = None) -> list[int | None]:
+        opened = open_recipe(Recipe.of(images=place), model=make_vit(num_classes=classes))
+        return [file.label for file in train_images(opened).files]
+
+    assert trained_on(2, image_folder) == [0, 0, 0, 1, 1, 1]
     with pytest.raises(
         ImageError, match=r"class_0/0\.png \| got no class \(2 class folders .*\) \| need one of 3"
     ):
-        train_images(Images(images=image_folder), three)
+        trained_on(3, image_folder)
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
     with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need an index from 0 below 2"):
-        train_images(Images(images=shard), two)
+        trained_on(2, shard)
     with pytest.raises(RecipeError, match="--images"):
-        train_images(Images(), two)
+        trained_on(2)
 
 
 @pytest.mark.parametrize(("count", "steps"), [(1, [2, 4, 6]), (2, [4, 8, 12])])
 def test_progress_counts_images(
     count: int, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune_images, "processes", lambda: Processes(0, count))
+    monkeypatch.setattr(exam, "processes", lambda: Processes(0, count))
     images = list_images(make_images(tmp_path / "images"), num_classes=2)
     settings = replace(FinetuneSettings(), epochs=3, batch_size=2, augment="none")
     batches = TrainBatches(images, settings, make_vit().spec.preprocessing, 2)

@@ -1,9 +1,9 @@
-"""The images of fine-tuning: those to train on, and those to measure on, which training never sees."""
+"""The images of training: those to train on, and those to measure on, which training never sees."""
 
 from collections.abc import Iterator
 
 from exporter.data.images import ImageFolder
-from exporter.data.source import ImageSource, class_mismatch, images_at, open_source
+from exporter.data.source import ImageSource, class_mismatch, open_source
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Predictions
 from exporter.processes import processes
@@ -13,9 +13,9 @@ from exporter.training.finetune import Batch, Batches
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.predicting import predict_models
 from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.opened import Opened
 from exporter.workflows.progress import Advance, Stages
-from exporter.workflows.recipes.recipe import needed
-from exporter.workflows.recipes.requests import Images
+from exporter.workflows.recipe import Images, needed
 
 __all__ = ["Exam", "shown", "train_images"]
 
@@ -66,16 +66,14 @@ class Exam:
         )
 
 
-def train_images(images: Images, spec: ModelSpec) -> ImageFolder:
+def train_images(opened: Opened) -> ImageFolder:
     """Return the images to train on.
 
     Raises:
         RecipeError: There is no --images.
         ImageError: There are none, or an image has no class of the model.
     """
-    place = needed(images.images, "--images", "labelled images to train on")
-    num_classes = spec.num_classes
-    found = images_at(place, num_classes, images.class_map, names=spec.class_names)
+    found, num_classes = opened.labelled, opened.whole.spec.num_classes
     told = class_mismatch(found, num_classes)
     for file in found.files:
         if file.label is None:

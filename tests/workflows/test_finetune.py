@@ -1,33 +1,41 @@
 """Fine-tuning by the API: it writes what was trained, and an interruption changes nothing."""
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from exporter.calibration import calibrate
 from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
+from exporter.evaluation.accuracy import Predictions
 from exporter.formats.canonical_json import to_json
+from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
+from exporter.models.networks import identity_of
 from exporter.models.registry import ModelRequest, load
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import read_pruning
+from exporter.schedule.macs import dense_macs
+from exporter.schedule.plan import Prune, tome_schedule
 from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
-from exporter.workflows.finetuning import finetune
-from exporter.workflows.finetuning.finetune import finetune_model
-from exporter.workflows.recipes.amount import Given
-from exporter.workflows.recipes.recipe import Recipe
-from exporter.workflows.recipes.resolve import resolve
+from exporter.workflows import finetune
+from exporter.workflows.finetune import Trained, finetune_model, models_of, result_of, teacher_request
+from exporter.workflows.opened import open_recipe
+from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
+from tests.evaluation.hits import hits
 from tests.shards import encoded, write_shard
+from tests.vits import make_model, make_vit
 
 QUICK = FinetuneSettings(epochs=2, batch_size=4, lr=1e-3, augment="deit", ema_decay=0.5)
 METHODS: dict[str, dict[str, Any]] = {
@@ -61,7 +69,7 @@ def test_what_is_written_is_what_was_trained(
     how: dict[str, Any], recipe: Recipe, workplace: Workplace, tmp_path: Path
 ) -> None:
     out = tmp_path / "w.safetensors"
-    result = finetune_model(replace(recipe, **{"rho": None, **how}), QUICK, out)
+    result = finetune_model(recipe.but(**{"rho": None, **how}), QUICK, out)
     found = read_pruning(out)
     assert found is not None
     assert (found.schedule.method, found.schedule.reduce) == (result.method, result.reduce)
@@ -84,7 +92,7 @@ def test_what_is_written_is_what_was_trained(
 def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     """A dozen images that the student sees unchanged are learned by heart, whatever the teacher says."""
     settings = replace(QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0)
-    result = finetune_model(replace(recipe, rho=0.5), settings, tmp_path / "w.safetensors")
+    result = finetune_model(recipe.but(rho=0.5), settings, tmp_path / "w.safetensors")
     assert result.top1_after == 1.0 > result.top1_before
     assert result.loss_after.loss_points == 100 * (result.top1_dense - 1)
 
@@ -110,7 +118,7 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """And it reads its calibration, which is left beside it until then."""
-    how = replace(recipe, method=Method.STAR, max_images=4)
+    how = recipe.but(method=Method.STAR, max_images=4)
     whole, parted = (tmp_path / name / "w.safetensors" for name in ("whole", "parted"))
     expected = finetune_model(how, QUICK, whole)
     with cut_after(after):
@@ -131,7 +139,7 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
 def test_a_run_that_was_cut_after_its_last_epoch_names_what_it_skipped(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
-    how, settings = replace(recipe, images=torn), replace(QUICK, batch_size=7, repeats=1)
+    how, settings = recipe.but(images=torn), replace(QUICK, batch_size=7, repeats=1)
     with cut_after(settings.epochs):
         finetune_model(how, settings, tmp_path / "w.safetensors")
     result = finetune_model(how, settings, tmp_path / "w.safetensors")
@@ -156,9 +164,9 @@ def _cut(*_: object) -> None:
 
 def test_a_fine_tuned_checkpoint_is_trained_further_as_it_is_pruned(recipe: Recipe, tmp_path: Path) -> None:
     first, second = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
-    finetune_model(replace(recipe, method=Method.STAR, max_images=4), QUICK, first)
-    further = Recipe(checkpoint=first, images=recipe.images, eval_images=recipe.eval_images)
-    result = finetune_model(further, QUICK, second, teacher=recipe.checkpoint)
+    finetune_model(recipe.but(method=Method.STAR, max_images=4), QUICK, first)
+    further = Recipe.of(checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images)
+    result = finetune_model(further, QUICK, second, teacher=recipe.model.checkpoint)
     one, two = read_pruning(first), read_pruning(second)
     assert one is not None and two is not None
     assert one.schedule == two.schedule
@@ -172,7 +180,7 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
     expected = finetune_model(recipe, QUICK, tmp_path / "named.safetensors")
     adapter, module = load(workplace.request), load(workplace.request).model.train().requires_grad_(True)
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    nameless = replace(recipe, model=None, checkpoint=None, model_kwargs={})
+    nameless = recipe.but(model="", checkpoint=None, model_kwargs={})
     own: tuple[tuple[str, Any], ...] = (("module", module), ("adapter", adapter))
     for kind, model in own:
         out = tmp_path / f"{kind}.safetensors"
@@ -186,13 +194,13 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
         assert all(torch.equal(before[name], value) for name, value in state.items())
     # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
     module.load_state_dict(load_file(tmp_path / "module.safetensors"))
-    job = resolve(Recipe(checkpoint=tmp_path / "module.safetensors"))
-    assert isinstance(job.amount, Given) and job.amount.schedule.rho == recipe.rho
-    assert load(replace(workplace.request, checkpoint=job.model.checkpoint)).spec == adapter.spec
+    opened = open_recipe(Recipe.of(checkpoint=tmp_path / "module.safetensors"))
+    assert opened.given is not None and opened.given.rho == recipe.prune.rho
+    assert load(replace(workplace.request, checkpoint=opened.recipe.model.checkpoint)).spec == adapter.spec
 
 
 def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
-    state = load_file(recipe.checkpoint or "")
+    state = load_file(recipe.model.checkpoint or "")
     state["head.weight"], state["head.bias"] = state["head.weight"].flip(0), state["head.bias"].flip(0)
     torch.save(state, tmp_path / "teacher.pth")
     settings = replace(QUICK, epochs=1, distillation=1.0)
@@ -208,7 +216,7 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
 def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
-    shards = replace(recipe, images=torn, eval_images=torn)
+    shards = recipe.but(images=torn, eval_images=torn)
     result = finetune_model(shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors")
     assert (result.trained.images, result.images) == (7, 6)
     assert list(result.skipped) == ["a.tar/6.png"]
@@ -228,7 +236,7 @@ def test_bad_input_is_refused_before_any_work(
     if "model" in how:
         how = {**how, "checkpoint": None, "model_kwargs": {}}
     with pytest.raises(error, match=message):
-        finetune_model(replace(recipe, **how), QUICK, tmp_path / "w.safetensors")
+        finetune_model(recipe.but(**how), QUICK, tmp_path / "w.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -249,3 +257,76 @@ def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(recipe: Recipe,
     with pytest.raises(RecipeError, match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr"):
         finetune_model(recipe, replace(QUICK, lr=1e30, ema_decay=0.0), tmp_path / "w.safetensors")
     assert not (tmp_path / "w.safetensors").exists()
+
+
+def test_a_named_model_teaches_itself(workplace: Workplace) -> None:
+    found = models_of(open_recipe(workplace.recipe()), None)
+    assert found.student is not found.teacher
+    assert found.student.weights_sha256 == found.teacher.weights_sha256
+    assert found.identity is not None and found.identity.architecture == "vit_tiny_patch16_224"
+
+
+def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(workplace: Workplace) -> None:
+    adapter = load(workplace.request)
+    found = models_of(open_recipe(Recipe(), model=adapter), None)
+    assert found.identity is None
+    assert found.teacher is adapter and found.student is not adapter
+    own = {id(each) for each in found.student.model.parameters()}
+    assert not own & {id(each) for each in adapter.model.parameters()}
+    other = make_vit(seed=3, num_classes=2)
+    assert models_of(open_recipe(Recipe(), model=make_model(num_classes=2)), other).teacher is other
+    assert models_of(open_recipe(workplace.recipe()), other).teacher is other
+
+
+def test_a_teacher_that_does_not_fit_is_refused(workplace: Workplace) -> None:
+    with pytest.raises(RecipeError, match=r"teacher \| got a file beside a model"):
+        models_of(open_recipe(Recipe(), model=make_model()), "w.pth")
+    with pytest.raises(ModelError, match=r"teacher \| got 5 classes \| need 2"):
+        models_of(open_recipe(workplace.recipe()), make_vit(num_classes=5))
+
+
+def test_a_teacher_in_a_file_is_the_same_network(
+    workplace: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = open_recipe(workplace.recipe())
+    own = opened.recipe.model
+    identity = identity_of(own, 2)
+    assert teacher_request(own, identity, None) is own
+    request = teacher_request(own, identity, str(tmp_path / "t.pth"))
+    assert (request.name, request.checkpoint) == ("vit_tiny_patch16_224", tmp_path / "t.pth")
+    torch.save(make_model(seed=2, num_classes=2).state_dict(), tmp_path / "t.pth")
+    with caplog.at_level(logging.WARNING):
+        assert models_of(opened, tmp_path / "t.pth").teacher.spec.num_classes == 2
+    assert caplog.text == ""
+
+
+def answers(right: int) -> Predictions:
+    """Class 1 for the first so many of ten images of class 1, class 0 for the others."""
+    return Predictions(hits(right, 10).astype(np.int64)[:, None], np.ones(10, np.int64))
+
+
+def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
+    schedule = tome_schedule(tiny_vit.spec, 0.6, Prune())
+    trained = Trained("w.safetensors", 40, {"torn.png": "why"}, FinetuneSettings(), 1)
+    found = result_of(
+        tiny_vit.spec,
+        schedule,
+        2e9,
+        trained,
+        dense=answers(9),
+        before=answers(5),
+        after=answers(8),
+        class_names={1: "one"},
+        skipped={"b.png": "why"},
+    )
+    assert (found.top1_dense, found.top1_before, found.top1_after) == (0.9, 0.5, 0.8)
+    assert found.loss_before.loss_points == pytest.approx(40)
+    assert found.loss_after.loss_points == pytest.approx(10)
+    assert found.loss_after.classes[0].name == "one"
+    assert found.recovery.share == pytest.approx(0.75)
+    assert found.interval_before[0] < 0.5 < found.interval_before[1]
+    assert (found.method, found.reduce, found.rho) == ("tome", "merge-weighted", 0.6)
+    assert found.gmacs_dense == dense_macs(tiny_vit.spec).gmacs
+    assert found.gmacs_pruned == 2.0
+    assert (found.trained, found.skipped) == (trained, {"b.png": "why"})
+    assert repr(found) == f"<FinetuneResult {tiny_vit.spec.name}, tome: 50.00% → 80.00%, unpruned 90.00%>"

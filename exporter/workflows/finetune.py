@@ -1,0 +1,362 @@
+"""Fine-tune a pruned model: prune, train with the unpruned model as teacher, and measure what that wins back."""
+
+import logging
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from exporter.calibration.calibrate import calibrate
+from exporter.calibration.record import Calibration
+from exporter.data.batches import first_images
+from exporter.data.images import ImageFolder, listing_sha256, sample
+from exporter.depth.checkpoint import read_depth
+from exporter.errors import ModelError, OutputError, RecipeError
+from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.intervals import Interval
+from exporter.evaluation.loss import PairResult, Recovery, compare_predictions, recovery_of
+from exporter.files import PathLike, writable_file
+from exporter.formats.canonical_json import to_json
+from exporter.models.base import PrunableViT
+from exporter.models.identity import Identity
+from exporter.models.networks import ModelRequest, identity_of
+from exporter.models.registry import trainable
+from exporter.processes import processes
+from exporter.pruning.checkpoint import save_checkpoint
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.macs import dense_macs
+from exporter.training.checkpoint import versions
+from exporter.training.data import TrainBatches
+from exporter.training.finetune import finetune
+from exporter.training.settings import FinetuneSettings
+from exporter.vocabulary import InputKind
+from exporter.workflows import steps
+from exporter.workflows.evaluating.models import torch_models
+from exporter.workflows.exam import Exam, shown, train_images
+from exporter.workflows.measuring import mean_useful_macs
+from exporter.workflows.memory import check_batches
+from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipe import Recipe
+from exporter.workflows.steps import OwnModel, loaded
+
+__all__ = [
+    "FinetuneResult",
+    "Models",
+    "Trained",
+    "dry_finetune",
+    "finetune_model",
+    "models_of",
+    "result_of",
+    "teacher_request",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The file of the weights, the number of training images, and the reasons of those that cannot be read."""
+
+    file: str
+    images: int
+    skipped: dict[str, str]
+    settings: FinetuneSettings
+    processes: int
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """Top-1 as shares with 95 % intervals (Wilson), on `images` images that no choice has read.
+
+    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training images.
+
+    `skipped` has the reasons of the images to measure on that could not be read, by name.
+
+    `loss_before` and `loss_after` compare the pruned model with the unpruned one, before and after training;
+    `recovery` says how much of the loss was won back.
+    """
+
+    model: str
+    method: str
+    reduce: str
+    rho: float | None
+    gmacs_dense: float
+    gmacs_pruned: float
+    images: int
+    top1_dense: float
+    top1_before: float
+    top1_after: float
+    interval_dense: Interval
+    interval_before: Interval
+    interval_after: Interval
+    loss_before: PairResult
+    loss_after: PairResult
+    recovery: Recovery
+    trained: Trained
+    skipped: dict[str, str]
+
+    def __repr__(self) -> str:
+        top1 = f"{self.top1_before:.2%} → {self.top1_after:.2%}, unpruned {self.top1_dense:.2%}"
+        return f"<FinetuneResult {self.model}, {self.method}: {top1}>"
+
+
+def finetune_model(
+    recipe: Recipe,
+    settings: FinetuneSettings,
+    out: PathLike,
+    *,
+    model: OwnModel | None = None,
+    teacher: PathLike | OwnModel | None = None,
+    stages: Stages | None = None,
+) -> FinetuneResult:
+    """Prune the recipe's model, train it, and write its weights with all that prunes them to `out`.
+
+    Under a launcher, all processes call this, and the main one writes. An interrupted run continues after its last
+    whole epoch, and ends with the same weights.
+
+    Args:
+        recipe: The model, the images to train and to measure on, and how much to prune.
+        settings: How to train.
+        out: A .safetensors file. Until the run ends, a checkpoint and the sums of its calibration lie beside it.
+        model: A ViT to use instead of the recipe's, an adapter or a module; it is copied, not changed. The file
+            then does not say how to build the network.
+        teacher: Weights of the teacher, or the teacher itself; by default the unpruned model.
+        stages: Shows progress.
+
+    Raises:
+        UserError: The recipe cannot be carried out, or a file cannot be written.
+    """
+    stages, path = stages or Silent(), _output_file(Path(out))
+    opened = open_recipe(recipe, stages, model)
+    _check_amount(opened, settings)
+    models, images = models_of(opened, teacher), train_images(opened)
+    vit = steps.with_class_names(models.student, images)
+    identity = models.identity and replace(models.identity, class_names=vit.spec.class_names)
+    check_batches("--batch-size", (settings.batch_size // processes().count,), vit.spec)
+    check_batches("--batch", (opened.recipe.measure.batch,), vit.spec)
+    exam = Exam(opened.recipe.images, vit.spec, stages)
+    pruned, calibration, macs = _pruned(vit, images, opened, path)
+    dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
+    request = opened.recipe.model
+    skipped = _train(pruned, models.teacher, images, settings, out=path, stages=stages)
+    if processes().main:
+        save_checkpoint(pruned, identity, calibration, path, read_depth(request.checkpoint))
+    processes().wait()  # all of them read the file
+    trained = loaded(replace(request, checkpoint=path)) if identity else vit
+    (after,) = exam.predictions("accuracy after", torch_models(trained, pruned.schedule, calibration)[1])
+    if processes().main:
+        for unfinished in (_partial(path), _sums(path)):
+            unfinished.unlink(missing_ok=True)
+    return result_of(
+        vit.spec,
+        pruned.schedule,
+        macs,
+        Trained(str(path), len(images.files), skipped, settings, processes().count),
+        dense=dense,
+        before=before,
+        after=after,
+        class_names=exam.class_names,
+        skipped=exam.skipped,
+    )
+
+
+def dry_finetune(
+    recipe: Recipe, settings: FinetuneSettings, out: PathLike, *, teacher: PathLike | None = None
+) -> DryRun:
+    """Check what `finetune_model` checks before its first step, weights included; nothing is written.
+
+    Raises:
+        UserError: The recipe cannot be carried out, or the file cannot be written.
+    """
+    _output_file(Path(out))
+    opened = open_recipe(recipe)
+    _check_amount(opened, settings)
+    vit = models_of(opened, teacher).student
+    Exam(opened.recipe.images, vit.spec, Silent())
+    train_images(opened)
+    return dry_run(opened, recipe, settings)
+
+
+def _output_file(path: Path) -> Path:
+    """Return where the weights go.
+
+    Raises:
+        OutputError: It is no .safetensors file, or cannot be written.
+    """
+    if path.suffix != ".safetensors":
+        raise OutputError("--out", str(path), "a name that ends in .safetensors")
+    for unfinished in (_partial(path), _sums(path)):
+        writable_file(unfinished)
+    return writable_file(path)
+
+
+def _partial(path: Path) -> Path:
+    """Return the path of the checkpoint of an unfinished run."""
+    return path.with_suffix(".ckpt")
+
+
+def _sums(path: Path) -> Path:
+    """Return the path of the sums of the calibration, which a continued run reads."""
+    return path.with_suffix(".calibration.partial")
+
+
+def _check_amount(opened: Opened, settings: FinetuneSettings) -> None:
+    """Raise RecipeError where the amount to prune is missing, or processes cannot share a batch."""
+    count = processes().count
+    if settings.batch_size % count:
+        raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
+    opened.check_amount("finetune")
+
+
+def _pruned(
+    vit: PrunableViT, images: ImageFolder, opened: Opened, out: Path
+) -> tuple[PrunedViT, Calibration | None, float]:
+    """Return the pruned model, the calibration where one is needed, and the MACs of an image."""
+    calibration, recipe = opened.calibration, opened.recipe
+    if calibration is None and opened.reads_calibration:
+        with opened.stages.stage("calibration") as advance:
+            sums = _sums(out)
+            calibration = calibrate(vit, images, recipe.calibrate, partial=sums, on_progress=advance)
+    batch = recipe.measure.batch
+    some = sample(images, batch, recipe.images.seed).files
+    pixels = first_images(some, vit.spec.preprocessing, InputKind.FLOAT32, batch)
+    pruned = steps.prune(vit, opened.schedule(vit, calibration), calibration)
+    return pruned, calibration, mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
+
+
+def _train(
+    pruned: PrunedViT,
+    teacher: PrunableViT,
+    images: ImageFolder,
+    settings: FinetuneSettings,
+    *,
+    out: Path,
+    stages: Stages,
+) -> dict[str, str]:
+    """Train the pruned model in place; return the images that no process could read, with reasons."""
+    vit = pruned.vit
+    batches = TrainBatches(images, settings, vit.spec.preprocessing, vit.spec.num_classes)
+    run = to_json(
+        {
+            "settings": settings,
+            "schedule": pruned.schedule,
+            "weights": (vit.weights_sha256, teacher.weights_sha256),
+            "images": listing_sha256(images),
+            "versions": versions(),
+            "processes": processes().count,
+        }
+    )
+    processes().same("the run", run)
+    with stages.stage("training") as advance, trainable(vit):
+        finetune(
+            pruned,
+            teacher.model,
+            shown(batches, advance),
+            settings,
+            checkpoint=_partial(out),
+            identity=run,
+            skipped=batches.skipped,
+        )
+    return batches.skipped
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """The student, which is trained in place, and the teacher; they share no weights.
+
+    `identity` says how to build the network. It is None for a model of the caller's, of which nothing is known.
+    """
+
+    student: PrunableViT
+    teacher: PrunableViT
+    identity: Identity | None
+
+
+def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Models:
+    """Load both models.
+
+    Args:
+        opened: Names the model, or has that of the caller, which is copied.
+        teacher: The teacher's weights, or the teacher; by default the model itself, before it is trained.
+
+    Raises:
+        RecipeError: The teacher is a file, which nothing says how to read for a model of the caller's.
+        ModelError: A model cannot be pruned, the teacher has other classes, or answers are useless.
+        CheckpointError: A checkpoint does not fit the model.
+    """
+    student, request = opened.whole, opened.recipe.model
+    if student is opened.own:
+        student = deepcopy(student)
+    spec = student.spec
+    own = opened.own is not None
+    identity = None if own else identity_of(request, spec.num_classes, spec.class_names)
+    found = Models(student, _teacher(opened, identity, teacher), identity)
+    classes, expected = found.teacher.spec.num_classes, spec.num_classes
+    if classes != expected:
+        raise ModelError("teacher", f"{classes} classes", f"{expected}, as the model has")
+    return found
+
+
+def _teacher(opened: Opened, identity: Identity | None, teacher: PathLike | OwnModel | None) -> PrunableViT:
+    request = opened.recipe.model
+    if isinstance(teacher, PrunableViT | nn.Module):
+        return loaded(request, teacher)
+    if identity is not None:
+        return loaded(teacher_request(request, identity, teacher))
+    if teacher is not None:
+        raise RecipeError("teacher", "a file beside a model", "a model with the teacher's weights")
+    return loaded(request, opened.own)
+
+
+def teacher_request(request: ModelRequest, identity: Identity, weights: PathLike | None) -> ModelRequest:
+    """Return the request of the teacher: the same network, with other weights if there are any."""
+    if weights is None:
+        if read_depth(request.checkpoint) is not None:
+            logger.warning(
+                "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
+            )
+        return request
+    kwargs, preprocess = identity.model_kwargs, identity.preprocessing
+    return ModelRequest(
+        identity.architecture, weights, model_kwargs=kwargs, preprocess=preprocess, device=request.device
+    )
+
+
+def result_of(
+    spec: ModelSpec,
+    schedule: Schedule,
+    pruned_macs: float,
+    trained: Trained,
+    *,
+    dense: Predictions,
+    before: Predictions,
+    after: Predictions,
+    class_names: Mapping[int, str],
+    skipped: dict[str, str],
+) -> FinetuneResult:
+    """Compare the predictions of the three models for the same labelled images; `skipped` could not be read."""
+    accuracies = [each.accuracy for each in (dense, before, after)]
+    return FinetuneResult(
+        model=spec.name,
+        method=schedule.method,
+        reduce=schedule.reduce,
+        rho=schedule.rho,
+        gmacs_dense=dense_macs(spec).gmacs,
+        gmacs_pruned=pruned_macs / 1e9,
+        images=len(dense.labels),
+        top1_dense=accuracies[0].top1,
+        top1_before=accuracies[1].top1,
+        top1_after=accuracies[2].top1,
+        interval_dense=accuracies[0].interval,
+        interval_before=accuracies[1].interval,
+        interval_after=accuracies[2].interval,
+        loss_before=compare_predictions(dense, before, ("dense", "before"), class_names),
+        loss_after=compare_predictions(dense, after, ("dense", "after"), class_names),
+        recovery=recovery_of(dense.hits[:, 0], before.hits[:, 0], after.hits[:, 0]),
+        trained=trained,
+        skipped=skipped,
+    )

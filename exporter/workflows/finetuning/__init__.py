@@ -1,1 +1,0 @@
-"""Fine-tune a pruned model with the unpruned one as teacher."""

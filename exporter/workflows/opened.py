@@ -1,0 +1,424 @@
+"""A recipe that is opened: checked before any work, and what it names read once, on first use.
+
+Export, check, eval, compile, tune, finetune and depth start from here, as does `--dry-run`.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from exporter.calibration import draw
+from exporter.calibration.calibrate import calibrate_to, resized_to
+from exporter.calibration.record import Calibration, check_fits, load_calibration
+from exporter.data.batches import batches, first_images
+from exporter.data.class_map import MAP_HINT, is_order, read_class_map
+from exporter.data.images import ImageFolder, check_folder, sample
+from exporter.data.source import class_mismatch, images_at
+from exporter.depth.checkpoint import describe_vit
+from exporter.errors import CheckpointError, RecipeError
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
+from exporter.files import PathLike
+from exporter.models.base import PrunableViT
+from exporter.models.identity import read_identity
+from exporter.models.outputs import with_outputs
+from exporter.models.registry import ModelRequest, check_device
+from exporter.pruning.checkpoint import Pruning, read_pruning
+from exporter.pruning.count_search import search_counts
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.methods import SEARCH
+from exporter.schedule.plan import AMOUNTS, SCORING, Prune
+from exporter.settings import Settings, fields_of, sections_of, told_of
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
+from exporter.vocabulary import InputKind
+from exporter.workflows.measuring import image_cost
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipe import A_MODEL, Images, Recipe, needed
+from exporter.workflows.steps import OwnModel, loaded
+
+__all__ = [
+    "A_FOLDER",
+    "DryRun",
+    "Opened",
+    "dry_run",
+    "open_recipe",
+    "warn_where_slow",
+    "warn_where_unsettled",
+]
+
+# Activation ranges settle within a few dozen images.
+RANGE_IMAGES = 64
+# Half of them are read for the search of counts.
+READ_FOR_COUNTS = 512
+
+A_FOLDER = "a folder of images"
+
+Array = np.ndarray[Any, Any]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A recipe whose settings go together: its model, calibration and images are read once, on first use.
+
+    `recipe` has, beside the user's settings, what its files say: the name of the checkpoint's network, and the way
+    of scoring of a given schedule. `given` is that schedule, from a file or from the `restored` checkpoint, which
+    was trained with it.
+    """
+
+    recipe: Recipe
+    given: Schedule | None = None
+    restored: Pruning | None = None
+    own: OwnModel | None = None
+    stages: Stages = field(default_factory=Silent)
+    _listings: dict[Path, ImageFolder] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def whole(self) -> PrunableViT:
+        """The model with all its layers.
+
+        Raises:
+            ModelError: The model is unknown or cannot be pruned.
+            CheckpointError: The checkpoint does not fit the model.
+        """
+        with self.stages.stage("model"):
+            return loaded(self.recipe.model, self.own)
+
+    @cached_property
+    def vit(self) -> PrunableViT:
+        """The model with the outputs that the recipe names; ModelError where it lacks one."""
+        return with_outputs(self.whole, self.recipe.model.outputs)
+
+    @cached_property
+    def described(self) -> PrunableViT:
+        """The shape of `whole`, without weights."""
+        needed(self.recipe.model.name or None, "--model", A_MODEL)
+        return describe_vit(self.recipe.model)
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The given calibration, with all layers of the model; None without one.
+
+        Raises:
+            ArtefactError: The file is no calibration.
+            CalibrationError: It is of another model.
+        """
+        return self.calibration_for(self.whole.spec, self.whole.weights_sha256)
+
+    @property
+    def calibration_of_vit(self) -> Calibration | None:
+        """The given calibration, without the layers that no output needs. Errors as of `calibration`."""
+        return None if self.calibration is None else self.calibration.of_first(self.vit.spec.depth)
+
+    def calibration_for(self, spec: ModelSpec, weights_sha256: str = "") -> Calibration | None:
+        """Read the given calibration; weights are not compared if the hash is "". Errors as of `calibration`."""
+        prune = self.recipe.prune
+        if self.restored is not None and self.restored.calibration is not None:
+            # It was measured with the weights before they were trained further.
+            check_fits(self.restored.calibration, spec, "")
+            return self.restored.calibration
+        if prune.calibration is None:
+            return None
+        made = load_calibration(prune.calibration)
+        calibration = resized_to(made, spec) if prune.interpolate else made
+        check_fits(calibration, spec, weights_sha256 if calibration is made else "")
+        return calibration
+
+    def calibrate(self, path: PathLike, *, keep_sums: bool = False) -> Calibration:
+        """Return the given calibration, or calibrate on the images into a file.
+
+        An interrupted calibration continues when called again; with `keep_sums` a finished one is read again too.
+
+        Raises:
+            CalibrationError: The settings do not suit the model or the images, or the file is of another model.
+            ImageError: There are no images.
+        """
+        with self.stages.stage("calibration") as advance:
+            if self.calibration is not None:
+                return self.calibration
+            settings = self.recipe.calibrate
+            return calibrate_to(Path(path), self.whole, self.folder, settings, advance, keep_sums=keep_sums)
+
+    @cached_property
+    def folder(self) -> ImageFolder:
+        """The images to calibrate on, without labels.
+
+        Raises:
+            RecipeError: There is no --images.
+            ImageError: There are none.
+        """
+        place = needed(self.recipe.images.images, "--images", A_FOLDER)
+        found = self._listings.get(place) or images_at(place)
+        return replace(found, files=tuple(replace(each, label=None) for each in found.files))
+
+    @cached_property
+    def labelled(self) -> ImageFolder:
+        """The images to train on, with their labels. Errors as of `folder`."""
+        place = needed(self.recipe.images.images, "--images", "labelled images to train on")
+        return self._with_labels(place, self.whole.spec)
+
+    @cached_property
+    def evaluated(self) -> ImageFolder:
+        """The images to compare and measure on, drawn by the seed. Errors as of `folder`."""
+        images, spec = self.recipe.images, self.vit.spec
+        place = needed(images.eval_images or images.images, "--images", A_FOLDER)
+        folder = self._with_labels(place, spec)
+        found = class_mismatch(folder, spec.num_classes)
+        if found:
+            text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
+            logger.warning(text, place, found, spec.num_classes, MAP_HINT)
+        return sample(folder, images.max_eval_images, images.seed)
+
+    def _with_labels(self, place: Path, spec: ModelSpec) -> ImageFolder:
+        order = self.recipe.images.class_map
+        self._listings[place] = images_at(place, spec.num_classes, order, names=spec.class_names)
+        return self._listings[place]
+
+    def ranges(self, *targets: Target) -> Array | None:
+        """Return calibration images for INT8 activation ranges; None if there are none or no target needs them."""
+        if self.recipe.images.images is None:
+            return None
+        folder, most = self.folder, self.recipe.calibrate.max_images
+        if not any(target.takes_ranges for target in targets):
+            return None
+        count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
+        files = sample(folder, count, self.recipe.calibrate.seed).files
+        return first_images(files, self.vit.spec.preprocessing, self.recipe.lower.input_kind, len(files))
+
+    def schedule(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
+        """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images.
+
+        Raises:
+            ScheduleError: The amount is out of reach.
+        """
+        prune = self.recipe.prune
+        if prune.counted_by == SEARCH and prune.has_number and self.given is None:
+            with self.stages.stage("counts, on calibration images"):
+                return self.searched(vit, calibration)
+        if not prune.counts_on_images:
+            return prune.plan(vit.spec, calibration, self.given)
+        with self.stages.stage("rho, on calibration images"):
+            cost = self.image_cost(vit, calibration)
+            return prune.plan(vit.spec, calibration, self.given, image_cost=cost)
+
+    def searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
+        """Return the schedule of a share of MACs whose counts are searched on the calibration images."""
+        prune, images = self.recipe.prune, self.recipe.images
+        share = needed(prune.mac_reduction, "--mac-reduction", "a share, at which counts compete")
+        files = sample(self.folder, READ_FOR_COUNTS, images.seed).files
+        found = search_counts(
+            vit,
+            prune,
+            [
+                torch.from_numpy(each)
+                for each, _ in batches(files, vit.spec.preprocessing, InputKind.FLOAT32, 32)
+            ],
+            target=(1.0 - share) * dense_macs(vit.spec).total,
+            cost=lambda schedule: schedule_macs(vit.spec, schedule).total,
+            inter=None if calibration is None else calibration.inter,
+            inter_sha256="" if calibration is None else calibration.inter_sha256,
+        )
+        logger.warning("%s", found.told)
+        return found.schedule
+
+    def image_cost(self, vit: PrunableViT, calibration: Calibration | None) -> Callable[[Schedule], float]:
+        """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
+        images, batch = self.recipe.images, self.recipe.measure.batch
+        files = sample(self.folder, images.check_images, images.seed).files
+        pixels = first_images(files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images)
+        return image_cost(vit, pixels, calibration, batch)
+
+    @property
+    def on_noise(self) -> bool:
+        """Whether models are compared on noise: a checkpoint brings all else, and no images are given."""
+        images = self.recipe.images
+        return self.restored is not None and images.images is None and images.eval_images is None
+
+    @property
+    def has_calibration(self) -> bool:
+        """Whether there is a calibration to read."""
+        restored = self.restored is not None and self.restored.calibration is not None
+        return restored or self.recipe.prune.calibration is not None
+
+    @property
+    def follows_acs(self) -> bool:
+        """Whether the rates of the schedule follow from ACS."""
+        return self.given is None and self.recipe.prune.follows_acs
+
+    @property
+    def reads_calibration(self) -> bool:
+        """Whether ACS or inter-layer scores are needed, or a calibration is given."""
+        return self.follows_acs or self.recipe.prune.scores_inter or self.has_calibration
+
+    def check_ranges(self) -> None:
+        """Raise RecipeError where INT8 needs images for its activation ranges and none are given."""
+        if self.recipe.lower.row.takes_ranges:
+            expected = f"a folder of images, for the activation ranges of {self.recipe.lower.target}"
+            needed(self.recipe.images.images, "--images", expected)
+
+    def check_amount(self, verb: str) -> None:
+        """Raise RecipeError if nothing says how much to prune."""
+        if self.given is None and not self.recipe.prune.has_amount:
+            raise RecipeError(verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}")
+
+
+def open_recipe(
+    recipe: Recipe,
+    stages: Stages | None = None,
+    model: OwnModel | None = None,
+    *,
+    restore: bool = True,
+    dense: bool = False,
+) -> Opened:
+    """Check a recipe, before any work; nothing is loaded yet.
+
+    Args:
+        recipe: The settings.
+        stages: Shows the stages of what is read later.
+        model: A ViT to use instead of the recipe's: an adapter, or a module, which is copied.
+        restore: Whether a checkpoint is pruned as it was trained, if it says how.
+        dense: Whether only the dense model is lowered, for a target of any method.
+
+    Raises:
+        ModelError: The target does not support the layout or the method, or this machine has no such device.
+        RecipeError: Settings contradict each other.
+        ImageError: The class map is none, even where the step reads no labels, or a folder cannot be read.
+        ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
+        CheckpointError: There is no such checkpoint.
+    """
+    check_device(recipe.model.device)
+    _check_places(recipe.images)
+    restored = _restored(recipe) if restore else None
+    given = recipe.prune.given() if restored is None else restored.schedule
+    prune = recipe.prune if given is None else recipe.prune.as_scheduled(given)
+    recipe.lower.check_method(None if dense else prune.planned_by)
+    whole = replace(
+        recipe,
+        model=replace(recipe.model, name=recipe.model.name or _own_name(recipe.model)),
+        prune=prune,
+        calibrate=replace(recipe.calibrate, relevance=prune.scores_inter),
+    )
+    return Opened(whole, given, restored, model, stages or Silent())
+
+
+def _check_places(images: Images) -> None:
+    if images.class_map is not None and not is_order(images.class_map):
+        read_class_map(images.class_map, None)
+    for place in (images.images, images.eval_images):
+        if place is not None and os.path.isdir(place):  # noqa: PTH112  (that of Path may raise)
+            check_folder(place)
+
+
+def _own_name(request: ModelRequest) -> str:
+    """Return the model's name according to its checkpoint, "" where it has none."""
+    if request.checkpoint is None:
+        return ""
+    if not request.checkpoint.exists():
+        raise CheckpointError(str(request.checkpoint), "no such file", "a checkpoint")
+    identity = read_identity(request.checkpoint)
+    return identity.name if identity else ""
+
+
+def _restored(recipe: Recipe) -> Pruning | None:
+    """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored.
+
+    Raises:
+        RecipeError: The recipe asks for another way to prune, but not to recalibrate.
+    """
+    file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
+    restored = None if file is None else read_pruning(file)
+    if restored is None:
+        return None
+    trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
+    if recipe.model.recalibrate:
+        logger.warning("%s is not pruned as it was trained, with %s", file, trained)
+        return None
+    names = [name for name in (*AMOUNTS, "calibration", *SCORING) if name != "seed"]
+    other = next((name for name in names if getattr(prune, name) != getattr(plain, name)), None)
+    if other is not None:
+        raise RecipeError(
+            f"--{other.replace('_', '-')}" if fields_of(Prune)[other].has_flag else other,
+            f"a setting beside {file}, which was trained with {trained}",
+            "none: a checkpoint is pruned as it was trained",
+            "recalibrate = true in the table [model] of a recipe allows it",
+        )
+    return restored
+
+
+def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) -> None:
+    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
+    if calibration is not None and schedule.inter_sha256:
+        images = calibration.record.images
+        draw.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
+
+
+def warn_where_slow(*targets: Target) -> None:
+    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
+
+    With AVX-512 it is faster, also without VNNI.
+    """
+    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
+        logger.warning(
+            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
+            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
+        )
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a run starts from, found without running it.
+
+    `settings` are those that differ from their defaults. `schedule` is None where it follows from `unknown`, which
+    is "" otherwise; `gmacs_pruned` is then None too, unless a share of the multiply-adds is asked for.
+    """
+
+    model: str
+    settings: dict[str, Any]
+    gmacs_dense: float
+    gmacs_pruned: float | None
+    schedule: Schedule | None
+    unknown: str
+
+
+def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = "") -> DryRun:
+    """Plan what is opened, if its schedule follows from nothing that a run has yet to measure.
+
+    Args:
+        opened: The model is loaded, so that a checkpoint that does not fit it is refused.
+        recipe: The recipe as the user gave it, for the record.
+        settings: What else the run was given.
+        unknown: What the schedule follows from, "" to find out.
+
+    Raises:
+        UserError: The calibration is of another model, or the amount is out of reach.
+    """
+    calibration, spec, prune = opened.calibration_of_vit, opened.vit.spec, opened.recipe.prune
+    unknown = unknown or _unknown(opened)
+    dense, schedule, pruned = dense_macs(spec).gmacs, None, None
+    if prune.mac_reduction is not None:
+        pruned = (1 - prune.mac_reduction) * dense
+    if not unknown and (opened.given is not None or prune.has_amount):
+        schedule = prune.plan(spec, calibration, opened.given)
+        pruned = schedule_macs(spec, schedule).gmacs
+    records = (*(getattr(recipe, name) for name in sections_of(Recipe)), *settings)
+    told = {
+        fields_of(type(each))[name].key: value for each in records for name, value in told_of(each).items()
+    }
+    return DryRun(spec.name, told, dense, pruned, schedule, unknown)
+
+
+def _unknown(opened: Opened) -> str:
+    """Return what the schedule still depends on, "" if on nothing."""
+    if opened.recipe.prune.counts_on_images:
+        return "the images"
+    if opened.follows_acs and not opened.has_calibration:
+        return "the calibration"
+    return ""

@@ -1,0 +1,260 @@
+"""A recipe: the settings of a compilation, a record for each of its steps, and the TOML file of it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from exporter.calibration.settings import CalibrationSettings
+from exporter.data.class_map import is_order
+from exporter.errors import MissingDependencyError, RecipeError, reason_of
+from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.files import GivenPath, regular, written_beside
+from exporter.models.request import ModelRequest
+from exporter.schedule.plan import AMOUNTS, Prune
+from exporter.settings import Natural, Positive, Sections, Settings, Threads, from_table, from_tables, option
+from exporter.targets import ONNXRUNTIME, TARGETS, Target, target_named
+from exporter.vocabulary import InputKind, Layout, Method
+
+__all__ = [
+    "A_MODEL",
+    "Images",
+    "Lowering",
+    "Measuring",
+    "Recipe",
+    "needed",
+    "over",
+    "read_recipe",
+    "read_training",
+    "save_recipe",
+    "yielding",
+]
+
+ValueT = TypeVar("ValueT")
+Tables = dict[str, dict[str, Any]]
+
+# The table of a recipe that says how a verb trains.
+TRAINING = "training"
+PRUNE = "prune"
+
+# Longest chain of recipes that extend each other.
+MOST_EXTENDS = 50
+
+A_MODEL = "the name of a model, e.g. digits_vit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images(Settings):
+    """The images for calibration, comparison and measurement."""
+
+    images: GivenPath = option(
+        None,
+        "Images to calibrate, train or compare on: a folder of images, or of one folder per class.",
+        group="images",
+    )
+    eval_images: GivenPath = option(
+        None, "Images to check and measure on; by default those of --images.", group="images"
+    )
+    class_map: GivenPath = option(
+        None,
+        "JSON file that maps folder names to class indices; or sorted (as torchvision) or natural (as timm), an "
+        "order of the folders. By default, the model's names of its classes decide, else the only order there is.",
+        group="images",
+    )
+    max_eval_images: Positive = option(
+        1000, "Largest number of images for accuracy, drawn at random by the seed.", group="images"
+    )
+    check_images: Positive = option(
+        64, "Number of images for the parity check and reference.npz.", flag=False
+    )
+    seed: Natural = option(0, "Seed of the draws of images to check and measure on.", flag=False)
+
+
+@dataclass(frozen=True)
+class Lowering(Settings):
+    """The target, the layout of a-STAR's tokens in a batch, and the input of a lowered model."""
+
+    target: str = option(ONNXRUNTIME.name, "Runtime and precision to export for.", TARGETS, group="target")
+    layout: Layout | None = option(
+        None,
+        "Memory layout of a-star's tokens in a batch; by default the best one for the target.",
+        flag=False,
+    )
+    input_kind: InputKind = option(
+        InputKind.FLOAT32,
+        "Type of the input images; uint8 puts the normalisation into the graph.",
+        group="target",
+    )
+
+    @property
+    def row(self) -> Target:
+        """The target's row, with all that is known of it."""
+        return target_named(self.target)
+
+    @property
+    def laid_out(self) -> Layout:
+        """The layout, given or the target's default.
+
+        Raises:
+            ModelError: The target does not support it.
+        """
+        return self.row.layout(self.layout)
+
+    def check_method(self, method: Method | None) -> None:
+        """Check that the target runs a method in the layout; without a method, the dense model.
+
+        Raises:
+            ModelError: The target does not support the method or the layout.
+            RecipeError: There is a layout for a method whose counts are those of the graph.
+        """
+        if method is not None:
+            self.row.check_method(method)
+        if self.laid_out and self.layout is not None and (method is None or not method.counts_vary):
+            got = f"{self.layout} for {method or 'a dense model'}"
+            expected = "none: its token counts are those of the graph"
+            raise RecipeError("layout", got, expected, "a-star has layouts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring(Settings):
+    """How speed is measured."""
+
+    batch: Positive = option(8, "Images per run in the throughput comparison.", group="measurement")
+    more_batches: tuple[Positive, ...] = option(
+        (1, 4),
+        "More batch sizes to measure, for the table of batch sizes in the report.",
+        group="measurement",
+        flag=False,
+    )
+    rounds: Natural = option(
+        20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"
+    )
+    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
+
+    def check(self) -> None:
+        """Raise RecipeError if there are too few rounds for quartiles."""
+        super().check()
+        enough = self.rounds == 0 or self.rounds >= LEAST_ROUNDS
+        self.require("rounds", enough, f"0, or at least {LEAST_ROUNDS} for quartiles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Sections):
+    """The settings of a compilation: the record of each step, a table of the same name in TOML.
+
+    `Recipe.of(model="digits_vit", rho=0.7)` takes the same settings by the names of their flags.
+    """
+
+    model: ModelRequest = field(default_factory=ModelRequest)
+    images: Images = field(default_factory=Images)
+    prune: Prune = field(default_factory=Prune)
+    calibrate: CalibrationSettings = field(default_factory=CalibrationSettings)
+    lower: Lowering = field(default_factory=Lowering)
+    measure: Measuring = field(default_factory=Measuring)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside(Settings):
+    """What a recipe's file has beside the tables of its sections."""
+
+    extends: GivenPath = option(None, "Another recipe; values that this one does not set are taken from it.")
+    training: dict[str, Any] = option({}, "How a verb that trains does it: settings of fine-tuning.")
+
+
+def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
+    """Return the value of a flag that this step needs.
+
+    Raises:
+        RecipeError: The value is None.
+    """
+    if value is None:
+        raise RecipeError(flag, "nothing", expected)
+    return value
+
+
+def read_recipe(path: Path) -> Tables:
+    """Read the tables of a TOML recipe, but for `training`; paths are relative to its folder.
+
+    Args:
+        path: The recipe. It may extend another one: values that it does not set are taken from there.
+
+    Raises:
+        RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
+        MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
+    """
+    return {name: table for name, table in _read(path).items() if table and name != TRAINING}
+
+
+def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:
+    """Read the table `training` of a TOML recipe, checked against the fields of settings.
+
+    Raises:
+        RecipeError: As `read_recipe`; or a key is unknown, or a value has the wrong type.
+        MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
+    """
+    return from_table(settings, _read(path).get(TRAINING, {}), f"{path}: [{TRAINING}]")
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> Tables:
+    """Return what a recipe sets; `above` are the recipes that extend it, by their whole paths."""
+    # The path may be invalid, and TOML may be nested deeper than the recursion limit.
+    try:
+        place, content = Path(os.path.realpath(path)), msgspec.toml.decode(regular(path).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecipeError(str(path), reason_of(error), "a TOML recipe") from None
+    except ImportError:
+        raise MissingDependencyError("tomli", "export") from None
+    if place in above or len(above) > MOST_EXTENDS:
+        got = "a recipe that extends itself" if place in above else f"more than {MOST_EXTENDS} in a row"
+        raise RecipeError(f"{path}: extends", got, "a chain that ends")
+    beside = {name: content.pop(name) for name in ("extends", TRAINING) if name in content}
+    own = from_table(_Beside, beside, f"{path}:")
+    tables = {
+        name: {key: _placed(value, path.parent) for key, value in table.items()}
+        for name, table in from_tables(Recipe, content, f"{path}:").items()
+    }
+    tables[TRAINING] = own.get(TRAINING, {})
+    extended = own.get("extends")
+    base = _read(path.parent / extended, (*above, place)) if extended else {}
+    return over(base, tables)
+
+
+def _placed(value: Any, folder: Path) -> Any:
+    """Return a path as one below the recipe's folder; other values, and the name of an order, as they are."""
+    return folder / value if isinstance(value, Path) and not is_order(value) else value
+
+
+def over(base: Tables, tables: Tables) -> Tables:
+    """Return tables with the values of others over their own; an amount to prune replaces every other one."""
+    kept = {**base, PRUNE: yielding(base.get(PRUNE, {}), tables.get(PRUNE, {}))}
+    return {name: {**kept.get(name, {}), **tables.get(name, {})} for name in {**kept, **tables}}
+
+
+def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base`, of a table `prune`, without its amount if `values` gives any amount."""
+    told = any(values.get(name) not in (None, {}) for name in AMOUNTS)
+    return {key: value for key, value in base.items() if not (told and key in AMOUNTS)}
+
+
+def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
+    """Write what a recipe sets as TOML, with whole paths; the head is a comment.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    import tomli_w  # noqa: PLC0415  (a deployment machine has none)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):  # the keys of TOML are text
+            return {str(key): plain(each) for key, each in value.items()}
+        if isinstance(value, Path):
+            return str(value if is_order(value) else value.absolute())
+        return str(value) if isinstance(value, str) else value
+
+    tables = {name: plain(table) for name, table in recipe.told().items() if table}
+    with written_beside(path) as partial:
+        comment = f"# {head}\n" if head else ""
+        partial.write_text(comment + tomli_w.dumps(tables), encoding="utf-8")

@@ -1,1 +1,0 @@
-"""How much to prune and with what settings: a recipe, and the records that it is resolved into."""

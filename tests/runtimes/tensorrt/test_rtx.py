@@ -1,0 +1,159 @@
+"""Files for TensorRT parsed and built by NVIDIA's own code, TensorRT for RTX, without a GPU."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+
+from exporter.errors import ArtefactError
+from exporter.lowering.pipeline import save_onnx
+from exporter.models.registry import adapt
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runtimes.tensorrt import rtx as rtx_module
+from exporter.runtimes.tensorrt.builder import parse
+from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises
+from exporter.runtimes.tensorrt.program import read_programs
+from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, tome_schedule
+from exporter.targets import (
+    TARGETS,
+    TENSORRT,
+    TENSORRT_FP8,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    TENSORRT_PLUGIN_FP16,
+    Target,
+)
+from exporter.vocabulary import Layout, Method
+from tests.exhaustive import mark_further
+from tests.lowering.models import FAMILIES, a_star, dense, lowered, merging, star, tome
+from tests.vits import random_images
+
+pytestmark = pytest.mark.trt
+
+METHODS: dict[str, Callable[[str], PrunedViT]] = {
+    "dense": dense,
+    "star": star,
+    "merging": merging,
+    "tome": tome,
+    "a-star": lambda family: a_star(family, "padded"),
+}
+# The others take what these do.
+FORMS = [
+    each for each in TARGETS.values() if each.runtime == TENSORRT.runtime and each != TENSORRT_PLUGIN_FP16
+]
+QUICK = (TENSORRT_FP16,)
+
+
+@pytest.fixture(scope="module")
+def rtx() -> Any:
+    pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
+    return import_rtx()
+
+
+def written(pruned: PrunedViT, target: Target, folder: Path) -> Path:
+    images = random_images(pruned.vit, 4).numpy() if target.takes_ranges else None
+    save_onnx(lowered(pruned, target, images=images), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("target", mark_further(FORMS, QUICK), ids=lambda target: target.name)
+@pytest.mark.parametrize("method", METHODS)
+def test_its_parser_takes_the_file_as_it_is(
+    rtx: Any, tmp_path: Path, method: str, target: Target, family: str
+) -> None:
+    pruned = METHODS[method](family)
+    if method != "dense" and pruned.schedule.method not in target.methods:
+        pytest.skip(f"{target.name} takes no {pruned.schedule.method}")
+    log = error_log(rtx, also=rtx_module._WRONG)
+    builder = started(rtx, "Builder", log)
+    network = builder.create_network(0)
+    parse(rtx, network, log, written(pruned, target, tmp_path))
+    assert not log.cause
+    assert network.num_layers > 100
+
+
+def audited(rtx: Any, pruned: PrunedViT, target: Target, folder: Path, sm: int = 80) -> Audit:
+    settings = BuildSettings(runtime="tensorrt-rtx", sm=(sm,), batches=(8,))
+    (program,) = read_programs(build_ahead(rtx, written(pruned, target, folder), sm, settings))
+    return audit(program.steps, pruned.vit.spec.attention_layers, program.memory_bytes)
+
+
+@pytest.mark.parametrize("method", ["dense", "star"])
+def test_every_quantized_product_multiplies_so(rtx: Any, tmp_path: Path, method: str) -> None:
+    """Of a packed projection in a block without selection, TensorRT computes an fp16 product."""
+    found = audited(rtx, METHODS[method]("vit"), TENSORRT_INT8, tmp_path)
+    assert not found.unkept
+    assert found.products["int8"] >= 4 * 4
+    assert found.memory_bytes
+
+
+def test_profiles_have_a_program_each(rtx: Any, tmp_path: Path) -> None:
+    settings = BuildSettings(runtime="tensorrt-rtx", sm=(86,), batches=(1, 8))
+    programs = read_programs(build_ahead(rtx, written(star(), TENSORRT_FP16, tmp_path), 86, settings))
+    first, second = (audit(each.steps, (), each.memory_bytes) for each in programs)
+    assert (first.memory_bytes or 0) < (second.memory_bytes or 0)
+    assert [*second.selection] == [1, 2, 4]
+
+
+def test_a_plan_of_another_form_is_no_empty_audit() -> None:
+    with pytest.raises(ArtefactError, match="no program in it"):
+        read_programs(b"a plan that was compressed")
+
+
+def test_a_warning_after_which_it_computes_something_else(rtx: Any, tmp_path: Path) -> None:
+    log = error_log(rtx, also=rtx_module._WRONG)
+    log.log(rtx.ILogger.WARNING, "TensorRT prefers something")
+    assert not log.cause
+    log.log(rtx.ILogger.WARNING, "Unused Input: nonpad_kv_seqlen")
+    assert log.cause == "Unused Input: nonpad_kv_seqlen"
+
+
+def test_no_file_has_an_input_that_its_parser_drops() -> None:
+    """It reads the four inputs of Attention, and drops nonpad_kv_seqlen without a word."""
+    for target in FORMS:
+        assert "fuse_attention" not in target.passes
+
+
+def deit(method: str) -> PrunedViT:
+    """DeiT-T of random weights; STAR and a-STAR prune in eleven layers, ToMe in all twelve."""
+    torch.manual_seed(0)
+    vit = adapt(timm.create_model("deit_tiny_patch16_224").eval(), name="deit_tiny")
+    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    if method == "dense":
+        return PrunedViT(vit, keep_everything(vit.spec)).eval()
+    if method == "tome":
+        return PrunedViT(vit, tome_schedule(vit.spec, 0.7, Prune(method=Method.TOME))).eval()
+    settings = Prune("fused", alpha=0.5, method=Method.named(method))
+    schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), settings)
+    return PrunedViT(vit, schedule, inter, Layout.PADDED).eval()
+
+
+# The most steps of TensorRT for RTX 1.7.1, at batch 8: docs/results.md.
+STEPS = {
+    ("dense", "tensorrt-fp16"): 125,
+    ("star", "tensorrt-fp16"): 147,
+    ("a-star", "tensorrt-fp16"): 191,
+    ("tome", "tensorrt-fp16"): 263,
+    ("dense", "tensorrt-int8"): 149,
+    ("star", "tensorrt-int8"): 160,
+    ("dense", "tensorrt-fp8"): 137,
+    ("star", "tensorrt-fp8"): 148,
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("method", "name"), STEPS)
+def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, method: str, name: str) -> None:
+    target = TARGETS[name]
+    found = audited(rtx, deit(method), target, tmp_path, 89 if target == TENSORRT_FP8 else 80)
+    assert found.layers <= STEPS[method, name]
+    assert not broken_promises(found, target)
+    assert found.fused_kernels == 12

@@ -1,0 +1,105 @@
+"""Engines of a folder built by TensorRT for RTX, without a GPU, and what they are refused for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from exporter.cli.main import main
+from exporter.errors import RecipeError, UserError
+from exporter.runtimes.choice import RunSettings, runner_for
+from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
+from exporter.runtimes.tensorrt.rtx import RtxRunner
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.targets import TENSORRT, TENSORRT_FP8, TENSORRT_FP16
+from exporter.vocabulary import Layout, Method
+from exporter.workflows.folders.build import build_folder
+from exporter.workflows.inspect import inspect_artefact
+from tests.folders import write_folder
+
+pytestmark = pytest.mark.trt
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
+
+
+def settings(*sm: int, **more: object) -> BuildSettings:
+    return BuildSettings(runtime="tensorrt-rtx", sm=sm, batches=(1, 4), variants=False, **more)  # type: ignore[arg-type]
+
+
+def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
+    write_folder(tmp_path, TENSORRT)
+    built = build_folder(tmp_path, settings(80, 120))
+    names = [f"vit.{model}.tensorrt-fp32.rtx-sm{sm}" for sm in (80, 120) for model in ("dense", "star")]
+    assert [each.file for each in built] == [f"{name}.engine" for name in names]
+    for each, sm in zip(built, ("8.0", "8.0", "12.0", "12.0"), strict=True):
+        engine = tmp_path / "engines" / each.file
+        manifest = read_manifest(engine)
+        assert check_manifest(engine, tmp_path / manifest.onnx, manifest.built) == manifest == each.manifest
+        assert (manifest.runtime, manifest.built.sm, manifest.built.gpu) == ("tensorrt-rtx", sm, "")
+        assert len(manifest.audits) == 2
+        assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
+        commands = engine.with_suffix(".commands.txt").read_text().splitlines()
+        assert [line.split()[0] for line in commands[1::2]] == [
+            "tensorrt_rtx",
+            "tensorrt_rtx",
+            "trtexec",
+            "trtexec",
+        ] * 2
+        assert f"--computeCapabilities={sm.replace('.', '')}" in commands[3]
+        assert not each.broken  # fp32 promises no fused attention
+    assert [(tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)] == [True, True]
+
+
+def test_a_promise_that_is_not_kept_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No fused kernel has so few channels a head."""
+    write_folder(tmp_path, TENSORRT_FP16)
+    flags = ("--runtime", "tensorrt-rtx", "--sm", "86", "--batches", "1,4", "--no-variants", "--quiet")
+    assert main(["build", str(tmp_path), *flags]) == 1
+    said = capsys.readouterr().out
+    assert "vit.star.tensorrt-fp16.rtx-sm86.engine: TensorRT for RTX" in said
+    assert "rtx-sm86.engine: batch 1, 4: attention is not fused in block 1, 2, 3, 4" in said
+    assert json.loads((tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text())["audits"]
+
+
+def test_fp8_is_refused_below_8_9(tmp_path: Path) -> None:
+    write_folder(tmp_path, TENSORRT_FP8)
+    with pytest.raises(UserError, match=r"SM 8\.6\) \| need a GPU of SM 8\.9 or later"):
+        build_folder(tmp_path, settings(86, 89))
+    assert not (tmp_path / "engines").exists()
+
+
+def test_shrinking_is_refused_with_padded_as_the_way_out(tmp_path: Path) -> None:
+    write_folder(tmp_path, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
+    with pytest.raises(
+        UserError, match=r"takes none of \| need layout padded: fused attention is lost.*layout = "
+    ):
+        build_folder(tmp_path, settings(80))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sm": ()}, "sm | got ()"),
+        ({"sm": (90,)}, "sm | got (90,)"),
+        ({"hardware": "ampere-plus"}, "hardware | got 'ampere-plus'"),
+        ({"version_compatible": True}, "version_compatible | got True"),
+        ({"plugin": Path("lib.so")}, "plugin | got"),
+        ({"runtime": "tensorrt"}, "sm | got (80,)"),
+    ],
+)
+def test_what_it_has_not_is_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        BuildSettings(**{"runtime": "tensorrt-rtx", "sm": (80,), **wrong})  # type: ignore[arg-type]
+    assert str(raised.value).startswith(message)
+
+
+def test_its_engines_have_a_runner_which_needs_a_gpu(tmp_path: Path) -> None:
+    runner = runner_for(tmp_path / "m.onnx", TENSORRT, RunSettings(runtime="tensorrt-rtx"))
+    assert isinstance(runner, RtxRunner)
+    with pytest.raises(UserError, match=r"GPU|no such file"), runner:
+        pass

@@ -1,0 +1,387 @@
+"""A recipe is opened once: checked before any work, or refused in one line; what it names is read once."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from exporter.calibration.record import Calibration
+from exporter.data.source import images_at
+from exporter.errors import (
+    ArtefactError,
+    CalibrationError,
+    CheckpointError,
+    ImageError,
+    ModelError,
+    OutputError,
+    RecipeError,
+    UserError,
+)
+from exporter.evaluation.benchmark import hardware
+from exporter.formats.canonical_json import load_json, save_json
+from exporter.models.base import PrunableViT
+from exporter.models.registry import load
+from exporter.records import Schedule
+from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.plan import Prune, manual_schedule
+from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
+from exporter.training.settings import FinetuneSettings
+from exporter.vocabulary import Method
+from exporter.workflows import opened as module
+from exporter.workflows.compiling.compile import compile_model, dry_compile
+from exporter.workflows.finetune import dry_finetune
+from exporter.workflows.opened import (
+    DryRun,
+    Opened,
+    dry_run,
+    open_recipe,
+    warn_where_slow,
+    warn_where_unsettled,
+)
+from exporter.workflows.recipe import Recipe
+from tests.calibration.acs import acs_alone
+from tests.commands import Workplace
+from tests.vits import make_vit
+
+PHOTOS = Path("photos")
+ACS = (0.1, 0.5, 0.3, 0.9)
+
+
+def opened(vit: PrunableViT | None = None, /, **values: Any) -> Opened:
+    return open_recipe(Recipe.of(**values), model=vit)
+
+
+def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
+    settings = Prune("random", method=Method.A_STAR, seed=7)
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, settings)
+    save_json(schedule, tmp_path / "s.json")
+    numbers: tuple[dict[str, Any], ...] = ({}, {"rho": 0.7})
+    for number in numbers:
+        found = opened(schedule=tmp_path / "s.json", **number)
+        prune = found.recipe.prune
+        assert (found.given, prune.scorer, prune.method, prune.seed) == (schedule, "random", Method.A_STAR, 7)
+        assert not found.recipe.calibrate.relevance and not found.follows_acs
+    with pytest.raises(ModelError, match=r"tensorrt8-fp32 .* a-star"):
+        opened(schedule=tmp_path / "s.json", target="tensorrt8-fp32")
+
+
+@pytest.mark.parametrize(
+    ("values", "follows", "reads"),
+    [
+        ({"rho": 0.5}, False, False),
+        ({"rho": 0.5, "reduce": "drop"}, True, True),
+        ({"rho": 0.5, "scorer": "intra"}, True, True),
+        ({"mac_reduction": 0.3, "scorer": "intra"}, True, True),
+        ({"rates": {2: 0.5}, "scorer": "intra"}, False, False),
+        ({"rho": 0.5, "rates": {2: 0.5}, "scorer": "intra"}, False, False),
+        ({"rates": {2: 0.5}, "scorer": "fused"}, False, True),
+        ({"rates": {2: 0.5}, "scorer": "intra", "calibration": "c.safetensors"}, False, True),
+        ({"rho": 0.5, "method": "tome", "calibration": "c.safetensors"}, False, True),
+    ],
+)
+def test_whether_a_calibration_is_read(values: dict[str, Any], follows: bool, reads: bool) -> None:
+    found = opened(**values)
+    assert (found.follows_acs, found.reads_calibration) == (follows, reads)
+
+
+def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
+    found = opened(rho=0.5, calibration="c.safetensors")
+    prune = found.recipe.prune
+    assert (prune.planned_by, prune.scored_by, prune.reduced_by) == (Method.STAR, "fused", "drop")
+    assert found.recipe.calibrate.relevance
+    assert not opened(rho=0.5, scorer="intra").recipe.calibrate.relevance
+    assert not opened(rho=0.5).recipe.calibrate.relevance
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [
+        ({"layout": "packed", "target": "tensorrt-fp32"}, ModelError, "layout packed"),
+        ({"method": "a-star-batch"}, ModelError, "method a-star-batch"),
+        ({"method": "a-star", "target": "tensorrt8-fp32"}, ModelError, "method a-star"),
+        ({"schedule": "none.json"}, ArtefactError, "none.json"),
+        ({"checkpoint": "none.pth"}, CheckpointError, "none.pth"),
+        ({"device": "abacus"}, ModelError, "abacus"),
+    ],
+)
+def test_what_is_refused_without_work(values: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        opened(**values)
+
+
+def test_no_amount_is_said_by_the_verb() -> None:
+    told = r"compile \| got no amount to prune \| need one of rho, mac_reduction"
+    with pytest.raises(RecipeError, match=told):
+        opened().check_amount("compile")
+
+
+def test_int8_needs_images_for_its_ranges() -> None:
+    with pytest.raises(RecipeError, match="a folder of images, for the activation ranges of openvino-int8"):
+        opened(target="openvino-int8").check_ranges()
+    opened(target="openvino-int8", images=PHOTOS).check_ranges()
+    opened(target="onnxruntime-fp32").check_ranges()
+
+
+def test_a_model_that_no_training_pruned_is_not_compared_on_noise() -> None:
+    assert not opened(rho=0.5).on_noise
+
+
+def test_no_model_is_named() -> None:
+    with pytest.raises(RecipeError, match="--model"):
+        _ = opened().whole
+    with pytest.raises(RecipeError, match="--model"):
+        _ = opened().described
+
+
+@pytest.fixture
+def calibrated(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> tuple[Path, Calibration]:
+    """A calibration of ACS alone, and its file."""
+    path = tmp_path / "c.safetensors"
+    return path, opened(tiny_vit, images=image_folder, scorer="intra").calibrate(path)
+
+
+def test_a_calibration_that_is_named_is_read_and_not_made(
+    tiny_vit: PrunableViT, calibrated: tuple[Path, Calibration], tmp_path: Path
+) -> None:
+    path, made = calibrated
+    read = opened(tiny_vit, calibration=path).calibrate(tmp_path / "other.safetensors")
+    np.testing.assert_array_equal(read.acs, made.acs)
+    assert not (tmp_path / "other.safetensors").exists()
+
+
+def test_calibrating_needs_images(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="--images"):
+        opened(tiny_vit).calibrate(tmp_path / "c.safetensors")
+
+
+def test_a_calibration_is_its_models(calibrated: tuple[Path, Calibration], tmp_path: Path) -> None:
+    path, made = calibrated
+    spec, weights = make_vit().spec, made.record.weights_sha256
+    assert opened().calibration_for(spec) is None
+    assert opened(calibration=path).calibration_for(spec, weights) is not None
+    assert opened(calibration=path).calibration_for(spec) is not None
+    with pytest.raises(CalibrationError, match="weights"):
+        opened(calibration=path).calibration_for(spec, "0" * 64)
+    with pytest.raises(ArtefactError, match=r"none\.safetensors"):
+        opened(calibration=tmp_path / "none.safetensors").calibration_for(spec)
+
+
+def test_a_calibration_of_another_size_where_that_is_allowed(calibrated: tuple[Path, Calibration]) -> None:
+    path, made = calibrated
+    wide = make_vit(img_size=(16, 48)).spec
+    with pytest.raises(CalibrationError, match="32x32"):
+        opened(calibration=path).calibration_for(wide)
+    read = opened(calibration=path, interpolate=True).calibration_for(wide)
+    assert read is not None
+    assert read.record.grid == wide.grid != made.record.grid
+
+
+def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
+    tiny_vit: PrunableViT, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration = acs_alone(tiny_vit, ACS)
+
+    def cost(vit: PrunableViT, pixels: Any, given: Any, batch: int) -> Any:
+        assert (vit, len(pixels), given, batch) == (tiny_vit, 5, calibration, 4)
+        return lambda schedule: dense_macs(vit.spec).total * schedule.rho
+
+    monkeypatch.setattr(module, "image_cost", cost)
+    how = {"mac_reduction": 0.3, "method": "a-star", "scorer": "intra"}
+    found = opened(tiny_vit, **how, images=image_folder, check_images=5, batch=4)
+    schedule = found.schedule(tiny_vit, calibration)
+    assert schedule.rho == pytest.approx(0.7, abs=1e-3)
+    assert schedule.method == "a-star"
+
+
+def test_ranges_are_taken_where_a_target_needs_them(tiny_vit: PrunableViT, image_folder: Path) -> None:
+    found = opened(tiny_vit, images=image_folder, max_images=4)
+    assert found.ranges(ONNXRUNTIME) is None
+    assert opened(tiny_vit).ranges(OPENVINO_INT8) is None
+    taken = found.ranges(ONNXRUNTIME, OPENVINO_INT8)
+    assert taken is not None
+    assert (taken.shape, taken.dtype) == ((4, 3, 32, 32), np.float32)
+    every = opened(tiny_vit, images=image_folder, max_images="auto").ranges(OPENVINO_INT8)
+    assert every is not None and len(every) == 6
+
+
+def test_images_to_measure_on(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
+    def labels(vit: PrunableViT, **values: Any) -> set[int | None]:
+        return {each.label for each in opened(vit, **values).evaluated.files}
+
+    two, own = make_vit(num_classes=2), tmp_path / "none"
+    assert labels(tiny_vit, images=image_folder) == {None}
+    assert labels(two, images=image_folder) == {0, 1}
+    assert len(opened(tiny_vit, images=image_folder, max_eval_images=4).evaluated.files) == 4
+    (tmp_path / "map.json").write_text(json.dumps({"class_0": 6, "class_1": 2}))
+    mapped = {"images": own, "eval_images": image_folder, "class_map": tmp_path / "map.json"}
+    assert labels(tiny_vit, **mapped) == {6, 2}
+    with pytest.raises(ImageError, match="none"):
+        labels(tiny_vit, images=image_folder, eval_images=own)
+    with pytest.raises(RecipeError, match="--images"):
+        labels(tiny_vit)
+
+
+@pytest.mark.ort
+def test_a_compilation_lists_its_images_once(
+    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To calibrate, to solve rho, for ranges, to compare and to measure on."""
+    seen: list[Path] = []
+
+    def listed(place: Path, *given: Any, **options: Any) -> Any:
+        seen.append(place)
+        return whole(place, *given, **options)
+
+    whole = images_at
+    monkeypatch.setattr(module, "images_at", listed)
+    how = {"method": "a-star", "scorer": "intra", "mac_reduction": 0.2, "target": "onnxruntime-int8"}
+    recipe = Recipe.of(images=image_folder, **how, rounds=0, threads=1, check_images=4)
+    compile_model(recipe, tmp_path / "out", tiny_vit)
+    assert seen == [image_folder]
+
+
+@pytest.mark.parametrize(("scorer", "said"), [("fused", True), ("intra", False)])
+def test_halves_that_disagree_are_named_where_their_scores_prune(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, scorer: str, said: bool
+) -> None:
+    overlap = np.array([0.5, 0.5, 0.6, 1.0])
+    made = replace(acs_alone(tiny_vit, ACS), inter=np.ones((4, 16)), overlap=overlap)
+    how = Prune(scorer=scorer, reduce="drop")
+    schedule = manual_schedule(tiny_vit.spec, {3: 0.5, 4: 0.5}, how, made.inter_sha256)
+    warn_where_unsettled(schedule, made)
+    warn_where_unsettled(schedule, None)
+    assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [True] * said
+
+
+@pytest.mark.parametrize(
+    ("flags", "slow"), [("avx2", True), ("avx2 avx_vnni", False), ("avx2 avx512f", False)]
+)
+def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
+    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    warn_where_slow(OPENVINO, ONNXRUNTIME)
+    assert not caplog.messages
+    warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)
+    line = "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
+    assert caplog.messages == [f"{line}; onnxruntime-int8 is faster"] * slow
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ({"images": PHOTOS}, "mac_reduction"),
+        ({"rho": 0.5}, "--images"),
+        ({"rates": {2: 0.5}}, "--images"),
+        ({"rho": 0.5, "eval_images": PHOTOS}, "--images"),
+        (
+            {
+                "mac_reduction": 0.3,
+                "method": "a-star",
+                "eval_images": PHOTOS,
+                "calibration": "c.safetensors",
+            },
+            "--images",
+        ),
+    ],
+)
+def test_what_is_missing_for_a_compilation_is_named(
+    values: dict[str, Any], missing: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=missing):
+        dry_compile(Recipe.of(**{"scorer": "intra", **values}), tmp_path)
+
+
+def test_a_schedule_of_inter_layer_scores_needs_them(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("fused", reduce="drop"), "abc")
+    save_json(schedule, tmp_path / "s.json")
+    with pytest.raises(RecipeError, match="--calibration"):
+        dry_compile(Recipe.of(schedule=tmp_path / "s.json", images=PHOTOS), tmp_path)
+
+
+SETTINGS = FinetuneSettings(epochs=3, batch_size=5)
+
+
+def planned(workplace: Workplace, **how: Any) -> DryRun:
+    recipe = workplace.recipe(**how)
+    return dry_run(open_recipe(recipe), recipe)
+
+
+def test_its_schedule_and_multiply_adds_are_those_of_the_compilation(
+    workplace: Workplace, calibration: Path, compiled: Callable[..., Path]
+) -> None:
+    """The folder of the fixture, by its settings."""
+    recipe = workplace.recipe(calibration=calibration, rho=0.5, scorer="intra", rounds=0)
+    found, folder = dry_compile(recipe, compiled()), compiled()
+    assert found.schedule == load_json(Schedule, folder / "schedule.json")
+    report = (folder / "report.json").read_text()
+    assert f'"pruned": {found.gmacs_pruned!r}' in report
+    assert f'"dense": {found.gmacs_dense!r}' in report
+    assert found.unknown == ""
+    assert (found.settings["rho"], found.settings["rounds"]) == (0.5, 0)
+    assert "batch" not in found.settings
+
+
+def test_nothing_is_written(workplace: Workplace, tmp_path: Path) -> None:
+    found = dry_compile(workplace.recipe(rho=0.5), tmp_path / "out")
+    assert found.schedule is not None and found.schedule.method == "tome"
+    dry_finetune(workplace.recipe(rho=0.6), SETTINGS, tmp_path / "w.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "unknown"),
+    [
+        ({"method": "star", "rho": 0.5}, "the calibration"),
+        ({"method": "a-star", "mac_reduction": 0.3}, "the images"),
+    ],
+)
+def test_what_a_schedule_follows_from_is_named(
+    how: dict[str, Any], unknown: str, workplace: Workplace
+) -> None:
+    found, spec = planned(workplace, **how), load(workplace.request).spec
+    assert (found.schedule, found.unknown) == (None, unknown)
+    share = how.get("mac_reduction")
+    expected = None if share is None else pytest.approx((1 - share) * dense_macs(spec).gmacs)
+    assert found.gmacs_pruned == expected
+
+
+def test_a_schedule_that_needs_nothing_is_known(workplace: Workplace, calibration: Path) -> None:
+    spec = load(workplace.request).spec
+    for how in ({}, {"method": "star", "calibration": calibration}):
+        found = planned(workplace, rho=0.5, **how)
+        assert found.schedule is not None and found.schedule.rho == 0.5
+        assert found.gmacs_pruned == schedule_macs(spec, found.schedule).gmacs
+
+
+def test_what_compile_refuses_is_refused(workplace: Workplace, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="amount"):
+        dry_compile(workplace.recipe(), tmp_path)
+    with pytest.raises(ImageError, match="no such folder"):
+        dry_compile(workplace.recipe(rho=0.5, eval_images=tmp_path / "none"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"rho": None}, RecipeError, "no amount to prune"),
+        ({"eval_images": None}, RecipeError, "--eval-images"),
+        ({"images": "nowhere"}, ImageError, "no such folder"),
+        ({"out": "w.pth"}, OutputError, r"ends in \.safetensors"),
+        ({"batch_size": 0}, RecipeError, "batch_size"),
+        ({"teacher": "nowhere.pth"}, CheckpointError, r"nowhere\.pth"),
+    ],
+)
+def test_what_finetune_refuses_is_refused(
+    how: dict[str, Any], error: type[UserError], message: str, workplace: Workplace, tmp_path: Path
+) -> None:
+    own = {name: value for name, value in how.items() if name in ("rho", "eval_images", "images")}
+    out, teacher = tmp_path / how.get("out", "w.safetensors"), how.get("teacher")
+    with pytest.raises(error, match=message):
+        training = replace(SETTINGS, batch_size=how.get("batch_size", 5))
+        dry_finetune(workplace.recipe(**{"rho": 0.6, **own}), training, out, teacher=teacher)
