@@ -337,7 +337,8 @@ class Prune(Settings):
             raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
         else:
             cost = image_cost
-        dense, bisections = dense_macs(spec).total, IMAGE_BISECTIONS if self.counts_on_images else BISECTIONS
+        dense = dense_macs(spec).total
+        bisections = IMAGE_BISECTIONS if self.counts_on_images else BISECTIONS
         try:
             if of_cost is not None:
                 return of_cost((1.0 - share) * dense, cost)

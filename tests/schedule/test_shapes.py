@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from exporter.depth.checkpoint import describe
-from exporter.errors import ScheduleError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
@@ -109,3 +109,14 @@ def test_shapes_by_hand() -> None:
 def test_rates_of_counts_that_rise_name_the_layer() -> None:
     with pytest.raises(ScheduleError, match="layer 2"):
         rates_of_counts((5, 6), 10)
+
+
+def test_counts_are_a_choice_of_their_own() -> None:
+    star = Prune("intra", method=Method.STAR, counts="geometric", mac_reduction=0.6)
+    assert star.plan(SPEC).acs is None and not star.follows_acs
+    with pytest.raises(ScheduleError, match="search without images"):
+        Prune(counts="search", mac_reduction=0.6).plan(SPEC)
+    with pytest.raises(RecipeError, match="geometric for a-star"):
+        Prune(method=Method.A_STAR, counts="geometric")
+    with pytest.raises(RecipeError, match="beside rates"):
+        Prune(counts="geometric", rates={2: 0.5})

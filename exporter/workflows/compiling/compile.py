@@ -22,6 +22,7 @@ from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
+from exporter.schedule.methods import SEARCH
 from exporter.workflows import steps
 from exporter.workflows.compiling.proof import prove, save_page_of
 from exporter.workflows.folders.export_folder import (
