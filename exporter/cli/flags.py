@@ -38,7 +38,7 @@ MODEL = ("model", "checkpoint", "model_kwargs", "device")
 OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE = ("method", "scorer", "reduce")
+SCHEDULE = ("method", "counts", "scorer", "reduce")
 MEASURED = ("target", "input_kind", "batch", "rounds", "threads")
 
 

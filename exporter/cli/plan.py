@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, recipe_of
 from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.formats.canonical_json import read_json
+from exporter.schedule.methods import ACS
 from exporter.settings import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
@@ -96,8 +97,8 @@ def _check_sources(opened: "Opened", acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
     prune = opened.recipe.prune
     told = [acs is not None, prune.calibration is not None]
-    if acs is not None and prune.planned_by == Method.TOME:
-        raise RecipeError("plan", "--acs for tome", "no ACS", "its rates follow from rho alone")
+    if acs is not None and prune.counted_by != ACS:
+        raise RecipeError("plan", f"--acs for {prune.named}", "no ACS", "its rates follow from rho alone")
     if (sum(told) == 1) if opened.follows_acs else acs is None:
         return
     got = " and ".join(name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here)

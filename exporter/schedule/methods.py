@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
+from exporter.schedule.shapes import SHAPES
 from exporter.vocabulary import Method
 
 __all__ = [
+    "ACS",
     "CLASS",
+    "COUNTS",
     "DROP",
     "FUSED",
     "INTER",
@@ -28,9 +31,12 @@ __all__ = [
     "RECEIVED",
     "REDUCTIONS",
     "SCORERS",
+    "SEARCH",
     "SIMILARITY",
     "Choices",
     "check_choices",
+    "check_counts",
+    "default_counts",
     "default_method",
     "default_reduction",
     "reduction_named",
@@ -148,24 +154,27 @@ def scorer_named(name: str) -> Scorer:
 
 @dataclass(frozen=True)
 class Choices:
-    """The rows of `exporter.schedule.methods` and of `exporter.schedule.methods` that a method supports.
-
-    `follows_acs`: rates follow from ACS and rho; otherwise from rho alone.
-    """
+    """The scores, the reductions, and the ways to count patches that a method supports; the default ones first."""
 
     scorers: tuple[str, ...]
     reductions: tuple[str, ...]
-    follows_acs: bool = True
+    counts: tuple[str, ...]
 
+
+# Rates that follow from a calibration; every other way to count is a shape, and needs none.
+ACS = "acs"
+# Found on images (`exporter.pruning.count_search`).
+SEARCH = "search"
+COUNTS = (ACS, *SHAPES, SEARCH)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
-_BY_IMAGE = Choices(_SCORES, ("drop",))
+_BY_IMAGE = Choices(_SCORES, ("drop",), (ACS,))
 
 METHODS = {
-    Method.STAR: Choices((*_SCORES, "pairs"), ("drop", "merge-weighted", "merge")),
+    Method.STAR: Choices((*_SCORES, "pairs"), ("drop", "merge-weighted", "merge"), COUNTS),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
-    Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), follows_acs=False),
+    Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), (*SHAPES, SEARCH)),
 }
 
 
@@ -183,6 +192,19 @@ def default_reduction(method: Method, scorer: str) -> str:
     """Return the first reduction of the method that the score can be combined with: pairs cannot be dropped."""
     reductions, pairs = METHODS[method].reductions, scorer_named(scorer).pairs
     return next((name for name in reductions if reduction_named(name).merges or not pairs), reductions[0])
+
+
+def default_counts(method: Method) -> str:
+    """Return how the method counts patches by default."""
+    return METHODS[method].counts[0]
+
+
+def check_counts(method: Method, counts: str) -> None:
+    """Raise RecipeError unless the method supports this way to count patches."""
+    choices = METHODS[method].counts
+    if counts not in choices:
+        hint = "star's rates with tome's pairs: method star, scorer pairs" if method == Method.TOME else ""
+        raise RecipeError("counts", f"{counts} for {method}", f"one of {', '.join(choices)}", hint)
 
 
 def check_choices(method: Method, scorer: str, reduction: str) -> None:

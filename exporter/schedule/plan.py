@@ -27,10 +27,15 @@ from exporter.schedule.fits import (
 )
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import (
+    ACS,
+    COUNTS,
     METHODS,
     REDUCTIONS,
     SCORERS,
+    SEARCH,
     check_choices,
+    check_counts,
+    default_counts,
     default_method,
     default_reduction,
     scorer_named,
@@ -40,12 +45,12 @@ from exporter.schedule.rates import (
     BISECTIONS,
     OutOfReachError,
     counts,
-    even_rates,
     manual_rates,
     rates_from_acs,
     rho_for,
     scaled_rates,
 )
+from exporter.schedule.shapes import SHAPES, Curve, counts_for_cost, counts_of_rho, rates_of_counts
 from exporter.settings import Natural, Positive, Settings, Share, Weight, option
 from exporter.vocabulary import Method
 
@@ -61,6 +66,7 @@ __all__ = [
     "check_fits",
     "keep_everything",
     "manual_schedule",
+    "saving_schedule",
     "scaled_schedule",
     "star_schedule",
     "tome_schedule",
@@ -70,8 +76,8 @@ Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
 
 # The fields that say how much to prune: a number, or rates; a number with rates scales these.
-NUMBERS, SHAPES = ("rho", "mac_reduction"), ("rates", "schedule")
-AMOUNTS = (*NUMBERS, *SHAPES)
+NUMBERS, SHAPED = ("rho", "mac_reduction"), ("rates", "schedule")
+AMOUNTS = (*NUMBERS, *SHAPED)
 
 # The fields that a schedule has too.
 SCORING = ("scorer", "alpha", "anchors", "seed", "round_to", "method", "query_stride", "reduce")
@@ -129,6 +135,14 @@ class Prune(Settings):
         REDUCTIONS,
         group="how to prune",
     )
+    counts: str | None = option(
+        None,
+        "How many patches each layer keeps. constant: as many fewer in every layer (the default of tome). linear: "
+        "fewer by a falling number. geometric: the same share. few: the same share, in three layers. acs: STAR's "
+        "rates (the default of star). search: what changes the model's answers least, found on images.",
+        COUNTS,
+        group="how to prune",
+    )
     rho: Share | None = option(
         None,
         "Lowest retention rate (share of its patches that a layer keeps), in (0, 1].",
@@ -166,11 +180,14 @@ class Prune(Settings):
         These are two amounts of one kind; a scorer, a reduction or rounded counts that the method does not support;
         a stride for a score that never reads the attention of all tokens.
         """
-        for names in (NUMBERS, SHAPES):
+        for names in (NUMBERS, SHAPED):
             told = [name for name in names if getattr(self, name) not in (None, {})]
             if len(told) > 1:
                 raise RecipeError(" and ".join(told), "both", "one of them")
         check_choices(self.planned_by, self.scored_by, self.reduced_by)
+        check_counts(self.planned_by, self.counted_by)
+        if self.counts is not None and any(getattr(self, name) not in (None, {}) for name in SHAPED):
+            raise RecipeError("counts", f"{self.counts} beside rates or a schedule", "one of them")
         check_stride(self.scored_by, self.query_stride)
         if self.planned_by.counts_vary and self.round_to != 1:
             why = "its counts depend on the image"
@@ -193,6 +210,16 @@ class Prune(Settings):
         return self.reduce or default_reduction(self.planned_by, self.scored_by)
 
     @property
+    def counted_by(self) -> str:
+        """How patches are counted, given or the method's default."""
+        return self.counts or default_counts(self.planned_by)
+
+    @property
+    def named(self) -> str:
+        """The method, with the counts where they are given: for messages."""
+        return f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
+
+    @property
     def anchored_by(self) -> str:
         """The name of the anchors, given or the default."""
         return self.anchors or ANCHORS[0]
@@ -211,7 +238,7 @@ class Prune(Settings):
     def follows_acs(self) -> bool:
         """Whether the rates of its schedule follow from ACS."""
         given = self.rates or self.schedule is not None
-        return not given and METHODS[self.planned_by].follows_acs
+        return not given and self.counted_by == ACS
 
     @property
     def scores_inter(self) -> bool:
@@ -276,20 +303,32 @@ class Prune(Settings):
         def of_rho(rho: float) -> Schedule:
             if rates:
                 return scaled_schedule(spec, rates, rho, scoring, inter_sha256)
-            if not METHODS[scoring.planned_by].follows_acs:
+            if scoring.counted_by != ACS:
                 return as_read(tome_schedule(spec, rho, scoring), spec)
             return as_read(star_schedule(spec, found, rho, scoring, inter_sha256), spec)
 
-        schedule = scoring._saving(spec, of_rho, image_cost) if self.rho is None else of_rho(self.rho)
+        def of_cost(target: float, cost: ImageCost) -> Schedule:
+            return saving_schedule(spec, target, scoring, inter_sha256, cost=cost)
+
+        if not rates and scoring.counted_by == SEARCH:
+            raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
+        of_cost_alone = None if rates or scoring.counted_by == ACS else of_cost
+        schedule = (
+            scoring._saving(spec, of_rho, image_cost, of_cost_alone) if self.rho is None else of_rho(self.rho)
+        )
         if told:
             warn_of_anchors(schedule)
             warn_of_scaling(rates, schedule)
         return schedule
 
     def _saving(
-        self, spec: ModelSpec, of_rho: Callable[[float], Schedule], image_cost: ImageCost | None
+        self,
+        spec: ModelSpec,
+        of_rho: Callable[[float], Schedule],
+        image_cost: ImageCost | None,
+        of_cost: Callable[[float, ImageCost], Schedule] | None = None,
     ) -> Schedule:
-        """Return the schedule that saves the share of MACs, by bisection of rho."""
+        """Return the schedule that saves the share of MACs: that of a shape, or by bisection of rho."""
         share = self.mac_reduction
         assert share is not None
         if not self.counts_on_images:
@@ -298,12 +337,15 @@ class Prune(Settings):
             raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
         else:
             cost = image_cost
-        dense, bisections = dense_macs(spec).total, IMAGE_BISECTIONS if self.counts_on_images else BISECTIONS
+        dense = dense_macs(spec).total
+        bisections = IMAGE_BISECTIONS if self.counts_on_images else BISECTIONS
         try:
+            if of_cost is not None:
+                return of_cost((1.0 - share) * dense, cost)
             return rho_for(of_rho, cost, (1.0 - share) * dense, bisections)
         except OutOfReachError as error:
             most = math.floor((1.0 - error.least / dense) * 1000) / 1000
-            expected = f"at most {most:g}, which {self.planned_by} reaches on {spec.name}"
+            expected = f"at most {most:g}, which {self.named} reaches on {spec.name}"
             raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
 
 
@@ -345,16 +387,50 @@ def star_schedule(
 
 
 def tome_schedule(spec: ModelSpec, rho: float, settings: Prune) -> Schedule:
-    """Return the schedule in which every layer with attention merges the same number of patches.
-
-    rho is the lowest rate, that of the last layer; see `even_rates`.
+    """Return the schedule of the settings' shape whose lowest rate is rho, but for rounding.
 
     Raises:
         ScheduleError: rho is out of range.
     """
-    layers = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
-    rates = even_rates(rho, spec.num_patches, layers)
+    prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
+    found = counts_of_rho(SHAPES[settings.counted_by], rho, spec.num_patches, prunes)
+    rates = rates_of_counts(found, spec.num_patches)
     return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
+
+
+def saving_schedule(
+    spec: ModelSpec,
+    target: float,
+    settings: Prune,
+    inter_sha256: str = "",
+    *,
+    cost: Callable[[Schedule], float],
+    curve: Curve | str = "",
+) -> Schedule:
+    """Return the schedule of the settings' shape that costs the target, or as little less as patches allow.
+
+    None is dropped where nobody reads patches any more. Its rho is its lowest rate. A `curve`, or the name of one,
+    replaces the settings' shape.
+
+    Raises:
+        OutOfReachError: The steepest of the shape costs more.
+    """
+    useful = [layer for layer in spec.attention_layers if layer != spec.lone_layer] or spec.attention_layers
+
+    def schedule(kept: Sequence[int]) -> Schedule:
+        rates = rates_of_counts(kept, spec.num_patches)
+        return _schedule(spec, rates, settings, rho=min(rates), acs=None, inter_sha256=inter_sha256)
+
+    found = curve or settings.counted_by
+    return schedule(
+        counts_for_cost(
+            SHAPES[found] if isinstance(found, str) else found,
+            spec.num_patches,
+            [layer in useful for layer in range(1, spec.depth + 1)],
+            lambda kept: cost(schedule(kept)),
+            target,
+        )
+    )
 
 
 def manual_schedule(

@@ -17,9 +17,9 @@ __all__ = [
     "BISECTIONS",
     "LEAST_RHO",
     "OutOfReachError",
+    "check_rho",
     "counts",
     "ends_of_acs",
-    "even_rates",
     "manual_rates",
     "rates_from_acs",
     "rho_for",
@@ -95,38 +95,6 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
     return float((values[0] - low) / (high - low)), float((values[-1] - low) / (high - low))
 
 
-def even_rates(rho: float, num_patches: int, layers: Sequence[bool]) -> tuple[float, ...]:
-    """Return rates by which every layer merges the same number of patches, as in ToMe; rho is that of the last one.
-
-    ToMe's r, patches merged in a layer, is (1 − rho) · patches / ((1 − rho) · layers + rho). It need not be an
-    integer: the count after l layers is ceil(patches − r·l).
-
-    Args:
-        rho: The lowest rate, in (0, 1], but for rounding.
-        num_patches: Patches before the first layer.
-        layers: Whether each layer may merge patches.
-
-    Raises:
-        ScheduleError: rho is out of range.
-    """
-    check_rho(rho)
-    left, rates, done = num_patches, [], 0
-    r = (1.0 - rho) * num_patches / ((1.0 - rho) * sum(layers) + rho)
-    for merges in layers:
-        done += merges
-        wanted = math.ceil(num_patches - r * done - 1e-4)
-        after = min(left, max(wanted, 1)) if merges else left
-        rates.append(_float32_below(after / left))
-        left = after
-    return tuple(rates)
-
-
-def _float32_below(rate: float) -> float:
-    """Return the largest float32 not above a rate: the count of a rounded-up one could be one more."""
-    rounded = np.float32(rate)
-    return float(rounded if rounded <= rate else np.nextafter(rounded, np.float32(0.0)))
-
-
 def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
     """Return rates whose distances from 1 keep their proportions, and whose lowest is rho, as float32 values.
 
@@ -188,7 +156,7 @@ class OutOfReachError(ScheduleError):
             "target",
             f"{target:.6g}",
             f"at least {least:.6g}, the lowest cost of all rho that were tried",
-            "save less, or take another method: tome saves the least",
+            "save less, or take other counts, such as geometric",
         )
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from exporter.calibration import draw
 from exporter.calibration.calibrate import calibrate_to, resized_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
-from exporter.data.batches import first_images
+from exporter.data.batches import batches, first_images
 from exporter.data.class_map import MAP_HINT, is_order, read_class_map
 from exporter.data.images import ImageFolder, check_folder, sample
 from exporter.data.source import class_mismatch, images_at
@@ -29,8 +30,10 @@ from exporter.models.identity import read_identity
 from exporter.models.outputs import with_outputs
 from exporter.models.registry import ModelRequest, check_device
 from exporter.pruning.checkpoint import Pruning, read_pruning
+from exporter.pruning.count_search import search_counts
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.methods import SEARCH
 from exporter.schedule.plan import AMOUNTS, SCORING, Prune
 from exporter.settings import Settings, fields_of, sections_of, told_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
@@ -52,6 +55,8 @@ __all__ = [
 
 # Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64
+# Half of them are read for the search of counts.
+READ_FOR_COUNTS = 512
 
 A_FOLDER = "a folder of images"
 
@@ -195,11 +200,34 @@ class Opened:
             ScheduleError: The amount is out of reach.
         """
         prune = self.recipe.prune
+        if prune.counted_by == SEARCH and prune.has_number and self.given is None:
+            with self.stages.stage("counts, on calibration images"):
+                return self.searched(vit, calibration)
         if not prune.counts_on_images:
             return prune.plan(vit.spec, calibration, self.given)
         with self.stages.stage("rho, on calibration images"):
             cost = self.image_cost(vit, calibration)
             return prune.plan(vit.spec, calibration, self.given, image_cost=cost)
+
+    def searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
+        """Return the schedule of a share of MACs whose counts are searched on the calibration images."""
+        prune, images = self.recipe.prune, self.recipe.images
+        share = needed(prune.mac_reduction, "--mac-reduction", "a share, at which counts compete")
+        files = sample(self.folder, READ_FOR_COUNTS, images.seed).files
+        found = search_counts(
+            vit,
+            prune,
+            [
+                torch.from_numpy(each)
+                for each, _ in batches(files, vit.spec.preprocessing, InputKind.FLOAT32, 32)
+            ],
+            target=(1.0 - share) * dense_macs(vit.spec).total,
+            cost=lambda schedule: schedule_macs(vit.spec, schedule).total,
+            inter=None if calibration is None else calibration.inter,
+            inter_sha256="" if calibration is None else calibration.inter_sha256,
+        )
+        logger.warning("%s", found.told)
+        return found.schedule
 
     def image_cost(self, vit: PrunableViT, calibration: Calibration | None) -> Callable[[Schedule], float]:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""

@@ -22,6 +22,7 @@ from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
+from exporter.schedule.methods import SEARCH
 from exporter.workflows import steps
 from exporter.workflows.compiling.proof import prove, save_page_of
 from exporter.workflows.folders.export_folder import (
@@ -144,6 +145,8 @@ def _check(opened: Opened, out: Path) -> None:
         needed(images.images, "--images", A_FOLDER)
     if prune.counts_on_images:
         needed(images.images, "--images", f"{A_FOLDER}: the MACs of a-star depend on them")
+    if prune.counted_by == SEARCH:
+        needed(images.images, "--images", f"{A_FOLDER}, to search counts on")
     if opened.given is not None and not prune.has_number and opened.given.inter_sha256:
         known = opened.has_calibration or None
         needed(known, "--calibration", "the calibration that the schedule was made with")

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import INTRA, METHODS, RECEIVED, scorer_named
+from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, default_counts, scorer_named
 from exporter.schedule.plan import Prune
 from exporter.vocabulary import Method
 
@@ -70,7 +70,7 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        followed = METHODS[self.method].follows_acs or scorer_named(self.scorer).calibrated
+        followed = default_counts(self.method) == ACS or scorer_named(self.scorer).calibrated
         return self.given or (self.prunes and followed)
 
     @property

@@ -1,0 +1,150 @@
+r"""Compare the ways to count patches at equal multiply-adds: points lost, divergence, and time. Markdown on stdout.
+
+    python benchmarks/counts.py --images cifar_vit=cifar10/test digits_vit=build/digits/held_out \
+        --searched cifar_vit=cifar10/train digits_vit=build/digits/train --shares 0.2 0.4 0.6 0.7
+
+Shares are of the multiply-adds of the model as its owner runs it (`ModelSpec.as_it_came`). All merge ToMe's pairs,
+but for the rows that `--method` adds. All see the same images. Times are of ONNX Runtime, in turns with the dense
+model.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from exporter.data.batches import batches
+from exporter.data.images import sample
+from exporter.data.source import images_at
+from exporter.errors import ScheduleError
+from exporter.evaluation.benchmark import throughput
+from exporter.evaluation.benchmark.timing import ratio_of
+from exporter.evaluation.intervals import loss_interval
+from exporter.lowering.pipeline import lower
+from exporter.models.base import PrunableViT
+from exporter.models.registry import ModelRequest
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
+from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.plan import Prune, keep_everything, saving_schedule
+from exporter.schedule.shapes import SHAPES
+from exporter.targets import ONNXRUNTIME
+from exporter.tensor_names import IMAGES
+from exporter.vocabulary import Method
+from exporter.workflows import steps
+from exporter.workflows.measuring import noise
+
+COLUMNS = (
+    "saved",
+    "counts",
+    "patches left",
+    "points lost",
+    "95 %",
+    "divergence",
+    "95 %",
+    "time",
+    "quartiles",
+)
+
+Array = np.ndarray[Any, Any]
+
+
+def loaded(vit: PrunableViT, place: Path, most: int) -> Sequence[tuple[Array, Array]]:
+    """Read the images in batches, a fixed draw of them, with their classes."""
+    folder = sample(images_at(place, vit.spec.num_classes, names=vit.spec.class_names), most, 0)
+    return list(batches(folder.files, vit.spec.preprocessing, "float32", 100))
+
+
+def log_chances(model: PrunedViT, images: Sequence[tuple[Array, Array]]) -> Array:
+    """Return the logarithm of each class's chance, [images, classes]."""
+    with torch.inference_mode():
+        found = [model.trace(torch.from_numpy(each)).logits.log_softmax(-1) for each, _ in images]
+    return torch.cat(found).numpy()
+
+
+def schedules(vit: PrunableViT, share: float, shapes: Sequence[str]) -> Iterator[tuple[str, Schedule]]:
+    """Plan each shape that reaches this share."""
+    target = (1.0 - share) * dense_macs(vit.spec.as_it_came).total
+    for shape in shapes:
+        try:
+            yield (
+                shape,
+                saving_schedule(
+                    vit.spec,
+                    target,
+                    Prune(method=Method.TOME, counts=shape),
+                    cost=lambda each: schedule_macs(vit.spec, each).total,
+                ),
+            )
+        except ScheduleError as error:
+            print(f"{shape}: {error}")
+
+
+def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, str]]:
+    """Return the time of each model over that of the dense one, and its quartiles."""
+    runners = {
+        name: OnnxRuntimeRunner(lower(each.eval(), ONNXRUNTIME).SerializeToString(), threads=1)
+        for name, each in models.items()
+    }
+    feed = {IMAGES: noise(next(iter(models.values())).vit.spec, "float32", 8)}
+    found = throughput(runners, feed, batch=8, rounds=rounds, warmup=3)
+    ratios = {name: ratio_of(each, found["dense"]) for name, each in found.items()}
+    return {
+        name: (f"{each.median:.3f}", " to ".join(f"{limit:.3f}" for limit in each.quartiles))
+        for name, each in ratios.items()
+    }
+
+
+def row(dense: Array, found: Array, labels: Array) -> tuple[str, ...]:
+    """Return the points lost and the mean divergence, each with its 95 % interval."""
+    right, still = dense.argmax(1) == labels, found.argmax(1) == labels
+    lost, gained, images = int((right & ~still).sum()), int((still & ~right).sum()), len(labels)
+    low, high = (100 * limit for limit in loss_interval(lost, gained, images))
+    apart = (np.exp(dense) * (dense - found)).sum(1)
+    mean, half = float(apart.mean()), 1.96 * float(apart.std()) / images**0.5
+    return (
+        f"{100 * (lost - gained) / images:.2f}",
+        f"{low:.2f} to {high:.2f}",
+        f"{mean:.4f}",
+        f"{mean - half:.4f} to {mean + half:.4f}",
+    )
+
+
+def main() -> None:
+    """Measure, and print a table for each model."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--images", nargs="+", required=True, metavar="MODEL=FOLDER", help="Labelled images.")
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save.")
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES), help="Shapes.")
+    parser.add_argument("--max-images", type=int, default=2000, help="Images of each folder.")
+    parser.add_argument("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
+    options = parser.parse_args()
+    for model, place in (each.split("=", 1) for each in options.images):
+        vit = steps.load_model(ModelRequest(model))
+        images = loaded(vit, Path(place), options.max_images)
+        labels = np.concatenate([each for _, each in images])
+        dense = log_chances(PrunedViT(vit, keep_everything(vit.spec)), images)
+        top1 = 100 * float((dense.argmax(1) == labels).mean())
+        print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
+        print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
+        for share in options.shares:
+            models = {
+                name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.shapes)
+            }
+            timed = (
+                times({"dense": PrunedViT(vit, keep_everything(vit.spec)), **models}, options.rounds)
+                if options.rounds
+                else {}
+            )
+            for name, pruned in models.items():
+                kept = ", ".join(map(str, pruned.schedule.keep))
+                cells = (*row(dense, log_chances(pruned, images), labels), *timed.get(name, ("", "")))
+                print(f"| {share:.0%} | {name} | {kept} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

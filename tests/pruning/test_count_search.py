@@ -1,0 +1,65 @@
+"""The search of counts: deterministic, no dearer than asked for, and honest on images that it did not read."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from exporter.errors import ImageError
+from exporter.models.base import PrunableViT
+from exporter.pruning.count_search import FoundCounts, answers, divergences, search_counts
+from exporter.records import Schedule
+from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.plan import Prune, keep_everything
+from exporter.schedule.rates import OutOfReachError
+from exporter.schedule.shapes import SHAPES
+
+
+def _images(vit: PrunableViT, count: int = 48) -> list[Tensor]:
+    shape = (count, *vit.spec.preprocessing.input_size)
+    return list(torch.randn(shape, generator=torch.Generator().manual_seed(1)).split(16))
+
+
+def _cost(vit: PrunableViT) -> Callable[[Schedule], float]:
+    return lambda schedule: schedule_macs(vit.spec, schedule).total
+
+
+def _search(vit: PrunableViT, saved: float, candidates: int = 8) -> FoundCounts:
+    target = (1.0 - saved) * dense_macs(vit.spec).total
+    images = _images(vit)
+    return search_counts(vit, Prune(), images, target=target, cost=_cost(vit), candidates=candidates)
+
+
+def test_a_search_is_repeatable_and_no_dearer_than_asked_for(tiny_vit: PrunableViT) -> None:
+    found = _search(tiny_vit, 0.25)
+    assert found == _search(tiny_vit, 0.25)
+    assert _cost(tiny_vit)(found.schedule) <= 0.75 * dense_macs(tiny_vit.spec).total
+    assert (found.read, found.held_out) == (24, 24) and found.shape in SHAPES
+    assert found.interval[0] <= found.gain <= found.interval[1]
+
+
+def test_the_gain_is_that_on_images_that_were_not_read(tiny_vit: PrunableViT) -> None:
+    found, others = _search(tiny_vit, 0.25), torch.cat(_images(tiny_vit))[24:].split(16)
+    dense = answers(tiny_vit, keep_everything(tiny_vit.spec), others)
+    own = divergences(tiny_vit, dense, found.schedule, others).mean()
+    assert own == pytest.approx(found.divergence - (found.gain if found.shown else 0.0))
+
+
+def test_where_nothing_is_tried_the_best_shape_is_taken(tiny_vit: PrunableViT) -> None:
+    found = _search(tiny_vit, 0.25, candidates=0)
+    assert found.gain == 0.0 and not found.shown and f"counts {found.shape}" in found.told
+
+
+def test_the_dense_model_diverges_from_itself_by_nothing(tiny_vit: PrunableViT) -> None:
+    images, whole = _images(tiny_vit), keep_everything(tiny_vit.spec)
+    dense = answers(tiny_vit, whole, images)
+    np.testing.assert_allclose(divergences(tiny_vit, dense, whole, images), 0.0, atol=1e-12)
+
+
+def test_too_few_images_and_too_much_to_save_are_one_line(tiny_vit: PrunableViT) -> None:
+    with pytest.raises(ImageError, match="8 images"):
+        search_counts(tiny_vit, Prune(), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit))
+    with pytest.raises(OutOfReachError):
+        _search(tiny_vit, 0.999)
