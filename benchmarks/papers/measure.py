@@ -72,7 +72,7 @@ class Lab:
 
     def _described(self, model: str) -> PrunableViT:
         try:
-            return describe(self.place.request(model))
+            return as_it_came(describe(self.place.request(model)))
         except UserError as error:
             print(f"{model}: {error}", file=sys.stderr)
             raise Missing from None

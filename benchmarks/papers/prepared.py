@@ -24,7 +24,7 @@ from exporter.models.networks import ModelRequest, identity_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.methods import METHODS, scorer_named
+from exporter.schedule.methods import ACS, default_counts, scorer_named
 from exporter.schedule.plan import Prune, manual_schedule, star_schedule, tome_schedule
 from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
@@ -98,7 +98,7 @@ class Prepared:
         """The calibration; None where the way needs none."""
         scored = scorer_named(self.way.scorer).calibrated
         from_number = self.way.rho is not None or self.way.saves is not None
-        follows_acs = from_number and METHODS[Method.named(self.way.method)].follows_acs
+        follows_acs = from_number and default_counts(Method.named(self.way.method)) == ACS
         if not (follows_acs or (self.way.drops_patches and scored)):
             return None
         settings = self.calibration_settings(relevance=scored)

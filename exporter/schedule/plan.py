@@ -349,6 +349,19 @@ class Prune(Settings):
             raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
 
 
+def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
+    """Return a schedule without what it drops behind the last attention, where nobody reads patches any more.
+
+    One that drops them nowhere else stays as it is.
+    """
+    lone, rates = spec.lone_layer, schedule.rates
+    if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
+        return schedule
+    rates = (*rates[: lone - 1], 1.0, *rates[lone:])
+    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    return replace(schedule, rates=rates, keep=keep)
+
+
 def _macs(spec: ModelSpec, schedule: Schedule) -> float:
     return schedule_macs(spec, schedule).total
 
@@ -418,19 +431,6 @@ def saving_schedule(
             target,
         )
     )
-
-
-def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
-    """Return a schedule without what it drops behind the last attention, where nobody reads patches any more.
-
-    One that drops them nowhere else stays as it is.
-    """
-    lone, rates = spec.lone_layer, schedule.rates
-    if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
-        return schedule
-    rates = (*rates[: lone - 1], 1.0, *rates[lone:])
-    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
-    return replace(schedule, rates=rates, keep=keep)
 
 
 def manual_schedule(

@@ -10,7 +10,7 @@ from exporter.models.outputs import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, ONNXRUNTIME_OPSET17, TARGETS, Target
 from exporter.vocabulary import Method
 from tests.vits import make_vit, random_images
@@ -21,7 +21,7 @@ METHODS = (Method.STAR, Method.TOME, Method.A_STAR)
 
 def planned(spec: ModelSpec, method: Method) -> Schedule:
     scorer = None if method is Method.TOME else "intra"
-    return manual_schedule(spec, RATES, ScheduleSettings(scorer, method=method))
+    return manual_schedule(spec, RATES, Prune(scorer, method=method))
 
 
 def last_products(model: onnx.ModelProto) -> set[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,8 @@ from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import schedule_macs
-from exporter.schedule.plan import ScheduleSettings, keep_everything, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, tome_schedule
 from exporter.vocabulary import Layout, Method
-from exporter.workflows.recipes.planning import Planner
 from tests.multiply_adds import counted
 from tests.vits import FAMILIES, POOLED, cut_vit, make_tower, make_vit, random_images
 
@@ -48,10 +48,8 @@ def test_logits_of_every_method_are_bit_for_bit_those_of_all_tokens(family: str)
     vit = make_vit(family)
     assert vit.spec.read_tokens == len(vit.classifiers)
     for method, scorer in ((Method.STAR, "intra"), (Method.STAR, "similarity"), (Method.TOME, None)):
-        assert torch.equal(
-            *both(vit, manual_schedule(vit.spec, RATES, ScheduleSettings(scorer, method=method)))
-        )
-    adaptive = manual_schedule(vit.spec, RATES, ScheduleSettings("intra", method=Method.A_STAR))
+        assert torch.equal(*both(vit, manual_schedule(vit.spec, RATES, Prune(scorer, method=method))))
+    adaptive = manual_schedule(vit.spec, RATES, Prune("intra", method=Method.A_STAR))
     for layout in Layout:
         assert torch.equal(*both(vit, adaptive, layout))
 
@@ -61,7 +59,7 @@ def test_other_models_whose_class_token_is_read(make: Callable[[], PrunableViT])
     vit = make()
     assert vit.spec.lone_layer == vit.spec.depth
     assert torch.equal(*both(vit, keep_everything(vit.spec)))
-    assert torch.equal(*both(vit, manual_schedule(vit.spec, {1: 0.8, 3: 0.7}, ScheduleSettings("intra"))))
+    assert torch.equal(*both(vit, manual_schedule(vit.spec, {1: 0.8, 3: 0.7}, Prune("intra"))))
 
 
 def test_the_last_attention_is_the_lone_one() -> None:
@@ -95,7 +93,7 @@ def test_outputs_decide(tiny_vit: PrunableViT) -> None:
 
 def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -> None:
     check_border(tiny_vit)
-    own = tiny_vit.model
+    own: Any = tiny_vit.model
 
     class Reading(type(tiny_vit)):  # type: ignore[misc]
         def classify(self, normed: torch.Tensor) -> torch.Tensor:
@@ -107,14 +105,14 @@ def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -
 
 
 def test_what_a_plan_drops_behind_the_last_attention_stays(tiny_vit: PrunableViT) -> None:
-    settings = ScheduleSettings(method=Method.TOME)
-    planned = Planner.of(tiny_vit.spec, settings, None).of_rho(0.6)
+    settings = Prune(method=Method.TOME)
+    planned = replace(settings, rho=0.6).plan(tiny_vit.spec)
     whole = tome_schedule(tiny_vit.spec, 0.6, settings)
     assert planned.keep == (*whole.keep[:3], whole.keep[2])
     assert whole.keep[3] < whole.keep[2]
     assert (planned.lone_layer(tiny_vit.spec), whole.lone_layer(tiny_vit.spec)) == (4, 0)
     # A rate that is given by hand stays: then all survivors go on.
-    given = manual_schedule(tiny_vit.spec, {2: 0.5, 4: 0.5}, ScheduleSettings("intra", reduce="drop"))
+    given = manual_schedule(tiny_vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop"))
     assert given.keep[3] < given.keep[2]
     assert torch.equal(*both(tiny_vit, given))
 
@@ -123,7 +121,7 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     """As the reference computes it, but for the queries of other tokens, which lowering leaves out, and copies."""
     vit = make_vit("registers")
     spec, images = vit.spec, random_images(vit, 1)
-    schedule = manual_schedule(spec, {2: 0.6}, ScheduleSettings("intra", reduce="drop"))
+    schedule = manual_schedule(spec, {2: 0.6}, Prune("intra", reduce="drop"))
     pruned = PrunedViT(vit, schedule)
     tokens = spec.num_prefix_tokens + schedule.keep[-1]
     queries = (tokens - 1) * spec.dim**2

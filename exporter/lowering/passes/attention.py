@@ -309,9 +309,10 @@ def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
     for node in markers(graph, ATTENTION):
         projection = _projection_of(node)
         read_again = any(len(part.outputs) > 1 for part in node.inputs[:3])
+        asking = _asking(node.inputs[0])
         if read_again or projection is None or as_linear(projection) is None:
             continue
-        packed = _unpacked(graph, node, projection)
+        packed = _unpacked(graph, node, projection, asking)
         for heads, name, part in zip(
             list(node.inputs[:3]), PARTS, (packed.query, packed.key, packed.value), strict=True
         ):
