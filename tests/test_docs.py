@@ -172,7 +172,13 @@ def test_the_reference_has_every_verb_and_flag() -> None:
     page = docs_site().verbs()
     for verb in ("compile", "tune", "depth choose", "depth apply", "serve-config"):
         assert f"\n## {verb}\n" in page
-    for flag in ("--mac-reduction", "--batches", "--max-drop", "more_batches", "[training] ema_decay"):
+    for flag in (
+        "--mac-reduction",
+        "--batches",
+        "--max-drop",
+        "[measure] more_batches",
+        "[training] ema_decay",
+    ):
         assert f"`{flag}" in page
 
 

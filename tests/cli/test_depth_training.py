@@ -19,7 +19,7 @@ def test_units_are_chosen_within_a_budget(star_export: Command, workplace: Workp
     done = star_export(*words, "--out", tmp_path / "c.safetensors")
     assert done.code == 0, done.err
     assert "6 samples, 4 images" in done.out
-    assert "step 5 of 6: attention" in done.err
+    assert "step 6 of 6: attention" in done.err
     assert "a^0 · t^1" in done.out and "best: " in done.out
     samples = tmp_path / "c.samples" / "samples.json"
     again = star_export(*words, "--json", "--out", tmp_path / "c.safetensors")

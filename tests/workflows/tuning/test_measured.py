@@ -28,7 +28,7 @@ from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 from tests.commands import Workplace
 
 TOME = Candidate(mac_reduction=0.3)
-FUSED = Candidate(method=Method.STAR, scorer="fused", reduce="drop", mac_reduction=0.4)
+FUSED = Candidate(method=Method.STAR, scorer="fused", reduce="drop", mac_reduction=0.2)
 A_STAR = Candidate(method=Method.A_STAR, scorer="intra", reduce="drop", mac_reduction=0.3)
 
 

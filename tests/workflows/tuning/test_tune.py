@@ -114,10 +114,10 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
     machine.predicted.clear()
     with pytest.raises(KeyboardInterrupt):
         search(calibration=None, seed=1)
-    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 40% saved"]
+    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 30% saved"]
 
 
-@pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 7.0}, {"max_ms": 10.0}], ids=str)
+@pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
 def test_a_time_is_reached_by_the_most_accurate_model(search: Search, goal: dict[str, Any]) -> None:
     """STAR takes 10 ms less 9 ms for all multiply-adds; the unpruned model may do."""
     settings = TuneSettings(target="onnxruntime-fp32", **goal)
