@@ -72,7 +72,8 @@ def scoring(model: onnx.ModelProto, layers: tuple[int, ...]) -> list[onnx.NodePr
         node = made.get(open_.pop())
         if node is not None and node.output[0] not in found:
             found[node.output[0]] = node
-            ends = node.op_type in ("MatMul", "Gemm", "Attention", "Shape") or "mean_key" in node.output[0]
+            named = any(name in node.output[0] for name in ("mean_key", "by_channel"))
+            ends = named or node.op_type in ("MatMul", "Gemm", "Attention", "Shape")
             open_ += [] if ends else node.input
     return list(found.values())
 

@@ -82,7 +82,7 @@ def test_the_published_sizes(name: str, parameters_m: float, gmacs: float, gmacs
     assert sum(p.numel() for p in vit.model.parameters()) / 1e6 == pytest.approx(parameters_m, abs=0.005)
     assert dense_macs(vit.spec).gmacs == pytest.approx(gmacs_with_aux, abs=0.005)
     without = describe(small(name, use_aux=False))
-    assert dense_macs(without.spec).gmacs == pytest.approx(gmacs, abs=0.005)
+    assert dense_macs(without.spec.as_it_came).gmacs == pytest.approx(gmacs, abs=0.005)
 
 
 def test_alpha_and_preprocessing_are_the_papers() -> None:

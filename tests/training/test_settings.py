@@ -1,6 +1,7 @@
 """The settings of training, and the values that a fine-tuning starts from."""
 
 import argparse
+import math
 import dataclasses
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,10 @@ def test_the_defaults_of_fine_tuning_are_the_papers() -> None:
 def row_of(preset: str) -> tuple[str, ...]:
     """What docs/finetuning.md says of a preset."""
     settings = FinetuneSettings(**PRESETS[preset])
-    rates = [f"{rate:.0e}".replace("e-0", "e-") for rate in (settings.lr, settings.last_lr)]
+    # The rate of an epoch, and not what it tends to: the last one is a step before the end of the cosine.
+    left = 1 + math.cos(math.pi * (settings.epochs - 1) / settings.epochs)
+    last = settings.last_lr + (settings.lr - settings.last_lr) * left / 2
+    rates = [f"{settings.lr:.0e}".replace("e-0", "e-"), f"{last:.1e}".replace("e-0", "e-")]
     return (
         f"{settings.epochs}",
         f"{settings.batch_size}",
