@@ -290,19 +290,19 @@ class Prune(Settings):
         given = given or self.given()
         if given is not None and not self.has_number:
             check_fits(given, spec)
-            return given
+            return as_read(given, spec)
         scoring = self if given is None else self.as_scheduled(given)
         if told:
             warn_of_pooling(spec, scoring.reduced_by)
         inter_sha256 = "" if calibration is None else calibration.inter_sha256
         if not self.has_number:
-            return manual_schedule(spec, self.rates, scoring, inter_sha256)
+            return as_read(manual_schedule(spec, self.rates, scoring, inter_sha256), spec)
         rates = given.rates if given else manual_rates(self.rates, spec.depth) if self.rates else ()
         found = acs or ([] if calibration is None else calibration.acs.tolist())
 
         def of_rho(rho: float) -> Schedule:
             if rates:
-                return scaled_schedule(spec, rates, rho, scoring, inter_sha256)
+                return as_read(scaled_schedule(spec, rates, rho, scoring, inter_sha256), spec)
             if scoring.counted_by != ACS:
                 return as_read(tome_schedule(spec, rho, scoring), spec)
             return as_read(star_schedule(spec, found, rho, scoring, inter_sha256), spec)
@@ -318,7 +318,8 @@ class Prune(Settings):
         )
         if told:
             warn_of_anchors(schedule)
-            warn_of_scaling(rates, schedule)
+            left = schedule.lone_layer(spec)  # what is not dropped there has not been scaled
+            warn_of_scaling([1.0 if layer == left else rate for layer, rate in enumerate(rates, 1)], schedule)
         return schedule
 
     def _saving(

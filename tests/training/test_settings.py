@@ -1,8 +1,8 @@
 """The settings of training, and the values that a fine-tuning starts from."""
 
 import argparse
-import math
 import dataclasses
+import math
 from dataclasses import replace
 from pathlib import Path
 
