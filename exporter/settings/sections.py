@@ -136,7 +136,7 @@ def homes_of(kind: type, key: str) -> list[str]:
 def _misplaced(kind: type, name: str, value: Any, source: str) -> RecipeError:
     """Return the refusal of a key outside a table, or of a table that is none."""
     homes = homes_of(kind, name)
-    if homes and not isinstance(value, Mapping):
+    if homes:
         return RecipeError(f"{source} {name}", "a key outside its table", " or ".join(homes))
     if name in sections_of(kind):
         return RecipeError(f"{source} {name}", text_of(value), f"a table, [{name}]")

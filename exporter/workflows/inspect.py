@@ -146,6 +146,6 @@ def _json(path: Path) -> Described:
         return {"kind": "engine manifest", **content}
     if "parity" in content:
         return {"kind": "report", **content}
-    if "max_eval_images" in content:
+    if "prune" in content:
         return {"kind": "recipe", **content}
     raise ArtefactError(str(path), f"keys {', '.join(list(content)[:4])}", "a schedule, a recipe or a report")

@@ -296,7 +296,7 @@ def open_recipe(
     """
     check_device(recipe.model.device)
     _check_places(recipe.images)
-    restored = _restored(recipe) if restore else None
+    restored = _restored(recipe, restore=restore)
     given = recipe.prune.given() if restored is None else restored.schedule
     prune = recipe.prune if given is None else recipe.prune.as_scheduled(given)
     recipe.lower.check_method(None if dense else prune.planned_by)
@@ -327,7 +327,7 @@ def _own_name(request: ModelRequest) -> str:
     return identity.name if identity else ""
 
 
-def _restored(recipe: Recipe) -> Pruning | None:
+def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored.
 
     Raises:
@@ -335,7 +335,7 @@ def _restored(recipe: Recipe) -> Pruning | None:
     """
     file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
     restored = None if file is None else read_pruning(file)
-    if restored is None:
+    if restored is None or not restore:
         return None
     trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
     if recipe.model.recalibrate:

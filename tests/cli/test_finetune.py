@@ -163,7 +163,7 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
     star_export: Command, trained: Path, tmp_path: Path, verb: str, flags: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "map.json").write_text('{"class0": 0, "class1": 1}')
-    (tmp_path / "again.toml").write_text("recalibrate = true")
+    (tmp_path / "again.toml").write_text("[model]\nrecalibrate = true")
     given = [flag.format(folder=tmp_path) for flag in flags]
     refused = star_export(verb, "--checkpoint", trained, *given, "--quiet", "--out", tmp_path / "out")
     assert refused.code == 2
@@ -232,7 +232,7 @@ def test_another_way_to_prune_needs_a_word(
     assert refused.code == 2
     assert f"{flags[0]} | got a setting beside" in refused.err
     assert "trained with star, rho 0.6 | need none" in refused.err
-    assert "recalibrate = true in a recipe allows it" in refused.err
+    assert "recalibrate = true in the table [model] of a recipe allows it" in refused.err
 
 
 def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_folder_without_a_calibration_says_what_was_done_and_passes(
     report = json.loads((folder / "report.json").read_text())
     schedule = report["schedule"]
     assert (schedule["method"], schedule["reduce"]) == ("tome", "merge-weighted")
-    assert (schedule["keep"], report["calibration"]) == ([13, 10, 7, 4], None)
+    assert (schedule["keep"], report["calibration"]) == ([13, 10, 7, 7], None)
     assert all(each["passed"] for each in report["parity"].values())
     assert "the other patches: merge-weighted" in (folder / "report.html").read_text()
     checked = star_export("check", folder, "--json")

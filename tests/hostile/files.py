@@ -60,7 +60,7 @@ def _shard(place: Place) -> None:
 
 def _embeddings(ending: str, place: Place) -> None:
     os.mkfifo(place.work / f"bad.{ending}")
-    (place.work / "r.toml").write_text(f'text_embeddings = "bad.{ending}"', encoding="utf-8")
+    (place.work / "r.toml").write_text(f'model.text_embeddings = "bad.{ending}"', encoding="utf-8")
 
 
 def _folder(place: Place) -> None:

@@ -94,7 +94,7 @@ COMBINED = (
         ("--rho 0.5 --mac-reduction 0.4", "one of"),
         ("--mac-reduction 0", "mac-reduction"),
         ("--mac-reduction 1", "mac-reduction"),
-        ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.4"),
+        ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.9"),
         ("--rates 13=0.5", "13"),
         ("--rates 0=0.5", "0"),
         ("--rates 4=1.5", "rate"),
@@ -146,11 +146,13 @@ COMBINED = (
     # Flags of before, and those of other verbs
     *each(
         COMPILE,
-        ("--alpha 0.5", "need alpha = … in the file of --recipe"),
-        ("--no-recalibrate", "need recalibrate = …"),
+        ("--alpha 0.5", "need [prune] alpha = … in the file of --recipe"),
+        ("--no-recalibrate", "need [model] recalibrate = …"),
         ("--mixup=0.8", "unrecognized"),
     ),
-    *each(FINETUNE, ("--mixup=0.8", "need [training] mixup = …"), ("--rates 2=0.5", "need rates = …")),
+    *each(
+        FINETUNE, ("--mixup=0.8", "need [training] mixup = …"), ("--rates 2=0.5", "need [prune] rates = …")
+    ),
     *each(EVAL, ("--max-images 3", "need --max-eval-images")),
     # Choices that do not go together
     *each(

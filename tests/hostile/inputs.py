@@ -6,6 +6,9 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
+from exporter.settings.sections import homes_of
+from exporter.workflows.recipe import Recipe
+
 __all__ = ["Hostile", "Place", "each", "keys", "state_of"]
 
 
@@ -63,7 +66,21 @@ def keys(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
 
 
 def _write_recipe(text: str, place: Place) -> None:
-    (place.work / "r.toml").write_text(text, encoding="utf-8")
+    (place.work / "r.toml").write_text(_in_tables(text), encoding="utf-8")
+
+
+def _in_tables(text: str) -> str:
+    """The text with each known key above its first table in the table of the key."""
+    lines, above = [], True
+    for written in text.split("\n"):
+        line = written
+        key, equals, value = line.partition(" = ")
+        above &= not line.startswith("[")
+        if above and equals and homes_of(Recipe, key):
+            table, name = homes_of(Recipe, key)[0].removeprefix("[").split("] ")
+            line = f"{table}.{name} = {value}"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def state_of(*folders: Path) -> dict[Path, tuple[int, ...]]:

@@ -42,7 +42,7 @@ def test_what_lies_beside_it(tmp_path: Path, name: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "kind"),
-    [("parity", "report"), ("max_eval_images", "recipe"), ("engine_sha256", "engine manifest")],
+    [("parity", "report"), ("prune", "recipe"), ("engine_sha256", "engine manifest")],
 )
 def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
     (tmp_path / "x.json").write_text(json.dumps({key: 1}))
@@ -52,7 +52,7 @@ def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
 def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:
     save_json(Recipe.of(rates={2: 0.5}), tmp_path / "recipe.json")
     told = inspect_artefact(tmp_path / "recipe.json")
-    assert (told["kind"], told["rates"]) == ("recipe", {"2": 0.5})
+    assert (told["kind"], told["prune"]["rates"]) == ("recipe", {"2": 0.5})
 
 
 def test_a_folder_is_its_report(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
     machine.predicted.clear()
     with pytest.raises(KeyboardInterrupt):
         search(calibration=None, seed=1)
-    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 30% saved"]
+    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 40% saved"]
 
 
 @pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
