@@ -18,7 +18,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, tome_schedule
+from exporter.schedule.plan import Prune, shape_schedule
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import LoopSettings
@@ -43,7 +43,7 @@ def work(images: Path, out: Path) -> None:
     for name, relevance in (("inter", True), ("acs", False)):
         settings = CalibrationSettings(gamma=2, relevance=relevance)
         calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
-    schedule = tome_schedule(vit.spec, 0.6, Prune())
+    schedule = shape_schedule(vit.spec, 0.6, Prune())
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
     book = Book(out / "measurements.jsonl", "")
     meter = Meter(

@@ -25,7 +25,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS, METHODS, scorer_named
-from exporter.schedule.plan import Prune, manual_schedule, star_schedule, tome_schedule
+from exporter.schedule.plan import Prune, manual_schedule, shape_schedule, star_schedule
 from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
@@ -156,7 +156,7 @@ class Prepared:
 
         def of_rho(rho: float) -> Schedule:
             if acs is None:
-                return tome_schedule(spec, rho, scoring)
+                return shape_schedule(spec, rho, scoring)
             return star_schedule(spec, acs, rho, scoring, inter)
 
         if way.saves is None:

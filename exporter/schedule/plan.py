@@ -68,8 +68,8 @@ __all__ = [
     "manual_schedule",
     "saving_schedule",
     "scaled_schedule",
+    "shape_schedule",
     "star_schedule",
-    "tome_schedule",
 ]
 
 Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
@@ -304,7 +304,7 @@ class Prune(Settings):
             if rates:
                 return as_read(scaled_schedule(spec, rates, rho, scoring, inter_sha256), spec)
             if scoring.counted_by != ACS:
-                return as_read(tome_schedule(spec, rho, scoring), spec)
+                return as_read(shape_schedule(spec, rho, scoring, inter_sha256), spec)
             return as_read(star_schedule(spec, found, rho, scoring, inter_sha256), spec)
 
         def of_cost(target: float, cost: ImageCost) -> Schedule:
@@ -387,7 +387,7 @@ def star_schedule(
     return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
 
 
-def tome_schedule(spec: ModelSpec, rho: float, settings: Prune) -> Schedule:
+def shape_schedule(spec: ModelSpec, rho: float, settings: Prune, inter_sha256: str = "") -> Schedule:
     """Return the schedule of the settings' shape whose lowest rate is rho, but for rounding.
 
     Raises:
@@ -396,7 +396,7 @@ def tome_schedule(spec: ModelSpec, rho: float, settings: Prune) -> Schedule:
     prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
     found = counts_of_rho(SHAPES[settings.counted_by], rho, spec.num_patches, prunes)
     rates = rates_of_counts(found, spec.num_patches)
-    return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256="")
+    return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256=inter_sha256)
 
 
 def saving_schedule(

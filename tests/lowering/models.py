@@ -14,7 +14,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Method
 from tests import vits
@@ -114,7 +114,7 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
     elif method == "merging":
         pruned = pruned_of(vit, reduce=detail)
     elif method == "tome":
-        pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, Prune(method=Method.TOME))).eval()
+        pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method.TOME))).eval()
     else:
         pruned = pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
     NAMES[pruned] = (family, method, detail)

@@ -19,7 +19,7 @@ from exporter.models.identity import KEY, Identity
 from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, read_pruning, save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import Prune, star_schedule, tome_schedule
+from exporter.schedule.plan import Prune, shape_schedule, star_schedule
 
 IDENTITY = Identity("tiny", "vit_tiny_patch16_224")
 
@@ -72,7 +72,7 @@ def test_its_tensors_are_the_networks_own(
 def test_a_schedule_without_scores_keeps_no_calibration(
     tiny_vit: PrunableViT, calibration: Calibration, tmp_path: Path
 ) -> None:
-    schedule, path = tome_schedule(tiny_vit.spec, 0.7, Prune()), tmp_path / "a.safetensors"
+    schedule, path = shape_schedule(tiny_vit.spec, 0.7, Prune()), tmp_path / "a.safetensors"
     save_checkpoint(PrunedViT(tiny_vit, schedule), IDENTITY, calibration, path)
     found = read_pruning(path)
     assert found is not None

@@ -14,7 +14,7 @@ from exporter.ops.selection import take_rows
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision, Grid, Packed, live_tokens
 from exporter.records import Output
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
 from exporter.vocabulary import Method, OutputKind
 from tests.ops.merging_reference import reference_mean
 from tests.pruning.adaptive import decided, make_adaptive, varied_images
@@ -124,7 +124,7 @@ def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(method: Meth
 def test_a_merged_patch_has_the_token_that_it_went_into(way: str) -> None:
     vit = with_outputs(make_vit(), ("grid", "tokens"))
     schedule = (
-        tome_schedule(vit.spec, 0.5, Prune())
+        shape_schedule(vit.spec, 0.5, Prune())
         if way == "tome"
         else manual_schedule(vit.spec, RATES, Prune("intra", reduce="merge"))
     )

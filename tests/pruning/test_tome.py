@@ -8,7 +8,7 @@ import torch
 
 from exporter.models.base import BlockParts, PrunableViT, add_attention, heads, mlp_half, project
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, tome_schedule
+from exporter.schedule.plan import Prune, shape_schedule
 from exporter.vocabulary import Method
 from tests.ops.merging_reference import reference_mean
 from tests.ops.pairing_reference import Pairs, reference_pairs
@@ -18,7 +18,7 @@ FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 
 def tome(vit: PrunableViT, rho: float = 0.4) -> PrunedViT:
-    return PrunedViT(vit, tome_schedule(vit.spec, rho, Prune(method=Method.TOME)))
+    return PrunedViT(vit, shape_schedule(vit.spec, rho, Prune(method=Method.TOME)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -25,7 +25,7 @@ from exporter.schedule.macs import (
     pruned_macs,
     schedule_macs,
 )
-from exporter.schedule.plan import Prune, manual_schedule, star_schedule, tome_schedule
+from exporter.schedule.plan import Prune, manual_schedule, shape_schedule, star_schedule
 from exporter.vocabulary import Method
 from tests.multiply_adds import counted
 from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive, varied_images
@@ -146,7 +146,7 @@ def test_merging_costs_two_products_more() -> None:
 def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     """No class row; a product of mean keys, whose length is that of a head."""
     vit = make_vit(family)
-    pruned = PrunedViT(vit, tome_schedule(vit.spec, 0.4, Prune(method=Method.TOME)))
+    pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method.TOME)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
     prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0

@@ -13,8 +13,8 @@ from exporter.schedule.plan import (
     keep_everything,
     manual_schedule,
     scaled_schedule,
+    shape_schedule,
     star_schedule,
-    tome_schedule,
 )
 from exporter.vocabulary import Method
 from tests.vits import cut_vit
@@ -40,7 +40,7 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
 
 
 def test_a_schedule_whose_choices_do_not_go_together_does_not_fit(tiny_vit: PrunableViT) -> None:
-    good = tome_schedule(tiny_vit.spec, 0.5, TOME)
+    good = shape_schedule(tiny_vit.spec, 0.5, TOME)
     for bad in (
         replace(good, reduce="drop"),
         replace(good, scorer="intra"),
@@ -100,7 +100,7 @@ def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
 
 
 def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> None:
-    schedule = tome_schedule(tiny_vit.spec, 0.5, TOME)
+    schedule = shape_schedule(tiny_vit.spec, 0.5, TOME)
     assert schedule.keep == (13, 10, 7, 4)  # r = 0.5 · 16 / (0.5 · 4 + 0.5)
     assert (schedule.method, schedule.scorer, schedule.reduce) == (Method.TOME, "pairs", "merge-weighted")
     assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, None, "")
@@ -108,14 +108,14 @@ def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> No
 
 
 def test_any_rho_is_reached(tiny_vit: PrunableViT) -> None:
-    schedule = tome_schedule(tiny_vit.spec, 0.05, TOME)
+    schedule = shape_schedule(tiny_vit.spec, 0.05, TOME)
     assert schedule.keep == (13, 9, 5, 1)
     check_fits(schedule, tiny_vit.spec)
     assert star_schedule(tiny_vit.spec, ACS, 0.1, Prune()).keep[-1] == 1
 
 
 def test_tome_passes_over_a_layer_without_attention() -> None:
-    assert tome_schedule(cut_vit().spec, 0.5, TOME).keep == (13, 13, 10, 7, 4)
+    assert shape_schedule(cut_vit().spec, 0.5, TOME).keep == (13, 13, 10, 7, 4)
 
 
 def test_defaults_are_those_of_the_method() -> None:

@@ -13,7 +13,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
-from exporter.schedule.plan import Prune, as_read, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, as_read, manual_schedule, shape_schedule
 from exporter.vocabulary import Method
 from tests.schedule.published import MODELS
 from tests.vits import make_vit
@@ -56,7 +56,7 @@ def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
 
 def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
     spec = tiny_vit.spec
-    assert replace(TOME, rho=0.5).plan(spec) == as_read(tome_schedule(spec, 0.5, TOME), spec)
+    assert replace(TOME, rho=0.5).plan(spec) == as_read(shape_schedule(spec, 0.5, TOME), spec)
     schedule = replace(TOME, mac_reduction=0.2).plan(spec)
     assert schedule.method == Method.TOME
     # Merging counts: without it, more would be saved.

@@ -9,7 +9,7 @@ from exporter.errors import RecipeError, ScheduleError
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import Prune, saving_schedule
+from exporter.schedule.plan import Prune, saving_schedule, shape_schedule
 from exporter.schedule.rates import OutOfReachError, counts
 from exporter.schedule.shapes import SHAPES, counts_for_cost, counts_of_rho, rates_of_counts, shaped_counts
 from exporter.vocabulary import Method
@@ -120,3 +120,9 @@ def test_counts_are_a_choice_of_their_own() -> None:
         Prune(method=Method.A_STAR, counts="geometric")
     with pytest.raises(RecipeError, match="beside rates"):
         Prune(counts="geometric", rates={2: 0.5})
+
+
+def test_a_shape_keeps_the_digest_of_the_scores_it_prunes_by() -> None:
+    for scorer, digest in (("fused", "abc"), ("intra", "")):
+        settings = Prune(scorer, method=Method.STAR, counts="geometric", reduce="drop")
+        assert shape_schedule(SPEC, 0.7, settings, "abc").inter_sha256 == digest

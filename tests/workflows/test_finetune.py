@@ -24,7 +24,7 @@ from exporter.models.registry import ModelRequest, load
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import read_pruning
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import Prune, tome_schedule
+from exporter.schedule.plan import Prune, shape_schedule
 from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
@@ -306,7 +306,7 @@ def answers(right: int) -> Predictions:
 
 
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
-    schedule = tome_schedule(tiny_vit.spec, 0.6, Prune())
+    schedule = shape_schedule(tiny_vit.spec, 0.6, Prune())
     trained = Trained("w.safetensors", 40, {"torn.png": "why"}, FinetuneSettings(), 1)
     found = result_of(
         tiny_vit.spec,

@@ -20,7 +20,7 @@ from exporter.runtimes.tensorrt.program import read_programs
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, tome_schedule
+from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
 from exporter.targets import (
     TARGETS,
     TENSORRT,
@@ -130,7 +130,7 @@ def deit(method: str) -> PrunedViT:
     if method == "dense":
         return PrunedViT(vit, keep_everything(vit.spec)).eval()
     if method == "tome":
-        return PrunedViT(vit, tome_schedule(vit.spec, 0.7, Prune(method=Method.TOME))).eval()
+        return PrunedViT(vit, shape_schedule(vit.spec, 0.7, Prune(method=Method.TOME))).eval()
     settings = Prune("fused", alpha=0.5, method=Method.named(method))
     schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), settings)
     return PrunedViT(vit, schedule, inter, Layout.PADDED).eval()

@@ -16,7 +16,7 @@ from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import Prune, tome_schedule
+from exporter.schedule.plan import Prune, shape_schedule
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import image_cost
@@ -163,7 +163,7 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
         assert network.file == tmp_path / "c.safetensors"
     assert len(made) == 2
     opened = open_recipe(recipe)
-    given = Network(replace(opened, given=tome_schedule(opened.whole.spec, 0.5, Prune())))
+    given = Network(replace(opened, given=shape_schedule(opened.whole.spec, 0.5, Prune())))
     given.calibrate(tmp_path / "none", Book(tmp_path / "book.jsonl", ""), Silent())
     assert given.calibration is None and given.candidate("w") == Candidate(
         weights="w", given=True, alpha=0.15
