@@ -58,7 +58,7 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     assert (report["model"], report["schedule"]["method"]) == ("digits_vit", "tome")
     assert report["schedule"]["rho"] == 0.7
     assert report["accuracy"]["dense"]["top1"] >= 0.95
-    assert report["gmacs"]["pruned"] < 0.6 * report["gmacs"]["dense"]
+    assert report["gmacs"]["pruned"] < 0.65 * report["gmacs"]["dense"]
 
 
 def test_the_test_command_is_the_one_that_ci_runs() -> None:

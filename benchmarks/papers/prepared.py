@@ -102,8 +102,10 @@ class Prepared:
         if not (follows_acs or (self.way.drops_patches and scored)):
             return None
         settings = self.calibration_settings(relevance=scored)
+        # Training goes on with the linear layers apart, and merged ones compute the same.
+        network = apply_plan(self.vit, self.plan, unmerged=True) if self.plan.units else self.vit
         record = {
-            "weights": self.vit.weights_sha256,
+            "weights": network.weights_sha256,
             "images": self.place.digests["images"],
             "max_images": self.place.max_images,
             "settings": settings,
@@ -112,7 +114,7 @@ class Prepared:
             self.place.out,
             record,
             ".calibration.safetensors",
-            lambda path: calibrate_to(path, self.vit, self.train, settings),
+            lambda path: calibrate_to(path, network, self.train, settings),
         )
         return load_calibration(path)
 

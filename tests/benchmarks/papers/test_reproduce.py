@@ -51,8 +51,9 @@ def test_every_number_of_the_bundled_model_stands_in_its_cell(
     for row in table.rows:
         numbers = {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
         for column, text in zip(table.columns, found[reproduce._name(row)], strict=True):
-            mine = "–" if row.way is None else f"{numbers[column]:.{COLUMNS[column]}f}"
-            assert text == mine, (row.label, column)
+            number = numbers.get(column)
+            mine = "" if number is None else f"{number:.{COLUMNS[column]}f}"
+            assert text == ("–" if row.way is None else mine), (row.label, column)
 
 
 @pytest.mark.parametrize(("name", "panels", "lines"), [also("star-figure-3", 2, 1), ("star-figure-4", 3, 2)])
