@@ -27,6 +27,8 @@ NOISY = (
 # The columns of what a collection costs.
 COST = ("samples, h", "fit, s", "samples, MB")
 SECONDS = "seconds.json"
+# Images of a collection's trainings (rebuttal, 4wzp, Q10).
+TRAINED_ON = 100_000
 
 
 def collected(row: Prepared) -> dict[str, float | None]:
@@ -82,17 +84,26 @@ def _collection(row: Prepared) -> Path:
     recipe = Recipe.of(
         model=row.request.name,
         checkpoint=row.request.checkpoint,
+        model_kwargs=dict(row.request.model_kwargs),
+        preprocess=dict(row.request.preprocess),
         images=needed(place.images),
         eval_images=needed(place.eval_images),
         max_eval_images=place.max_eval_images or 1000,
         device=place.device,
     )
-    record = {"weights": row.vit.weights_sha256, "units": settings, "tuning": tuning, "images": place.digests}
+    record = {
+        "weights": row.vit.weights_sha256,
+        "units": settings,
+        "tuning": tuning,
+        "images": place.digests,
+        "trained_on": TRAINED_ON,
+        "preprocessing": row.vit.spec.preprocessing,
+    }
 
     def collect(path: Path) -> None:
         # A collection that was killed goes on; its seconds are then those of its last run.
         unfinished, start = path.with_suffix(".unfinished"), time.perf_counter()
-        collect_to(open_recipe(recipe), settings, tuning, unfinished)
+        collect_to(open_recipe(recipe), settings, tuning, unfinished, TRAINED_ON)
         save_json(time.perf_counter() - start, unfinished / SECONDS)
         unfinished.rename(path)
 

@@ -179,6 +179,8 @@ class Prepared:
         recipe = Recipe.of(
             model=request.name,
             checkpoint=request.checkpoint,
+            model_kwargs=dict(request.model_kwargs),
+            preprocess=dict(request.preprocess),
             images=needed(place.images),
             eval_images=needed(place.eval_images),
             schedule=path.with_suffix(".schedule.json"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from exporter.data.images import ImageFolder, listing_sha256
+from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import Depth, read_depth
 from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units
@@ -129,7 +129,11 @@ def choose_within(
 
 
 def collect_to(
-    opened: Opened, collection: CollectSettings, settings: FinetuneSettings, out: Path
+    opened: Opened,
+    collection: CollectSettings,
+    settings: FinetuneSettings,
+    out: Path,
+    most: int | None = None,
 ) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
@@ -140,6 +144,7 @@ def collect_to(
         collection: How far the steps go.
         settings: How to train after each step.
         out: A folder.
+        most: The most images to train on, drawn from all; None for all.
 
     Raises:
         UserError: The job cannot be carried out, or a file cannot be written.
@@ -147,6 +152,7 @@ def collect_to(
     folder, stages = writable_folder(out), opened.stages
     request, own = opened.recipe.model, opened.recipe.images
     vit, images = _loaded(opened)
+    images = sample(images, most, own.seed)
     exam = Exam(own, vit.spec, stages)
     skipped = Skipped()
 

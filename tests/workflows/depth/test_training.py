@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import load_vit, read_depth
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
 from exporter.errors import DepthError, OutputError, RecipeError
 from exporter.models.networks import ModelRequest
 from exporter.training.checkpoint import RunState
+from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
+from exporter.workflows.depth import training
 from exporter.workflows.depth.steps import apply_to, fitted, read_samples
 from exporter.workflows.depth.training import choose_to, collect_to
 from exporter.workflows.opened import Opened, open_recipe
@@ -105,6 +108,21 @@ def test_a_choice_that_was_cut_ends_with_the_same_bytes(
     assert second.importance == first.importance
     assert cut.read_bytes() == whole.read_bytes()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_collection_trains_on_no_more_images_than_are_asked_for(
+    job: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: set[int] = set()
+
+    def counted(images: ImageFolder, *rest: Any, **more: Any) -> TrainBatches:
+        trained.add(len(images.files))
+        return TrainBatches(images, *rest, **more)
+
+    monkeypatch.setattr(training, "TrainBatches", counted)
+    found = collect_to(job, STEPS, QUICK, tmp_path / "s", most=8)
+    assert trained == {8}
+    assert {each.images for each in found.samples} == {12}
 
 
 def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> None:
