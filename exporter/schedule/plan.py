@@ -177,8 +177,8 @@ class Prune(Settings):
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other.
 
-        These are two amounts of one kind; a scorer, a reduction or rounded counts that the method does not support;
-        a stride for a score that never reads the attention of all tokens.
+        These are two amounts of one kind; a search of counts for a rho; a scorer, a reduction, counts or rounded
+        counts that the method does not support; a stride for a score that never reads the attention of all tokens.
         """
         for names in (NUMBERS, SHAPED):
             told = [name for name in names if getattr(self, name) not in (None, {})]
@@ -188,6 +188,8 @@ class Prune(Settings):
         check_counts(self.planned_by, self.counted_by)
         if self.counts is not None and any(getattr(self, name) not in (None, {}) for name in SHAPED):
             raise RecipeError("counts", f"{self.counts} beside rates or a schedule", "one of them")
+        if self.counts == SEARCH and self.rho is not None:
+            raise RecipeError("counts", f"{SEARCH} beside rho", "--mac-reduction, at which counts compete")
         check_stride(self.scored_by, self.query_stride)
         if self.planned_by.counts_vary and self.round_to != 1:
             why = "its counts depend on the image"

@@ -200,7 +200,7 @@ class Opened:
             ScheduleError: The amount is out of reach.
         """
         prune = self.recipe.prune
-        if prune.counted_by == SEARCH and prune.has_number and self.given is None:
+        if self.searches_counts:
             with self.stages.stage("counts, on calibration images"):
                 return self.searched(vit, calibration)
         if not prune.counts_on_images:
@@ -212,7 +212,8 @@ class Opened:
     def searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
         """Return the schedule of a share of MACs whose counts are searched on the calibration images."""
         prune, images = self.recipe.prune, self.recipe.images
-        share = needed(prune.mac_reduction, "--mac-reduction", "a share, at which counts compete")
+        share = prune.mac_reduction
+        assert share is not None  # `Prune.check`
         files = sample(self.folder, READ_FOR_COUNTS, images.seed).files
         found = search_counts(
             vit,
@@ -228,6 +229,11 @@ class Opened:
         )
         logger.warning("%s", found.told)
         return found.schedule
+
+    @property
+    def searches_counts(self) -> bool:
+        """Whether the counts are searched on the calibration images."""
+        return self.given is None and self.recipe.prune.counted_by == SEARCH
 
     def image_cost(self, vit: PrunableViT, calibration: Calibration | None) -> Callable[[Schedule], float]:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
@@ -341,7 +347,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     if recipe.model.recalibrate:
         logger.warning("%s is not pruned as it was trained, with %s", file, trained)
         return None
-    names = [name for name in (*AMOUNTS, "calibration", *SCORING) if name != "seed"]
+    names = [name for name in (*AMOUNTS, "calibration", "counts", *SCORING) if name != "seed"]
     other = next((name for name in names if getattr(prune, name) != getattr(plain, name)), None)
     if other is not None:
         raise RecipeError(
@@ -417,7 +423,7 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
 
 def _unknown(opened: Opened) -> str:
     """Return what the schedule still depends on, "" if on nothing."""
-    if opened.recipe.prune.counts_on_images:
+    if opened.searches_counts or opened.recipe.prune.counts_on_images:
         return "the images"
     if opened.follows_acs and not opened.has_calibration:
         return "the calibration"

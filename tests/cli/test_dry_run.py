@@ -38,6 +38,14 @@ def test_a_schedule_that_is_not_known_yet(star_export: Command, workplace: Workp
     assert told["settings"]["method"] == "star"
 
 
+def test_counts_that_are_searched_follow_from_the_images(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = ("--counts", "search", "--mac-reduction", "0.2")
+    lines = dry(star_export, workplace, "compile", tmp_path / "out", *flags)
+    assert lines[-1].endswith("(the schedule follows from the images)")
+
+
 def test_fine_tuning_has_its_own_settings(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     flags = ("--eval-images", workplace.images, "--rho", "0.6", "--preset", "short", "--epochs", "3")
     lines = dry(star_export, workplace, "finetune", tmp_path / "w.safetensors", *flags)

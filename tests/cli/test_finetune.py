@@ -224,7 +224,9 @@ def test_what_is_exported_passes_its_check(
     assert (done.code, done.json["passed"]) == (0, True), done.err
 
 
-@pytest.mark.parametrize("flags", [("--rho", "0.9"), ("--scorer", "intra"), ("--mac-reduction", "0.3")])
+@pytest.mark.parametrize(
+    "flags", [("--rho", "0.9"), ("--scorer", "intra"), ("--mac-reduction", "0.3"), ("--counts", "geometric")]
+)
 def test_another_way_to_prune_needs_a_word(
     star_export: Command, trained: Path, flags: tuple[str, str]
 ) -> None:

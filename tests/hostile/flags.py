@@ -92,6 +92,7 @@ COMBINED = (
         ("--rho -0.5", "rho"),
         ("--rho 1.5", "rho"),
         ("--rho 0.5 --mac-reduction 0.4", "one of"),
+        ("--rho 0.5 --counts search", "search beside rho"),
         ("--mac-reduction 0", "mac-reduction"),
         ("--mac-reduction 1", "mac-reduction"),
         ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.9"),

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, default_counts, scorer_named
+from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCH, default_counts, scorer_named
 from exporter.schedule.plan import Prune
 from exporter.vocabulary import Method
 
@@ -117,13 +117,15 @@ def candidates(
     Raises:
         RecipeError: The values that are pinned do not go together.
     """
+    if scoring.counts == SEARCH:
+        raise RecipeError("counts", f"{SEARCH} for tune", "acs or a shape", "compile searches, for one model")
     pinned = {name: getattr(scoring, name) for name in AMOUNT} if scoring.has_number else {}
     axes = dict(AXES) | ({"mac_reduction": (None,)} if pinned else {})
     axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
     if not spec.num_class_tokens and scoring.scorer is None:
         axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
     every = (Candidate(**dict(zip(axes, values, strict=True)) | pinned) for values in product(*axes.values()))
-    found = tuple(each for each in every if _makes_sense(each))
+    found = tuple(each for each in every if _makes_sense(each, scoring.counts))
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
@@ -143,12 +145,12 @@ def ways_of(found: Iterable[Candidate]) -> list[Way]:
     return [tuple(group) for group in groups.values()]
 
 
-def _makes_sense(candidate: Candidate) -> bool:
-    """Whether the method supports the score with the reduction; alpha is a choice of the fused score alone."""
+def _makes_sense(candidate: Candidate, counts: str | None) -> bool:
+    """Whether the method supports the score, the reduction and the counts; alpha is for the fused score alone."""
     if candidate.alpha is not None and scorer_named(candidate.scorer).alpha is not None:
         return False
     try:
-        Prune(**candidate.how)
+        Prune(**candidate.how, counts=counts)
     except RecipeError:
         return False
     return True

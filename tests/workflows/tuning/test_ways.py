@@ -1,5 +1,7 @@
 """Candidates are the combinations that a method supports, each once; an axis is a row."""
 
+from dataclasses import replace
+
 import pytest
 
 from exporter.errors import RecipeError
@@ -53,6 +55,15 @@ def test_what_is_pinned_has_one_value() -> None:
     assert len(shares) * len(AXES["mac_reduction"]) == len(candidates(SPEC, FREE))
     with pytest.raises(RecipeError, match="settings that do not go together"):
         candidates(SPEC, Prune("pairs", method=Method.STAR, alpha=0.2))
+
+
+def test_counts_that_are_pinned_go_with_every_candidate() -> None:
+    for scoring in (Prune(counts="geometric"), Prune(counts="acs", method=Method.STAR)):
+        found = candidates(SPEC, scoring)
+        assert Method.STAR in {each.method for each in found}
+        assert all(replace(scoring, **each.settings).counted_by == scoring.counts for each in found)
+    with pytest.raises(RecipeError, match=r"counts \| got search for tune"):
+        candidates(SPEC, Prune(counts="search"))
 
 
 def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> None:
