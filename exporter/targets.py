@@ -196,6 +196,7 @@ FEW_STEPS = (
     "sum_class_rows",
     *PRIMITIVE[1:],
     "sort_once",
+    "flat_gathers",
 )
 
 

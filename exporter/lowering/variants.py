@@ -129,10 +129,9 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
-        readers = (list(tensors[name].outputs) if name in tensors else []) or _means(tensors, layer)
-        if not readers or any(node.op not in ("GatherND", "MatMul") for node in readers):
-            got = ", ".join(node.op for node in readers) or "nothing"
-            raise ArtefactError(name, f"read by {got}", "read by GatherND, as star-export's passes leave it")
+        takes = (list(_takes(tensors[name])) if name in tensors else []) or _means(tensors, layer)
+        if not takes:
+            raise ArtefactError(name, "no gather of rows", "one or more, as star-export's passes leave it")
         ends = [
             gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
             for part, value in (
@@ -141,8 +140,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
                 ("along", 1),
             )
         ]
-        for node in readers:
-            tokens = node.inputs[node.op == "MatMul"]  # after their weights
+        for node, tokens in takes:
             node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
         if sizes_name(layer) in tensors:
             _all_ones(graph, tensors[sizes_name(layer)], tensors[tokens_name(layer)])
@@ -157,9 +155,27 @@ def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
     rewire(sizes, ones)
 
 
-def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:
-    """Return the product that merges a layer's tokens, as a list; empty where they do not merge."""
-    return list(tensors[tokens_name(layer)].inputs) if into_name(layer) in tensors else []
+def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
+    """Yield the last node of each gather of `rows`, and the tokens it takes from; see `flat_gathers`.
+
+    Raises:
+        ArtefactError: Something else reads the rows.
+    """
+    for reader in rows.outputs:
+        if reader.op == "GatherND":
+            yield reader, reader.inputs[0]
+            continue
+        picks = [pick for flat in reader.outputs[0].outputs for pick in flat.outputs[0].outputs]
+        if reader.op != "Add" or {pick.op for pick in picks} != {"Gather"}:
+            raise ArtefactError(rows.name, f"read by {reader.op}", "read by gathers of rows alone")
+        for pick in picks:
+            yield pick.outputs[0].outputs[0], pick.inputs[0].inputs[0].inputs[0]
+
+
+def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[tuple[gs.Node, gs.Variable]]:
+    """Return the product that merges a layer's tokens, and these, as a list; empty where they do not merge."""
+    products = tensors[tokens_name(layer)].inputs if into_name(layer) in tensors else []
+    return [(node, node.inputs[1]) for node in products]
 
 
 def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
