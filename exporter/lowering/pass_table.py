@@ -33,7 +33,7 @@ from exporter.lowering.passes.attention import (
     sum_class_rows,
 )
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
-from exporter.lowering.passes.merging import expand_merging, expand_pairing
+from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.name_decisions import name_decisions
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.passes.ranking import (
@@ -156,6 +156,7 @@ _ROWS = (
         ensures=(PAIRING_EXPANDED,),
         ends=(PAIR_TOKENS,),
     ),
+    Pass(count_pairs, requires=(NAMED, PAIR_TOKENS), ensures=(PAIRING_EXPANDED,), ends=(PAIR_TOKENS,)),
     Pass(
         expand_merging,
         requires=(NAMED, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS),

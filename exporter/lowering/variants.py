@@ -21,6 +21,7 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
 from exporter.lowering.graph import Builder, import_graph, markers, rewire, sort_nodes
 from exporter.lowering.markers import SELECT_TOP_K
+from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.verify import artefact_of
@@ -36,6 +37,7 @@ from exporter.tensor_names import (
     ranked_name,
     rows_of,
     sizes_name,
+    stays_name,
     tokens_name,
     variant_path,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "derive_choices",
     "forced_variant",
     "patches_for_tokens",
+    "patches_from_stays",
     "patches_from_tokens",
     "save_variants",
     "selection_nodes",
@@ -98,6 +101,20 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
             prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
         op = Builder(graph, readers[0], prefix=rows_of(keep.name))
         rewire(ranked, behind_prefix(op, keep, prefixes, prefix))
+    sort_nodes(graph)
+
+
+def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
+    """Add `keep_NN` [batch, k] where pairs are counted, and no node of the model reads it."""
+    tensors, prefix = graph.tensors(), artefact.spec.num_prefix_tokens
+    reaching = (artefact.spec.num_patches, *artefact.schedule.keep)
+    for layer in artefact.schedule.pruning_layers:
+        name, stays = keep_name(layer), tensors.get(stays_name(layer))
+        if stays is None or name in tensors:
+            continue
+        op = Builder(graph, prefix=f"{name}/from_stays")
+        keep = write_survivors(op, stays, reaching[layer - 1], reaching[layer], prefix)
+        keep.name, keep.shape = name, ["batch", reaching[layer]]
     sort_nodes(graph)
 
 
@@ -188,7 +205,9 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
         ArtefactError: The model has no pruning layer, or star-export did not write it.
     """
     graph = _opened(model)
-    patches_from_tokens(graph, artefact_of(model))
+    artefact = artefact_of(model)
+    patches_from_tokens(graph, artefact)
+    patches_from_stays(graph, artefact)
     graph.outputs += _decisions(graph)
     return gs.export_onnx(graph)
 
@@ -202,6 +221,7 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     graph = _opened(model)
     artefact = artefact_of(model)
     patches_for_tokens(graph, artefact)
+    patches_from_stays(graph, artefact)
     derive_choices(graph, artefact)
     for decision in _decisions(graph):
         decision.inputs.clear()
