@@ -8,8 +8,8 @@ import pytest
 
 from exporter.artefact import Artefact
 from exporter.evaluation.parity.reference import check
+from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.pipeline import lower
-from exporter.lowering.scoring import scoring_nodes
 from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
