@@ -11,11 +11,10 @@ import torch
 from onnx.defs import OpSchema
 from onnxscript import opset18, opset20, values
 
-import exporter.ops.cdf_retain.torch_op
 import exporter.ops.factors
 import exporter.ops.merging
 import exporter.ops.selection  # noqa: F401  (these register operators)
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,

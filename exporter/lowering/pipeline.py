@@ -19,7 +19,7 @@ from exporter.lowering.graph import import_graph
 from exporter.lowering.pass_table import check_passes, run_passes
 from exporter.lowering.quantize import quantized
 from exporter.lowering.verify import stamp, verify
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,

@@ -14,7 +14,7 @@ from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
-from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN
+from exporter.ops.onnx_functions import CDF_RETAIN
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.plan import Prune, manual_schedule

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
-from exporter.ops.cdf_retain.reference import cdf_retain
+from exporter.ops.cdf_reference import cdf_retain
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import Prune, manual_schedule
 from exporter.vocabulary import Method

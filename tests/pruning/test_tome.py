@@ -10,8 +10,7 @@ from exporter.models.base import BlockParts, PrunableViT, add_attention, heads, 
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import Prune, shape_schedule
 from exporter.vocabulary import Method
-from tests.ops.merging_reference import reference_mean
-from tests.ops.pairing_reference import Pairs, reference_pairs
+from tests.ops.references import Pairs, reference_mean, reference_pairs
 from tests.vits import make_model, make_vit, random_images
 
 FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")

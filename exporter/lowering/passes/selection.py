@@ -9,7 +9,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder, markers, nodes_of, place_of, replace
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PACK_TOKENS, SELECT_TOP_K, TAKE_TOKENS
-from exporter.ops.cdf_retain.onnx_function import PLUGIN_ATTRIBUTES
+from exporter.ops.onnx_functions import PLUGIN_ATTRIBUTES
 from exporter.tensor_names import IMAGES, rows_of
 
 __all__ = [
