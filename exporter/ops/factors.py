@@ -25,7 +25,10 @@ __all__ = [
 
 
 def operator(schema: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
-    """Make a function an operator of PyTorch: name, inputs and results as in PyTorch's schemas."""
+    """Make a function an operator of PyTorch: name, inputs and results as in PyTorch's schemas, without defaults.
+
+    A program leaves an input out that has its default value, and a translation to ONNX would miss it.
+    """
     name, inputs, results = schema.partition("(")
     return torch.library.custom_op(f"star::{name}", mutates_args=(), schema=inputs + results)
 
@@ -49,9 +52,9 @@ def directions(key: Float[Tensor, "b h t c"], num_prefix_tokens: int) -> Float[T
     return F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
 
 
-@operator("class_row(Tensor query, Tensor key, float scale, SymInt num_class_tokens=1) -> Tensor")
+@operator("class_row(Tensor query, Tensor key, float scale, SymInt num_class_tokens) -> Tensor")
 def class_row(
-    query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float, num_class_tokens: int = 1
+    query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float, num_class_tokens: int
 ) -> Float[Tensor, "b rows t"]:
     """Return scale · q · keyᵀ of the first `num_class_tokens` tokens, O(tokens · dim) beside the fused attention.
 
@@ -61,7 +64,7 @@ def class_row(
 
 
 @class_row.register_fake
-def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int = 1) -> Tensor:  # noqa: ARG001
+def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:  # noqa: ARG001
     batch, heads, tokens, _ = key.shape
     return key.new_empty(batch, heads * num_class_tokens, tokens)
 
@@ -82,13 +85,13 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
 class_row.register_autograd(_backward, setup_context=_save)
 
 
-@operator("received(Tensor query, Tensor key, Tensor? key_bias, float scale, SymInt stride=1) -> Tensor")
+@operator("received(Tensor query, Tensor key, Tensor? key_bias, float scale, SymInt stride) -> Tensor")
 def received(
     query: Float[Tensor, "b h t c"],
     key: Float[Tensor, "b h t c"],
     key_bias: Float[Tensor, "b t"] | None,
     scale: float,
-    stride: int = 1,
+    stride: int,
 ) -> Float[Tensor, "b t"]:
     """Return the column means of softmax(scale · q · keyᵀ + bias), over heads and queries, float32.
 
@@ -111,7 +114,7 @@ def received(
 
 
 @received.register_fake
-def _(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int = 1) -> Tensor:  # noqa: ARG001
+def _(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int) -> Tensor:  # noqa: ARG001
     return key.new_empty((key.shape[0], key.shape[2]), dtype=torch.float32)
 
 
