@@ -125,18 +125,22 @@ _ATTRIBUTES = {
 
 def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any:
     """Write one marker; an input that is None is left out."""
-    given = [each for each in inputs if each is not None]
+    optional = OpSchema.FormalParameterOption.Optional
     schema = OpSchema(
         kind,
         DOMAIN,
         1,
-        inputs=[OpSchema.FormalParameter(f"input_{place}", _TENSOR[0]) for place in range(len(given))],
+        inputs=[
+            OpSchema.FormalParameter(f"input_{place}", _TENSOR[0], param_option=optional)
+            for place in range(len(inputs))
+        ],
         outputs=[OpSchema.FormalParameter(f"result_{place}", _TENSOR[0]) for place in range(results)],
         type_constraints=[_TENSOR],
         attributes=[
             OpSchema.Attribute(name, _ATTRIBUTES[type(value)], "") for name, value in attributes.items()
         ],
     )
+    given = [each for each in inputs if each is not None]
     return values.Op(values.Opset(DOMAIN, 1), kind, schema)(*given, **attributes)
 
 

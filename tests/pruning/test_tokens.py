@@ -14,7 +14,8 @@ from exporter.ops.selection import take_rows
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision, Grid, Packed, live_tokens
 from exporter.records import Output
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, OutputKind
 from tests.ops.references import reference_mean
 from tests.pruning.adaptive import decided, make_adaptive, varied_images
