@@ -19,7 +19,7 @@ from exporter.lowering.graph import import_graph
 from exporter.lowering.pass_table import check_passes, run_passes
 from exporter.lowering.quantize import quantized
 from exporter.lowering.verify import stamp, verify
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
@@ -103,8 +103,7 @@ def lower(
         ModelError: The target does not support the method or the layout, the model does not fit into one file, or
             there are no images for INT8.
     """
-    artefact = _artefact(pruned, target, input_kind)
-    return _for_target(to_onnx(pruned, target.opset), artefact, images)
+    return next(lower_each(pruned, [target], input_kind, images))
 
 
 def lower_each(
@@ -148,15 +147,11 @@ def _for_target(
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:
-        model = _passed_again(model, artefact)
+        graph = import_graph(model)
+        # Cleanup would remove the last layer's count: only variants read it.
+        run_passes(graph, artefact, target.passes_after, clean=False)
+        model = gs.export_onnx(graph)
     return verify(stamp(model, artefact), artefact)
-
-
-def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
-    """Run the later passes without cleanup, which would remove the last layer's count: only variants read it."""
-    graph = import_graph(model)
-    run_passes(graph, artefact, artefact.target.passes_after, clean=False)
-    return gs.export_onnx(graph)
 
 
 def _largest_top_k(artefact: Artefact) -> int:

@@ -12,7 +12,8 @@ from exporter.lowering.variants import forced_variant, sliced_variant, tracing_v
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,

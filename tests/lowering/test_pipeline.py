@@ -20,8 +20,8 @@ from exporter.lowering.pipeline import lower, lower_each, save_onnx, with_functi
 from exporter.lowering.variants import tracing_variant
 from exporter.lowering.verify import artefact_of
 from exporter.models.registry import ModelRequest, describe
-from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
-from exporter.ops.cdf_retain.reference import Retained, cdf_retain
+from exporter.ops.cdf_reference import Retained, cdf_retain
+from exporter.ops.onnx_functions import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything

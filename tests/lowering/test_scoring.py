@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from exporter.artefact import Artefact
+from exporter.lowering.decisions import behind, scoring_nodes, write_directions
 from exporter.lowering.graph import Builder
-from exporter.lowering.scoring import behind, scoring_nodes, write_directions
 from exporter.ops.factors import directions
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.tensor_names import count_name, into_name, keep_name, ranked_name, shares_name

@@ -5,10 +5,10 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.decisions import SHORTEST, write_directions, write_mean_key
 from exporter.lowering.graph import Builder, markers, replace
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
-from exporter.lowering.scoring import SHORTEST, write_directions, write_mean_key
 from exporter.ops.counts import joined_patches
 from exporter.tensor_names import into_name, stays_name
 
@@ -27,7 +27,7 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
        rows are not read in the first product, and take one token each in the second.
     2. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
        twice the time on a CPU.
-    3. `exporter.lowering.scoring` finds all nodes but the last product through their tensors and keeps them fp32.
+    3. `exporter.lowering.decisions` finds all nodes but the last product through their tensors and keeps them fp32.
     """
     choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
     for node in choosing:
@@ -85,7 +85,7 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
 
     1. Sets that alternate are slices; where the second has fewer tokens, the first is gathered.
     2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
-    3. The mean keys are named after `into_NN`: `exporter.lowering.scoring` keeps all from them on fp32.
+    3. The mean keys are named after `into_NN`: `exporter.lowering.decisions` keeps all from them on fp32.
     """
     paired = markers(graph, PAIR_TOKENS)
     for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):

@@ -12,8 +12,7 @@ from exporter.lowering.passes.selection import expand_selection
 from exporter.ops.counts import joined_patches
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, artefact, operators
-from tests.ops.merging_reference import reference_into, reference_mean
-from tests.ops.pairing_reference import reference_pairs
+from tests.ops.references import reference_into, reference_mean, reference_pairs
 
 PATCHES, KEPT, DIM = 9, 4, 6
 HEADS, WIDTH = artefact().spec.num_heads, 4

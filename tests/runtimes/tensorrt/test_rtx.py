@@ -20,7 +20,8 @@ from exporter.runtimes.tensorrt.program import read_programs
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
-from exporter.schedule.plan import Prune, as_read, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.plan import as_read, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import (
     TARGETS,
     TENSORRT,

@@ -6,7 +6,8 @@ import pytest
 import torch
 from onnx import TensorProto, helper, parser
 
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.cdf_reference import cdf_retain as reference
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
@@ -15,10 +16,9 @@ from exporter.ops.cdf_retain.onnx_function import (
     cdf_retain_padded_function,
     select_top_k_function,
 )
-from exporter.ops.cdf_retain.reference import cdf_retain as reference
 from exporter.ops.selection import keep_top_k
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts
+from tests.ops.rows import KINDS, score_rows, valid_counts
 
 OPSET = 23
 MASSES = (0.1, 0.5, float(np.float32(0.7)), 0.95, 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from exporter.ops.cdf_retain.reference import EXACT_SUM
+from exporter.ops.cdf_reference import EXACT_SUM
 from exporter.ops.counts import ROUNDING_GUARD
 
 __all__ = [
