@@ -13,7 +13,7 @@ from exporter import bundled
 from exporter.formats.canonical_json import save_json
 from exporter.models.catalogue import support_of
 from exporter.models.listed import LIST, ModelList, Shape
-from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.lvvit import LVVITS
 from exporter.models.registry import ModelRequest
 
 __all__ = ["main"]

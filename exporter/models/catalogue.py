@@ -10,7 +10,7 @@ import timm
 from exporter import bundled
 from exporter.errors import HubError, ModelError
 from exporter.models.listed import Answer, Shape
-from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.lvvit import LVVITS
 from exporter.models.networks import UNKNOWN
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec

@@ -19,8 +19,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names, config_names, network_names
 from exporter.models.huggingface.instances import converted, is_instance
-from exporter.models.lvvit import LvVit
-from exporter.models.lvvit_adapter import LvVitAdapter
+from exporter.models.lvvit import LvVit, LvVitAdapter
 from exporter.models.networks import ModelRequest, Source, create, source_of
 from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with

@@ -39,8 +39,8 @@ def naive_single_linear(
 
 def test_an_mlp_of_one_linear_layer_follows_the_rules_entry_by_entry() -> None:
     torch.manual_seed(0)
-    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
-    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
+    linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
+    part = MlpParts(norm=norm, fc2=linear, whole=linear)
     tokens, cam = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
     with torch.no_grad():
         normed, branch = norm(tokens), linear(norm(tokens))

@@ -178,8 +178,8 @@ def test_identity_costs_nothing() -> None:
 
 def test_an_mlp_of_one_linear_layer_gives_autograds() -> None:
     torch.manual_seed(0)
-    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
-    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
+    linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
+    part = MlpParts(norm=norm, fc2=linear, whole=linear)
     tokens, above = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
     with torch.no_grad():
         normed, branch = norm(tokens), linear(norm(tokens))

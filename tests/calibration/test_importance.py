@@ -23,7 +23,7 @@ from exporter.calibration.importance import (
     sweep,
 )
 from exporter.calibration.trace import in_dtype, trace
-from exporter.models.weights import weights_sha256
+from exporter.models.base import weights_sha256
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
 

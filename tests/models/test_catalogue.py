@@ -19,7 +19,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.catalogue import FAMILIES, Family, support_of, survey
 from exporter.models.huggingface import repository
 from exporter.models.listed import listed, model_list
-from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.lvvit import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
