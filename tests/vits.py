@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from exporter.models.base import BlockParts, PrunableViT, weights_sha256
 from exporter.models.lvvit import LvVit
-from exporter.models.outputs import with_outputs
 from exporter.models.registry import adapt
-from exporter.models.spec import spec_of
+from exporter.models.spec import spec_of, with_outputs
 
 __all__ = [
     "CUT_RATES",

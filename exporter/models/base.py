@@ -126,7 +126,7 @@ class PrunableViT(ABC):
         pooling: How a head that reads no class token pools the patches; None for one that does. `classify` then
             pools as the model does, and is not called with padding or merged tokens: `classify_pooled` is.
         outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
-            that it gives: `exporter.models.outputs` chooses others.
+            that it gives: `exporter.models.spec` chooses others.
         faithful: Whether `exporter.models.border` has found that it computes what its model computes.
     """
 
