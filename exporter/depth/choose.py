@@ -156,11 +156,7 @@ class Bookmark:
     skipped: Skipped = field(default_factory=Skipped)
 
     def write(self, stages: int, ranked: RankedViT) -> None:
-        """Replace the state by that after so many stages.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Replace the state by that after so many stages; OutputError if the file cannot be written."""
         mark = _Mark(self.run, stages, ranked.importance, self.skipped)
         depth = Depth(ranked.plan, merged=False)
         save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
