@@ -7,6 +7,7 @@ holds for each input patch the index into `keep_03` of the survivor it joins, `g
 largest similarities to survivors, and `sizes_03` the sizes of the merged tokens.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ __all__ = [
     "score_name",
     "shares_name",
     "sizes_name",
+    "stays_name",
     "token_count_name",
     "token_positions_name",
     "tokens_name",
@@ -55,7 +57,8 @@ SLICED = "sliced"
 ALL_VARIANTS = (*VARIANTS, SLICED)
 # Raw images for trtexec, without a header, one file for each batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
-_KEEP, _RANKED = "keep_", "/tokens"
+_KEEP, _RANKED, _STAYS = "keep_", "/tokens", "/stays"
+_CHOICE = re.compile(rf"{_KEEP}(\d+)({_RANKED}|{_STAYS})?")
 
 
 def _of_layer(kind: str, rest: str = "") -> Callable[[int], str]:
@@ -69,6 +72,8 @@ keep_name, ranked_name, count_name = _of_layer(_KEEP), _of_layer(_KEEP, _RANKED)
 score_name, class_row_name, factor_name = _of_layer("score_"), _of_layer("class_row_"), _of_layer("factor_")
 # The survivors that a layer's input patches join, and how clearly: the difference of the two largest similarities.
 into_name, gap_name = _of_layer("into_"), _of_layer("gap_")
+# Which tokens of the first set stay, where pairs are counted and no node reads who is kept.
+stays_name = _of_layer(_KEEP, _STAYS)
 # The token sizes after a layer merged, and the weights of the mean.
 sizes_name, shares_name = _of_layer("sizes_"), _of_layer("sizes_", "/shares")
 # A layer's attention output per head; the pruned tokens that enter its MLP; its output tokens, if it gives them.
@@ -92,8 +97,8 @@ def token_count_name(output: str) -> str:
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
     """Return the layers, ascending, whose kept patches or tokens are among `names`."""
-    numbers = (name.removeprefix(_KEEP).removesuffix(_RANKED) for name in names if name.startswith(_KEEP))
-    return tuple(sorted({int(number) for number in numbers if number.isdigit()}))
+    found = (_CHOICE.fullmatch(name) for name in names)
+    return tuple(sorted({int(each[1]) for each in found if each}))
 
 
 def variant_path(shipped: Path, role: str) -> Path:

@@ -32,11 +32,20 @@ from exporter.tensor_names import (
     ranked_name,
     shares_name,
     sizes_name,
+    stays_name,
     tokens_name,
 )
 from exporter.vocabulary import Layout
 
-__all__ = ["BY_CHANNEL", "MEAN_KEY", "behind", "name_decisions", "scoring_nodes", "write_directions"]
+__all__ = [
+    "BY_CHANNEL",
+    "MEAN_KEY",
+    "SHORTEST",
+    "behind",
+    "name_decisions",
+    "scoring_nodes",
+    "write_directions",
+]
 
 # What a pruning layer may have, beside its attention.
 OF_PRUNING = (
@@ -132,13 +141,17 @@ def write_directions(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
 
     `key` is [batch, heads, tokens, head_dim], or [batch, tokens, channels] as a projection gives it.
     """
-    if len(key.shape) == 3:
-        by_head = op.Reshape(key, [0, 0, heads, -1], name="heads")
-        mean = op.ReduceMean(by_head, [2], keepdims=0, name=MEAN_KEY)
-    else:
-        mean = op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
+    mean = write_mean_key(op, key, heads)
     squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
     return op.Div(mean, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")
+
+
+def write_mean_key(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
+    """Write the mean of the keys over heads: [batch, tokens, head_dim]; see `write_directions`."""
+    if len(key.shape) == 3:
+        key = op.Reshape(key, [0, 0, heads, -1], name="heads")
+        return op.ReduceMean(key, [2], keepdims=0, name=MEAN_KEY)
+    return op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
 
 
 # A walk back ends at a product, whose inputs are activations, and at a size, which holds no tensor values.
@@ -156,7 +169,7 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     """
     tensors, layers = graph.tensors(), artefact.schedule.pruning_layers
     merging = layers if reduction_named(artefact.schedule.reduce).merges else ()
-    keeps = [_tensor(tensors, keep_name(layer), ranked_name(layer)) for layer in layers]
+    keeps = [_tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer)) for layer in layers]
     joins = [_tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)]
     means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
     counts = [_tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive]

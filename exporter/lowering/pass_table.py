@@ -34,7 +34,7 @@ from exporter.lowering.passes.attention import (
     sum_class_rows,
 )
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
-from exporter.lowering.passes.merging import expand_merging, expand_pairing
+from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.passes.ranking import (
     choose_unsorted,
@@ -134,6 +134,7 @@ _ROWS = (
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
     Pass(expand_factors, requires=(NAMED,), ends=(RECEIVED, DISSIMILARITY)),
     Pass(expand_pairing, requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K), ends=(PAIR_TOKENS,)),
+    Pass(count_pairs, requires=(NAMED,), ends=(PAIR_TOKENS,)),
     Pass(expand_merging, requires=(NAMED, TAKE_TOKENS), ends=(MERGE_INTO, MERGE_TOKENS)),
     Pass(expand_selection, requires=(NAMED,), ends=(KEEP_TOP_K, TAKE_TOKENS)),
     Pass(expand_packing, ends=(PACK_TOKENS,)),

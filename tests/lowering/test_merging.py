@@ -52,14 +52,21 @@ def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
 
 
 @pytest.mark.ort
-@MAIN
+@pytest.mark.parametrize(
+    ("way", "target"),
+    [
+        *(("merge", ONNXRUNTIME), also("merge-weighted", ONNXRUNTIME)),
+        *(("tome", ONNXRUNTIME), ("tome", TENSORRT)),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_onnx_runtime_merges_as_pytorch_does(family: str, way: str) -> None:
+def test_onnx_runtime_merges_as_pytorch_does(family: str, way: str, target: Target) -> None:
     pruned = WAYS[way](family)
     images = random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    results = run(tracing_variant(lowered(pruned)), images.numpy())
+    results = run(tracing_variant(lowered(pruned, target)), images.numpy())
     logits = trace.logits.numpy()
     assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
     assert list(trace.decisions) == list(pruned.schedule.pruning_layers)
@@ -96,16 +103,17 @@ def test_parity_on_openvino(family: str, way: str) -> None:
 
 
 @THREE
-@pytest.mark.parametrize(("way", "product"), [("merge", "likeness"), ("tome", "cosine")])
-def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(
-    way: str, product: str, target: Target
-) -> None:
+@pytest.mark.parametrize("way", ["merge", "tome"])
+def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(way: str, target: Target) -> None:
     pruned = WAYS[way]()
     model, layers = lowered(pruned, target), pruned.schedule.pruning_layers
     assert {node.domain for node in model.graph.node} == {""}
     operators = Counter(node.op_type for node in model.graph.node)
-    assert operators["ArgMax"] == len(layers)
-    assert ("ScatterElements" in operators) == (way == "tome")
+    counted = way == "tome" and "count_pairs" in target.passes
+    assert operators["ArgMax"] == (0 if counted else len(layers))
+    assert not counted or not {"TopK", "GatherElements"} & operators.keys()
+    assert ("ScatterElements" in operators) == (way == "tome" and not counted)
+    product = "products" if counted else "cosine" if way == "tome" else "likeness"
     named = {node.name: node.op_type for node in model.graph.node}
     for layer in layers:
         assert named[f"into_{layer:02d}/{product}"] == named[f"tokens_{layer:02d}/mean"] == "MatMul"
@@ -140,10 +148,13 @@ def test_who_joins_whom_stays_fp32(way: str, scores: list[str]) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("way", "family"), [("merge", "vit"), ("tome", "distilled")])
-def test_forced_decisions_are_read(way: str, family: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "family", "target"),
+    [("merge", "vit", ONNXRUNTIME), ("tome", "distilled", ONNXRUNTIME), ("tome", "distilled", TENSORRT)],
+)
+def test_forced_decisions_are_read(way: str, family: str, target: Target) -> None:
     pruned = WAYS[way](family)
-    model, images = lowered(pruned), random_images(pruned.vit, 3)
+    model, images = lowered(pruned, target), random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
     feed = {f"keep_{layer:02d}": made.index.numpy() for layer, made in trace.decisions.items()}
