@@ -79,11 +79,7 @@ class SampleBook:
         save_json([*self.samples(), measured], self.path)
 
     def ranking(self) -> Importance:
-        """The importance of all units before the first step.
-
-        Raises:
-            ArtefactError: The file is missing or broken.
-        """
+        """The importance of all units before the first step; ArtefactError if the file is missing or broken."""
         return load_json(Importance, self.folder / "ranking.json")
 
     def rank(self, importance: Importance) -> None:

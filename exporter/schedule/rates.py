@@ -84,9 +84,6 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
     """Return where the ACS of the first and of the last layer lie between the smallest (0) and the largest (1).
 
     STAR's text expects (0, 1), which makes rho the rate of the last layer; where all are equal, that is returned.
-
-    Raises:
-        ScheduleError: An ACS is NaN, or too large for a mean cosine.
     """
     values = _checked_acs(acs)
     low, high = values.min(), values.max()

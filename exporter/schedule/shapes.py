@@ -112,11 +112,7 @@ def counts_for_cost(
 
 
 def rates_of_counts(counts: Sequence[int], patches: int) -> tuple[float, ...]:
-    """Return the float32 rates from which `exporter.schedule.rates.counts` makes these counts.
-
-    Raises:
-        ScheduleError: A count is above the one before it, or below 1.
-    """
+    """Return the float32 rates from which `counts` makes these counts; ScheduleError names a count that rises."""
     rates, left = [], patches
     for layer, after in enumerate(counts, start=1):
         if not 1 <= after <= left:
