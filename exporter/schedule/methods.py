@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.shapes import SHAPES
+from exporter.schedule.rates import SHAPES
 from exporter.vocabulary import Method
 
 __all__ = [
