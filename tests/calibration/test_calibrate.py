@@ -25,7 +25,7 @@ from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import ArtefactError, CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import with_outputs
+from exporter.models.spec import with_outputs
 from exporter.records import ModelSpec
 from tests.calibration.samples import pictures, tiny_vit
 from tests.vits import make_tower, make_vit
