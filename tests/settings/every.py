@@ -13,7 +13,7 @@ MODULES = (
     "evaluation.benchmark.batch_sweep",
     "runtimes.choice",
     "runtimes.tensorrt.settings",
-    "schedule.plan",
+    "schedule.prune",
     "training.settings",
     "workflows.evaluating.settings",
     "workflows.recipe",

@@ -8,7 +8,7 @@ import numpy as np
 
 from exporter.errors import ParityError
 from exporter.evaluation.survivors import NOBODY, survivors_of, take
-from exporter.ops.cdf_retain.reference import mass_before
+from exporter.ops.cdf_reference import mass_before
 from exporter.tensor_names import gap_name, into_name, keep_name, score_name
 
 __all__ = ["LayerResult", "MergeResult", "compare_layers", "compare_merges"]

@@ -12,7 +12,7 @@ from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compa
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import Family, compared, failing
 from tests.fakes import NumpyRunner
-from tests.ops.merging_reference import reference_into, reference_mean
+from tests.ops.references import reference_into, reference_mean
 from tests.tiny_onnx import SIDE, WEIGHT
 
 SCORES = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], np.float32))

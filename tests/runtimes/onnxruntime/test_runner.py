@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.lowering.quantize_pairs import FORMS, slots_of, to_pairs
+from exporter.lowering.quantize import FORMS, slots_of, to_pairs
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from tests.lowering.graphs import graph_of, noise
