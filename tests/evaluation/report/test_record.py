@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.report.record import Example, Gmacs, chosen_examples
+from exporter.evaluation.report.record import Example, Gmacs, Report, chosen_examples, trade_off_of
 from exporter.formats.canonical_json import to_json
 from exporter.records import Pair
 from tests.evaluation.report.reports import full_report, small_report, trade_off
@@ -98,3 +98,18 @@ def test_both_models_are_a_trade_off_unless_more_were_searched() -> None:
     drawn = replace(report, searched=None, batches=(slower,)).trade_off
     assert drawn is not None and drawn.points[0].front == (report.pair.loss_points < 0)
     assert small_report().trade_off is None
+
+
+def test_the_front_of_several_models_is_what_no_other_beats() -> None:
+    report = full_report()
+    assert report.pair is not None
+
+    def losing(points: float) -> Report:
+        assert report.pair is not None
+        return replace(report, pair=replace(report.pair, loss_points=points))
+
+    found = trade_off_of([losing(1.0), losing(2.0), losing(-1.0)])
+    assert found is not None
+    assert [each.front for each in found.points] == [False, False, True]
+    assert {each.label for each in found.points} == {"star"}
+    assert trade_off_of([report, small_report()]) is None
