@@ -133,12 +133,7 @@ def without_affine(norm: nn.LayerNorm) -> nn.LayerNorm:
 
 
 def remove_activation(block: BlockParts, layer: int) -> BlockParts:
-    """Replace the activation inside the block by the identity; return the block's parts.
-
-    Args:
-        block: Its modules.
-        layer: Its number, counted from 1, for messages.
-    """
+    """Replace the activation inside the block by the identity; messages name its 1-based `layer`."""
     mlp = block.mlp
     reason = why_not(mlp)
     if mlp is None or reason:
@@ -167,16 +162,10 @@ def why_not(mlp: MlpParts | None) -> str:
 
 
 def merge(block: BlockParts, layer: int) -> BlockParts:
-    """Merge the linear layers of an MLP whose activation is gone; return the block's parts.
+    """Merge the linear layers of an MLP whose activation is gone; messages name its 1-based `layer`.
 
-    Where one layer would take more MACs than both, or there is only one, nothing changes.
-
-    Args:
-        block: Its modules.
-        layer: Its number, counted from 1, for messages.
-
-    Raises:
-        DepthError: Dropout inside the MLP is active, or the MLP is no module of the block.
+    Where one layer would take more MACs than both, or there is only one, nothing changes. DepthError where dropout
+    inside the MLP is active, or the MLP is no module of the block.
     """
     mlp = block.mlp
     if mlp is None or not isinstance(mlp.fc1, nn.Linear) or not isinstance(mlp.fc2, nn.Linear):
@@ -230,12 +219,7 @@ def _fold_scales(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.M
 
 @torch.no_grad()
 def halve_later_branches(vit: PrunableViT, layer: int) -> None:
-    """Change a network so that it computes what it would with the tokens doubled before the MLP of a layer.
-
-    Args:
-        vit: Its block `layer` has lost its attention; changed in place.
-        layer: Counted from 1.
-    """
+    """Let a network compute what it would with the tokens doubled before the MLP of a 1-based layer, in place."""
     for norm in _later_norms(vit, layer):
         norm.eps /= 4
     for linear in _later_outputs(vit, layer):
