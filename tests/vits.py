@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.models.base import BlockParts, PrunableViT, weights_sha256
+from exporter.models.base import BlockParts, MlpParts, PrunableViT, weights_sha256
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import adapt
 from exporter.models.spec import spec_of, with_outputs
@@ -131,8 +131,7 @@ def cut_vit(family: str = "vit") -> PrunableViT:
         parts = blocks[layer - 1]
         own = parts.mlp if mlp is not None else None
         if own is not None and mlp is merged:
-            nothing = nn.Identity()
-            own = replace(own, fc1=nothing, act=nothing, hidden_norm=nothing, fc2=merged, whole=merged)
+            own = MlpParts(norm=own.norm, fc2=merged, whole=merged, out=own.out)
         blocks[layer - 1] = BlockParts(whole, parts.attention if attention else None, own)
     return _seen_anew(vit, blocks)
 

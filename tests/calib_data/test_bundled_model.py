@@ -67,6 +67,7 @@ def test_file_is_small_and_half_precision(bundled: BundledModel) -> None:
 @each_model
 def test_declaration_agrees_with_the_record(bundled: BundledModel) -> None:
     record = record_of(bundled)
+    assert MODELS[bundled.name] is bundled and bundled.num_classes == len(set(bundled.class_names)) == 10
     assert record.settings.model == bundled.architecture
     assert record.class_names == bundled.class_names
     assert dict(bundled.model_kwargs).items() <= {"depth": 12, **record.settings.model_kwargs}.items()
