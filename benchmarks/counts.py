@@ -28,7 +28,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import Prune, keep_everything, saving_schedule
 from exporter.schedule.shapes import SHAPES

@@ -53,7 +53,7 @@ INNER_ORDER = {
         ("pipeline",),
         ("variants",),
     ),
-    "runtimes": (("base",), ("onnxruntime", "tensorrt")),
+    "runtimes": (("base",), ("onnxruntime_runner", "tensorrt")),
     "evaluation": (
         ("survivors", "intervals"),
         ("accuracy",),

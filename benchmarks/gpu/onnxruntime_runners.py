@@ -3,6 +3,7 @@
 from functools import cache, partial
 from pathlib import Path
 
+import onnxruntime
 from bound_runner import BoundRunner
 from case import Case, Timing
 from deits import deit
@@ -11,8 +12,7 @@ from model_files import model_files
 from exporter.evaluation.benchmark import throughput
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import PROVIDERS
-from exporter.runtimes.onnxruntime.profile import require_provider
-from exporter.runtimes.onnxruntime.runner import check_providers
+from exporter.runtimes.onnxruntime_runner import check_available, require_provider
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
@@ -28,7 +28,7 @@ CUDA = PROVIDERS["onnxruntime-cuda"]
 
 def require() -> None:
     """Raise UserError where ONNX Runtime has no CUDA provider."""
-    check_providers(CUDA)
+    check_available(CUDA, onnxruntime.get_available_providers())
 
 
 def why_not(mode: str, plugin: Path | None) -> str:

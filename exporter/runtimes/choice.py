@@ -6,8 +6,7 @@ from pathlib import Path
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
-from exporter.runtimes.onnxruntime.profile import require_provider
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, require_provider, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner

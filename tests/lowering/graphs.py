@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 from onnx import parser
 
 from exporter.artefact import Artefact
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import Prune, keep_everything, manual_schedule
 from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit

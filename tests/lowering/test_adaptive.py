@@ -16,7 +16,7 @@ from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
 from exporter.vocabulary import Method

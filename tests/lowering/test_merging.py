@@ -13,7 +13,7 @@ from exporter.evaluation.parity.reference import check, reference_runner
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
 from exporter.vocabulary import Method

@@ -19,7 +19,7 @@ from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
 from exporter.models.outputs import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target

@@ -11,7 +11,7 @@ from exporter.evaluation.parity.reference import check
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import Prune, manual_schedule
 from exporter.targets import (
     ONNXRUNTIME,

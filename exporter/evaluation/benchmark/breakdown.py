@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from exporter.runtimes.onnxruntime.profile import Kernel
+from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.tensor_names import CONTEXT
 

@@ -41,8 +41,7 @@ from exporter.runtimes.choice import (
     runner_for,
     runtime_for,
 )
-from exporter.runtimes.onnxruntime.profile import Kernel, profile
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, variant_path

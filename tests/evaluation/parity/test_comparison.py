@@ -18,7 +18,7 @@ from exporter.evaluation.parity.comparison import (
 )
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.evaluation.parity.models import FP32, Array, Family, compared, images, pruned_family, with_outputs
 from tests.fakes import NumpyRunner
 from tests.tiny_onnx import pruned_classifier

@@ -9,7 +9,7 @@ from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS, PAIR_TOK
 from exporter.lowering.passes.merging import expand_merging, expand_pairing
 from exporter.lowering.passes.selection import expand_selection
 from exporter.ops.counts import joined_patches
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, artefact, operators
 from tests.ops.merging_reference import reference_into, reference_mean
 from tests.ops.pairing_reference import reference_pairs

@@ -19,7 +19,7 @@ from exporter.lowering.passes.selection import (
     select_in_one,
 )
 from exporter.ops.selection import keep_top_k, take_tokens
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import RNG, applied, artefact, graph_of, noise, operators, run
 from tests.lowering.models import lowered, star
 from tests.lowering.targets import without

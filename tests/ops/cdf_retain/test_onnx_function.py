@@ -15,7 +15,7 @@ from exporter.ops.cdf_retain.onnx_function import (
 )
 from exporter.ops.cdf_retain.reference import cdf_retain as reference
 from exporter.ops.selection import keep_top_k
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts
 
 OPSET = 23
