@@ -25,7 +25,7 @@ from machine import on_a_gpu
 
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, sampled_clocks
+from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.runner import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.vocabulary import Method
@@ -129,7 +129,7 @@ def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
         for name, method in runtime.METHODS.items()
         if name in times
     }
-    return Row(model, mode, batch, machine, clocks.summary(), times, against)
+    return Row(model, mode, batch, machine, clocks_of(clocks), times, against)
 
 
 @cache

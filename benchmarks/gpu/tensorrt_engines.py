@@ -105,6 +105,6 @@ def _engine(trt: Any, onnx: Path, case: Case, folder: Path, plugin: Path | None)
     path = engine_path(folder, onnx, case.batch)
     if not manifest_path(path).is_file():
         settings = BuildSettings(batches=(case.batch,), tf32=case.mode == TF32, plugin=plugin)
-        engine = build_engine(trt, onnx, settings, folder / "timing.cache")
-        save_engine(engine, path, onnx, settings, this_machine(trt.__version__))
+        plan, layers = build_engine(trt, onnx, settings, folder / "timing.cache")
+        save_engine(plan, path, onnx, settings, this_machine(trt.__version__), layers=layers)
     return EngineFile(onnx, path, read_manifest(path))

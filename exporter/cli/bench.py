@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from exporter.evaluation.benchmark.batch_sweep import AtBatch
     from exporter.evaluation.benchmark.timing import EngineRuns
     from exporter.records import Pair
-    from exporter.runtimes.tensorrt.clocks import Clocks
+    from exporter.runtimes.tensorrt.gpu_timer import Clocks
     from exporter.workflows.folders.bench import Bench
 
 __all__ = ["EXAMPLES", "add_arguments", "clock_words", "print_gpu_time", "run"]

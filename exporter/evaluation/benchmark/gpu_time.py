@@ -23,8 +23,7 @@ from exporter.evaluation.benchmark.timing import (
     summary,
 )
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import sampled_clocks
-from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes
+from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
@@ -178,7 +177,7 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
         breakdown = _breakdowns(named, batch, run)
-        yield replace(AtBatch.of(times, macs), gpu=clocks.summary(), breakdown_ms=breakdown)
+        yield replace(AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown)
 
 
 def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:

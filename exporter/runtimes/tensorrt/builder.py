@@ -8,7 +8,6 @@ list profiles apart: each profile is inspected through a context of its own, at 
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +18,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
-from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
     error_log,
     flag_bit,
@@ -31,7 +30,6 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
 
 __all__ = [
     "NO_WIDTHS",
-    "Engine",
     "build_engine",
     "configure",
     "inspect_profiles",
@@ -40,8 +38,12 @@ __all__ = [
     "save_engine",
 ]
 
+logger = logging.getLogger(__name__)
+
+_MIB = 1 << 20
 # CUDA's default stream: nothing runs on it here.
 _STREAM = 0
+NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 
 def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
@@ -89,28 +91,12 @@ def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
     )
 
 
-logger = logging.getLogger(__name__)
-
-_MIB = 1 << 20
-NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A serialised engine, the inspector's JSON for each profile, and whether layers have the graph's types.
-
-    There are no layers where the inspection failed: the engine took minutes to build, and may run.
-    """
-
-    plan: bytes
-    layers: tuple[str, ...]
-    strongly_typed: bool
-
-
 def build_engine(
     trt: Any, onnx: Path, settings: BuildSettings, cache: Path, widths: Mapping[str, int] = NO_WIDTHS
-) -> Engine:
-    """Build an engine, which takes minutes for a large ViT.
+) -> tuple[bytes, tuple[str, ...]]:
+    """Build an engine, which takes minutes for a large ViT; return it serialised, and its layers.
+
+    The layers are the inspector's JSON for each profile: none where the inspection failed, for the engine may run.
 
     Args:
         trt: The module `tensorrt`.
@@ -128,11 +114,10 @@ def build_engine(
     builder = started(trt, "Builder", log)
     if settings.plugin is not None:
         register_library(builder.get_plugin_registry(), settings.plugin)
-    strongly = needs_strong_typing_flag(trt)
     # 8.6 needs a flag to make the batch an explicit dimension; later versions always do.
     network = builder.create_network(
         flag_bit(trt, "EXPLICIT_BATCH") * (major_version(trt.__version__) < 10)
-        | flag_bit(trt, "STRONGLY_TYPED") * strongly
+        | flag_bit(trt, "STRONGLY_TYPED") * needs_strong_typing_flag(trt)
     )
     parse(trt, network, log, onnx)
     config = builder.create_builder_config()
@@ -146,7 +131,7 @@ def build_engine(
     _keep_timings(timings, cache)
     content = bytes(plan)
     log.clear()
-    return Engine(content, _inspected(trt, log, content), strongly or major_version(trt.__version__) > 10)
+    return content, _inspected(trt, log, content)
 
 
 def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
@@ -219,23 +204,25 @@ def _keep_timings(timings: Any, cache: Path) -> None:
 
 
 def save_engine(
-    engine: Engine,
+    plan: bytes,
     path: Path,
     onnx: Path,
     settings: BuildSettings,
     here: Built,
     *,
+    layers: tuple[str, ...] = (),
     schedule_sha256: str = "",
     audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
     """Write an engine, its layers and its manifest, and return the manifest.
 
     Args:
-        engine: The result of `build_engine`.
+        plan: The serialised engine.
         path: The engine file to write.
         onnx: The ONNX file that it was built from.
         settings: The settings that it was built with.
         here: This machine.
+        layers: Of each profile, from `build_engine`.
         schedule_sha256: Checksum of the model's schedule; "" for a model without one.
         audits: Of each profile; () where the engine could not be read.
 
@@ -243,7 +230,7 @@ def save_engine(
         OutputError: A file cannot be written.
     """
     with written_beside(path) as partial:
-        partial.write_bytes(engine.plan)
+        partial.write_bytes(plan)
     manifest = EngineManifest(
         engine_sha256=sha256_of(path),
         onnx=onnx.name,
@@ -257,7 +244,8 @@ def save_engine(
         tf32=settings.tf32,
         hardware=settings.hardware_level,
         version_compatible=settings.version_compatible,
-        strongly_typed=engine.strongly_typed,
+        # 8.6 takes precision from flags; TensorRT for RTX is always strongly typed.
+        strongly_typed=settings.runtime == RTX or major_version(here.tensorrt) > 8,
         built=here,
         optimization_level=settings.optimization_level,
         aux_streams=settings.aux_streams,
@@ -265,10 +253,10 @@ def save_engine(
         audits=audits,
     )
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
-    if engine.layers:
+    if layers:
         with written_beside(layers_path(path)) as partial:
-            layers = {"profiles": [json.loads(each) for each in engine.layers]}
-            partial.write_text(json.dumps(layers, indent=1), encoding="utf-8")
+            told = {"profiles": [json.loads(each) for each in layers]}
+            partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
     return manifest

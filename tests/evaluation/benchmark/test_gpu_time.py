@@ -26,8 +26,7 @@ from exporter.evaluation.benchmark.gpu_time import (
 from exporter.evaluation.benchmark.timing import EngineRuns
 from exporter.formats.canonical_json import save_json
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
-from exporter.runtimes.tensorrt.gpu_timer import RunTimes
+from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, RunTimes
 from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine

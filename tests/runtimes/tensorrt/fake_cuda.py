@@ -11,6 +11,7 @@ from enum import IntEnum
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest
@@ -156,6 +157,12 @@ class FakeEngine:
     def get_tensor_mode(self, name: str) -> str:
         return "IN" if name == "images" else "OUT"
 
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return (-1, 3, 2, 2) if name == "images" else (-1, 2)
+
+    def get_tensor_dtype(self, name: str) -> type:
+        return np.float32
+
     def create_execution_context(self) -> "FakeEngine":
         return self
 
@@ -203,7 +210,11 @@ def manifest(**different: Any) -> EngineManifest:
 
 def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:
     """As `load_engine` gives it."""
-    trt = SimpleNamespace(TensorIOMode=IO_MODES, ProfilingVerbosity=SimpleNamespace(NONE="none"))
+    trt = SimpleNamespace(
+        TensorIOMode=IO_MODES,
+        ProfilingVerbosity=SimpleNamespace(NONE="none"),
+        nptype=lambda dtype: dtype,
+    )
     return LoadedEngine(
         "m.engine", trt, engine, SimpleNamespace(cause="", clear=lambda: None), manifest(**different)
     )

@@ -16,7 +16,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt import runner as tensorrt_runner
 from exporter.runtimes.tensorrt.manifest import Built, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine, TensorRtRunner, load_engine
-from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, manifest
+from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
@@ -104,7 +104,6 @@ def test_an_engine_of_this_machine(trt: Any, tmp_path: Path) -> None:
     engine, onnx = built(tmp_path)
     loaded = load_engine(engine, onnx)
     assert (loaded.name, loaded.trt, loaded.manifest.onnx) == ("m.engine", trt, "m.onnx")
-    assert load_engine(engine, onnx, name="mine").name == "mine"
     assert trt.asked["libraries"] == []
 
 
@@ -147,11 +146,6 @@ def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
     told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
     load_engine(*built(tmp_path, **told))
     assert trt.asked["libraries"] == []
-
-
-def test_tensors_by_their_side() -> None:
-    loaded = loaded_engine(FakeEngine(FakeCuda(), [1.0]))
-    assert (loaded.tensors("INPUT"), loaded.tensors("OUTPUT")) == (("images",), ("logits",))
 
 
 SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
@@ -214,10 +208,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         nptype=lambda dtype: dtype,
     )
 
-    def load(file: Path, onnx: Path, *, plugin: Path | None, name: str) -> LoadedEngine:
+    def load(file: Path, onnx: Path, *, plugin: Path | None) -> LoadedEngine:
         built = replace(BUILT, tensorrt=there["version"] or BUILT.tensorrt)
         told = manifest(any_batch=there["any_batch"], built=built)
-        return LoadedEngine(name, trt, engine, there["log"], told)
+        return LoadedEngine(file.name, trt, engine, there["log"], told)
 
     def runner(engine: Any, name: str) -> FakePolygraphy:
         there["runner"] = FakePolygraphy(engine, name)
