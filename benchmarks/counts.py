@@ -20,8 +20,7 @@ from exporter.data.batches import batches
 from exporter.data.images import sample
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
-from exporter.evaluation.benchmark import throughput
-from exporter.evaluation.benchmark.timing import ratio_of
+from exporter.evaluation.benchmark import ratio_of, throughput
 from exporter.evaluation.intervals import loss_interval
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT

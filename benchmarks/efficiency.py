@@ -16,7 +16,7 @@ from typing import Any
 from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.artefact import read_pair
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair

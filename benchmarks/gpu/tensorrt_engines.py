@@ -7,8 +7,8 @@ from case import Case, Timing
 from model_files import STOCK, model_files
 
 from exporter.errors import UserError
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
-from exporter.evaluation.benchmark.gpu_time import EngineFile, Run, engine_times, timer_here
+from exporter.evaluation.batch_sweep import BenchSettings
+from exporter.evaluation.gpu_time import EngineFile, Run, engine_times, timer_here
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path, manifest_path, read_manifest
 from exporter.runtimes.tensorrt.plugin_library import checked_library

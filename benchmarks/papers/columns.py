@@ -16,7 +16,7 @@ from exporter.calibration.calibrate import calibrate
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at, open_source
-from exporter.evaluation.benchmark.timing import throughput
+from exporter.evaluation.benchmark import throughput
 from exporter.evaluation.parity.reference import patches_left_of, reference_runner
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES

@@ -10,9 +10,7 @@ import torch
 
 from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
-from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.hardware import installed_versions
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS, environment, installed_versions
 from exporter.files import sha256_of
 from exporter.models.registry import ModelRequest
 from exporter.settings import Positive, Settings, option

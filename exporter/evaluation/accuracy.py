@@ -181,11 +181,7 @@ def evaluate(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Accuracy
 
 
 def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictions:
-    """Run every batch once and return the best classes of each image.
-
-    Args:
-        runner: Takes `images` and returns `logits`; other outputs are ignored.
-        batches: Images as the runner takes them, and one integer class per image.
+    """Run every batch once and return the best classes of each image; see `predict_each`.
 
     Raises:
         ImageError: There is no image, or a label is not a class of the model.

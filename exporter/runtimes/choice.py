@@ -23,6 +23,7 @@ __all__ = [
     "on_this_cpu",
     "require_runtime",
     "runner_for",
+    "runner_here",
     "runtime_for",
     "targets_here",
     "why_not",
@@ -110,6 +111,11 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         threads=settings.threads,
         tensorrt=shapes,
     )
+
+
+def runner_here(model: Path | bytes, target: Target, threads: int = 0, *, name: str = "") -> Runner:
+    """Create a runner for a lowered model on the export machine's CPU, see `on_this_cpu`."""
+    return runner_for(model, target, on_this_cpu(target, threads), name=name)
 
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:

@@ -276,16 +276,7 @@ def profile(
     threads: int = 0,
     providers: Sequence[str] = (CPU,),
 ) -> tuple[Kernel, ...]:
-    """Run a model in a new session with profiling on, which itself takes time.
-
-    Args:
-        model: A file, or its bytes.
-        feed: The inputs of every run.
-        runs: Runs to measure.
-        warmup: Runs before them, not measured.
-        threads: CPU threads within an operator; 0 is one per physical core.
-        providers: Execution providers, the preferred one first.
-    """
+    """Run a model in a new session with profiling on, which itself takes time; the warm-up is not measured."""
     with tempfile.TemporaryDirectory() as folder:
         prefix = Path(folder) / "profile"
         runner = OnnxRuntimeRunner(model, threads=threads, profile_prefix=prefix, providers=providers)
@@ -297,12 +288,7 @@ def profile(
 
 
 def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ...]:
-    """Return the kernels of a profile in the order of their first run, without the first `warmup` runs.
-
-    Args:
-        trace: The profile's events; times in microseconds.
-        warmup: Runs to leave out.
-    """
+    """Return the kernels of a profile's events in the order of their first run, without the first `warmup` runs."""
     events = [event for event in trace if event.get("ph") == "X"]
     counted = sorted(event["ts"] for event in events if event["name"] == "model_run")[warmup:]
     total_us: dict[tuple[str, str, str], int] = defaultdict(int)
@@ -340,13 +326,7 @@ WORK = frozenset(
 
 
 def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads: int = 0) -> None:
-    """Run a model once, and check that the first provider ran every kernel in WORK.
-
-    Args:
-        model: The ONNX file.
-        providers: The runner's execution providers, the requested one first.
-        feed: One batch.
-        threads: CPU threads within an operator.
+    """Run a model on a batch, and check that the first of the providers ran every kernel in WORK.
 
     Raises:
         UserError: Another provider ran a part of the model; names the operators and the provider.

@@ -25,7 +25,7 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import OutputKind
 
-__all__ = ["PlaybackRunner", "dense_name", "recorded"]
+__all__ = ["LOGITS_ALONE", "PlaybackRunner", "dense_name", "recorded"]
 
 LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from exporter.data.pixels import normalise
 from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.comparison import BATCHES, in_batches
-from exporter.evaluation.parity.lowered import compare_lowered
+from exporter.evaluation.parity.comparison import BATCHES, compare_lowered, in_batches
 from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.variants import forced_variant, tracing_variant
@@ -43,12 +42,9 @@ def reference_runner(
 ) -> TorchRunner:
     """Return a runner for the outputs and, per pruning layer, `keep_NN`, `score_NN` and for a-STAR `count_NN`.
 
-    If tokens merge, it also returns `into_NN` and `gap_NN`.
-
-    Args:
-        pruned: The pruned (or, with rates of 1, the dense) ViT.
-        input_kind: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
-        threads: CPU threads within an operator; None keeps PyTorch's setting.
+    If tokens merge, it also returns `into_NN` and `gap_NN`. The ViT is pruned or, with rates of 1, dense.
+    "float32" takes preprocessed images, "uint8" the pixels before normalisation. None keeps PyTorch's number of
+    threads.
     """
     shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
     return TorchRunner(
@@ -64,11 +60,7 @@ def reference_runner(
 def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: int) -> Array:
     """Return the number of patches that each image has left after each layer, [images, depth].
 
-    Args:
-        pruned: The pruned ViT.
-        images: [images, 3, H, W], as the lowered model takes them.
-        input_kind: "float32" or "uint8".
-        batch: Images per run.
+    The images, [images, 3, H, W] as the lowered model takes them, run `batch` at a time.
     """
     parts = torch.from_numpy(images).split(batch)
     with torch.inference_mode():

@@ -47,12 +47,7 @@ NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 
 def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
-    """Return the layers of each profile as the inspector's JSON.
-
-    Args:
-        trt: The module `tensorrt`.
-        log: The logger that keeps TensorRT's first error.
-        plan: A serialised engine, just built here.
+    """Return the layers of each profile of a plan just built, as the inspector's JSON.
 
     Raises:
         ArtefactError: TensorRT does not load the engine, or does not accept a profile's sizes.
@@ -96,14 +91,9 @@ def build_engine(
 ) -> tuple[bytes, tuple[str, ...]]:
     """Build an engine, which takes minutes for a large ViT; return it serialised, and its layers.
 
-    The layers are the inspector's JSON for each profile: none where the inspection failed, for the engine may run.
-
-    Args:
-        trt: The module `tensorrt`.
-        onnx: The ONNX file; initializers may be in other files of its folder.
-        settings: Batches, memory, compatibility. The caller has checked the plugin library.
-        cache: File of the timing cache, read if it exists, and written after the build.
-        widths: The largest size, by input name, of dynamic dimensions other than the batch.
+    The layers are the inspector's JSON for each profile: none where the inspection failed, for the engine may
+    run. The timing cache is read if it exists, and written after the build. `widths` are the largest sizes, by
+    input name, of dynamic dimensions other than the batch. The caller has checked the plugin library.
 
     Raises:
         ArtefactError: The parser or the builder rejects the model; quotes TensorRT's message.
@@ -214,20 +204,10 @@ def save_engine(
     schedule_sha256: str = "",
     audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
-    """Write an engine, its layers and its manifest, and return the manifest.
+    """Write an engine, its layers and its manifest; return the manifest, which has the audit of each profile.
 
-    Args:
-        plan: The serialised engine.
-        path: The engine file to write.
-        onnx: The ONNX file that it was built from.
-        settings: The settings that it was built with.
-        here: This machine.
-        layers: Of each profile, from `build_engine`.
-        schedule_sha256: Checksum of the model's schedule; "" for a model without one.
-        audits: Of each profile; () where the engine could not be read.
-
-    Raises:
-        OutputError: A file cannot be written.
+    `here` is this machine, `schedule_sha256` the checksum of the model's schedule. OutputError where a file
+    cannot be written.
     """
     with written_beside(path) as partial:
         partial.write_bytes(plan)

@@ -89,14 +89,7 @@ class GpuTimer:
     """Times an engine at one batch size. Memory and CUDA graph exist while the timer is entered."""
 
     def __init__(self, loaded: LoadedEngine, feed: Mapping[str, Array], batch: int, cuda: Cuda) -> None:
-        """Store the arguments; nothing is allocated yet.
-
-        Args:
-            loaded: The engine.
-            feed: One array for each input.
-            batch: Number of images in the feed.
-            cuda: The CUDA runtime.
-        """
+        """Store the engine, an array for each input, and their number of images; nothing is allocated yet."""
         self._loaded, self._feed, self._batch, self._cuda = loaded, feed, batch, cuda
         self._stack = ExitStack()
         self._stream: Any = None

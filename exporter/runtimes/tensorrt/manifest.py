@@ -110,13 +110,7 @@ def read_manifest(engine: Path) -> EngineManifest:
 
 
 def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = None) -> EngineManifest:
-    """Check that an engine fits this machine and its ONNX model.
-
-    Args:
-        engine: The engine file.
-        onnx: The ONNX file that it should be built from.
-        here: This machine.
-        plugin: The plugin library that will be loaded, if any.
+    """Check that an engine fits this machine, its ONNX model, and the plugin library that will be loaded, if any.
 
     Raises:
         ArtefactError: Something differs; names the first difference.
@@ -160,9 +154,7 @@ def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
 def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> BuildSettings:
     """Return the settings that an engine was built with, except the timing cache and the variants.
 
-    Args:
-        manifest: The engine's manifest.
-        plugin: Path of its CdfRetain library; by default the library's file name.
+    `plugin` is the path of its CdfRetain library; by default the library's file name.
     """
     return BuildSettings(
         batches=manifest.batches,

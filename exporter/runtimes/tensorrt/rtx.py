@@ -73,14 +73,7 @@ def import_rtx() -> Any:
 def build_ahead(
     rtx: Any, onnx: Path, sm: int, settings: BuildSettings, widths: Mapping[str, int] = NO_WIDTHS
 ) -> bytes:
-    """Build an engine for a compute capability, and return it serialised.
-
-    Args:
-        rtx: The module `tensorrt_rtx`.
-        onnx: The ONNX file; initializers may be in other files of its folder.
-        sm: One of COMPUTE_CAPABILITIES, 80 for 8.0.
-        settings: Batches, memory, TF32.
-        widths: The largest size, by input name, of dynamic dimensions other than the batch.
+    """Build an engine for a compute capability `sm`, 80 for 8.0, and return it serialised; see `build_engine`.
 
     Raises:
         ArtefactError: The parser or the builder rejects the model, or does not take it as it is; quotes it.
@@ -165,13 +158,7 @@ class RtxRunner(Runner):
     """The engine of this GPU's compute capability, among those that `build --runtime tensorrt-rtx` wrote."""
 
     def __init__(self, folder: Path, onnx: Path, *, name: str = "") -> None:
-        """Store the paths; the engine is read when the runner is entered.
-
-        Args:
-            folder: The folder of the engines and their manifests.
-            onnx: The ONNX file that they were built from.
-            name: Name in errors and reports; by default the engine's.
-        """
+        """Store the folder of the engines and the ONNX file of which they were built; nothing is read yet."""
         super().__init__(name or onnx.stem)
         self._folder, self._onnx = folder, onnx
         self._stack = ExitStack()

@@ -43,13 +43,10 @@ _CUDART = (
 
 
 def this_machine(tensorrt: str, device: int = 0) -> Built:
-    """Query the CUDA driver, which needs no other CUDA library.
+    """Query the CUDA driver, which needs no other CUDA library, for a GPU by its index.
 
-    TensorRT is not queried: without a GPU, creating its first object ends the process.
-
-    Args:
-        tensorrt: The version of the loaded TensorRT.
-        device: The GPU's index.
+    TensorRT is not queried: without a GPU, creating its first object ends the process. `tensorrt` is its
+    version.
 
     Raises:
         UserError: There is no driver or no GPU.
@@ -71,8 +68,7 @@ def this_machine(tensorrt: str, device: int = 0) -> Built:
 def gpu_uuid(device: int = 0) -> str:
     """Return the UUID of a GPU as nvidia-smi writes it, "GPU-…"; "" without a driver or this GPU.
 
-    Args:
-        device: The GPU's index among those that CUDA_VISIBLE_DEVICES leaves.
+    The index counts the GPUs that CUDA_VISIBLE_DEVICES leaves.
     """
     try:
         cuda = _driver()
@@ -133,12 +129,9 @@ class LoadedEngine:
 
 
 def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> LoadedEngine:
-    """Load an engine that `build` wrote.
+    """Load an engine that `build` wrote of an ONNX file; its manifest is beside it.
 
-    Args:
-        engine: The engine file; its manifest is beside it.
-        onnx: The ONNX file that it was built from.
-        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
+    `plugin` is the CdfRetain library, for an engine that needs it and does not contain it.
 
     Raises:
         ArtefactError: The engine is for another model, machine or TensorRT, or TensorRT cannot load it.
@@ -173,13 +166,7 @@ class TensorRtRunner(Runner):
     """An engine that `build` wrote, with one profile for each batch size."""
 
     def __init__(self, engine: Path, onnx: Path, *, plugin: Path | None = None) -> None:
-        """Store the paths; the engine is read when the runner is entered.
-
-        Args:
-            engine: The engine file; its manifest is beside it.
-            onnx: The ONNX file that it was built from.
-            plugin: The CdfRetain library, for an engine that needs it and does not contain it.
-        """
+        """Store the arguments of `load_engine`; the engine is read when the runner is entered."""
         super().__init__(engine.name)
         self._engine, self._onnx, self._plugin = engine, onnx, plugin
         self._batch = 0

@@ -81,11 +81,7 @@ def _why_it_does_not_start() -> str:
 
 
 def started(trt: Any, kind: str, log: Any) -> Any:
-    """Make TensorRT's `Builder` or `Runtime`.
-
-    Raises:
-        UserError: TensorRT makes none, for which its bindings raise a TypeError; quotes its log.
-    """
+    """Make TensorRT's `Builder` or `Runtime`; UserError, with its log, where its bindings raise a TypeError."""
     try:
         return getattr(trt, kind)(log)
     except TypeError as error:
@@ -125,17 +121,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def member(trt: Any, enum: str, name: str, wish: str) -> Any:
-    """Return a member of one of TensorRT's enums.
-
-    Args:
-        trt: The module `tensorrt`.
-        enum: The enum's name, e.g. "BuilderFlag".
-        name: The member's name.
-        wish: The flag or feature that needs it, for the error message.
-
-    Raises:
-        UserError: This version does not have the member.
-    """
+    """Return a member of one of TensorRT's enums; UserError, with the `wish` that needs it, where it is missing."""
     found = getattr(getattr(trt, enum, None), name, None)
     if found is None:
         raise UserError(wish, f"TensorRT {trt.__version__}, which has no {enum}.{name}", "a version that has")

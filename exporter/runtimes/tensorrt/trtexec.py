@@ -54,13 +54,8 @@ def build_command(
 ) -> list[str]:
     """Return a command that builds an engine for one batch size and times it in a CUDA graph.
 
-    Args:
-        onnx: The model, in its export folder, whose real images are the input.
-        image: [channels, height, width].
-        batch: Images per run.
-        settings: The settings of `star-export build`; only `batch` of its batch sizes is built.
-        tensorrt: The version of TensorRT, which decides the typing flags and the default timing.
-        engine: Path to save the engine to, or "".
+    The input is the real images, [channels, height, width] each, in the model's export folder. `tensorrt` is
+    the version, which decides the typing flags and the default timing; `engine` a path to save the engine to.
     """
     shape, ahead = _shape(batch, image), settings.runtime == RTX
     words = [
@@ -97,19 +92,11 @@ def load_command(
     transfers: bool = True,
     raw: Path | None = None,
 ) -> list[str]:
-    """Return a command that times an engine at one batch size, on real images.
+    """Return a command that times an engine at one batch size on real images, [channels, height, width] each.
 
-    Args:
-        engine: An engine that `build` wrote, in a subfolder of the export folder.
-        manifest: The engine's manifest.
-        image: [channels, height, width].
-        batch: Images per run.
-        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
-        transfers: Whether runs copy their inputs and outputs; without, they only compute.
-        raw: The folder of the raw images; None is the export folder.
-
-    Raises:
-        UserError: The engine was not built for the batch size.
+    Runs copy their inputs and outputs, or without `transfers` only compute. The raw images are in the folder
+    `raw`, by default the export folder, in a subfolder of which the engine lies. `plugin` is for an engine that
+    does not contain it. UserError if the engine was not built for the batch size.
     """
     words = [
         RTX_PROGRAM if manifest.runtime == RTX else PROGRAM,
@@ -125,18 +112,7 @@ def load_command(
 def save_commands(
     engine: Path, manifest: EngineManifest, onnx: Path, image: Sequence[int], settings: BuildSettings
 ) -> None:
-    """Write beside an engine the commands for each batch size: to time it, and to build the like of it.
-
-    Args:
-        engine: The engine file, in a subfolder of the export folder.
-        manifest: Its manifest.
-        onnx: The model.
-        image: [channels, height, width].
-        settings: The settings that it was built with.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write beside an engine the commands for each batch size: to time it, and to build the like of it."""
     plain, ahead = replace(settings, runtime=TENSORRT, sm=()), settings.runtime == RTX
     lines = []
     for batch in settings.batches:
@@ -231,27 +207,17 @@ def run_trtexec(words: list[str], *more: str) -> RunTimes:
 
 
 def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
-    """Run a command of this module with requests queued without a pause, and read their latencies.
+    """Run a command of `load_command` with requests queued without a pause, and read their latencies.
 
-    Args:
-        words: The command, from `load_command`.
-        batch: Images per run.
-        seconds: How long, after half a second of warm-up.
-        streams: Execution contexts that run at the same time.
-
-    Raises:
-        UserError: trtexec is missing or fails.
+    It runs for `seconds` after half a second of warm-up, in `streams` execution contexts at the same time.
+    UserError if trtexec is missing or fails.
     """
     more = ("--warmUp=500", f"--duration={seconds}", f"--infStreams={streams}")
     return _exported(words, more, lambda times, _: read_load(times, batch, streams))
 
 
 def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
-    """Run a command of this module with TensorRT's profiler; return each layer's milliseconds per run by its name.
-
-    Args:
-        words: The command, from `load_command`.
-        tensorrt: The version; from 11 on the profiler always has runs of its own.
+    """Run a command of `load_command` with TensorRT's profiler; return each layer's milliseconds per run by name.
 
     Raises:
         UserError: trtexec is missing or fails.

@@ -11,10 +11,9 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Accuracy, Batches, predict_each
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, measure_batches
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, measure_batches
-from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
-from exporter.evaluation.loss import PairResult, compare_predictions
+from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions, embed_each
 from exporter.evaluation.parity import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Picture, drawn, save_page
@@ -22,7 +21,7 @@ from exporter.evaluation.report.record import CalibratedOn, Example, Gmacs, Repo
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.runtimes.choice import runner_here
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
@@ -155,7 +154,10 @@ def _agreement(
 
 
 def _runners(models: Pair[LoweredFile], measuring: Measuring) -> tuple[Runner, Runner]:
-    dense, pruned = (_runner(each, measuring.threads) for each in (models.dense, models.pruned))
+    dense, pruned = (
+        runner_here(each.path, each.artefact.target, measuring.threads)
+        for each in (models.dense, models.pruned)
+    )
     return dense, pruned
 
 
@@ -184,12 +186,6 @@ def _speed(
     dense, pruned = _runners(models, measuring)
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
     return tuple(measure_batches({"dense": dense, "pruned": pruned}, macs, images, settings))
-
-
-def _runner(model: LoweredFile, threads: int) -> Runner:
-    """Return a runner of the file on its target's runtime."""
-    target = model.artefact.target
-    return runner_for(model.path, target, on_this_cpu(target, threads))
 
 
 def _use(pruned: PrunedViT, images: Array, input_kind: InputKind, batch: int) -> PatchUse:

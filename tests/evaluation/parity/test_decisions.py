@@ -8,12 +8,42 @@ import pytest
 
 from exporter.errors import ParityError
 from exporter.evaluation.parity.checks import ParityReport, explain
-from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compare_layers, compare_merges
+from exporter.evaluation.parity.decisions import (
+    NOBODY,
+    LayerResult,
+    MergeResult,
+    compare_layers,
+    compare_merges,
+    positions_by_layer,
+    survivors_of,
+)
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import Family, compared, failing
 from tests.fakes import NumpyRunner
 from tests.ops.merging_reference import reference_into, reference_mean
 from tests.tiny_onnx import SIDE, WEIGHT
+
+
+def test_positions_compose() -> None:
+    positions = positions_by_layer({"keep_01": np.array([[0, 2, 3]]), "keep_04": np.array([[1, 2]])})
+    assert positions[1].tolist() == [[0, 2, 3]]
+    assert positions[4].tolist() == [[2, 3]]
+
+
+def test_padding_is_nobody_and_stays_so() -> None:
+    tensors = {
+        "keep_02": np.array([[1, 3, 0], [0, 2, 3]]),
+        "count_02": np.array([2, 3]),
+        "keep_03": np.array([[1, 0], [0, 2]]),
+        "count_03": np.array([1, 2]),
+    }
+    assert survivors_of(tensors, 2).tolist() == [[1, 3, NOBODY], [0, 2, 3]]
+    assert positions_by_layer(tensors)[3].tolist() == [[3, NOBODY], [0, 3]]
+
+
+def test_nothing_was_pruned() -> None:
+    assert positions_by_layer({"logits": np.zeros((1, 2))}) == {}
+
 
 SCORES = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], np.float32))
 

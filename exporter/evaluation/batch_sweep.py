@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from exporter.artefact import LoweredFile
-from exporter.evaluation.benchmark.timing import (
+from exporter.evaluation.benchmark import (
     LEAST_ROUNDS,
     WARMUP_ROUNDS,
     Clock,

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.evaluation.benchmark import gpu_time as engines
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings
-from exporter.evaluation.benchmark.gpu_time import (
+from exporter.evaluation import gpu_time as engines
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings
+from exporter.evaluation.benchmark import EngineRuns
+from exporter.evaluation.gpu_time import (
     EVENTS,
     RUNS_A_TURN,
     TRTEXEC,
@@ -23,7 +24,6 @@ from exporter.evaluation.benchmark.gpu_time import (
     measure_engines,
     timer_here,
 )
-from exporter.evaluation.benchmark.timing import EngineRuns
 from exporter.formats.canonical_json import save_json
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, RunTimes

@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, filled_batch
-from exporter.evaluation.benchmark.breakdown import engine_breakdown, nodes_of
-from exporter.evaluation.benchmark.timing import (
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, filled_batch
+from exporter.evaluation.benchmark import (
     LEAST_ROUNDS,
     EngineRuns,
     Throughput,
     in_turns,
     summary,
 )
+from exporter.evaluation.breakdown import engine_breakdown, nodes_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
@@ -72,12 +72,9 @@ Engines: TypeAlias = Mapping[int, Mapping[str, EngineFile]]
 
 
 def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profile: bool = False) -> Engines:
-    """Find the engines of ONNX files.
+    """Find the engines of ONNX files, given by role, for each batch size.
 
-    Args:
-        files: The ONNX files by role.
-        batches: The batch sizes to run.
-        one_profile: Whether each batch size has an engine of its own.
+    With `one_profile` each batch size has an engine of its own.
 
     Raises:
         ArtefactError: There is no engine.
@@ -99,15 +96,7 @@ Array = np.ndarray[Any, Any]
 def gpu_time(
     turns: Sequence[RunTimes], batch: int, clock: str, line: tuple[str, ...], load: Load | None = None
 ) -> Throughput:
-    """Summarise the turns of one engine: the times of its compute.
-
-    Args:
-        turns: One per round.
-        batch: Images per run.
-        clock: The timer's name.
-        line: The trtexec command.
-        load: The same engine under sustained load.
-    """
+    """Summarise the turns of one engine, one per round: the times of its compute. `line` is the trtexec command."""
     copied_in, compute, copied_out = (
         [np.array(getattr(turn, part)) for turn in turns]
         for part in ("copy_in_ms", "compute_ms", "copy_out_ms")
@@ -181,11 +170,7 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
 
 
 def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
-    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
-
-    Raises:
-        UserError: An engine does not load or run.
-    """
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
     taken = _timed(named, batch, run)
     return {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
 
