@@ -37,17 +37,9 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
 
-COLUMNS = (
-    "saved",
-    "counts",
-    "patches left",
-    "points lost",
-    "95 %",
-    "divergence",
-    "95 %",
-    "time",
-    "quartiles",
-)
+HEADER = """\
+| saved | counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
+|---|---|---|---|---|---|---|---|---|"""
 
 Array = np.ndarray[Any, Any]
 
@@ -129,7 +121,7 @@ def main() -> None:
         dense = log_chances(PrunedViT(vit, keep_everything(vit.spec)), images)
         top1 = 100 * float((dense.argmax(1) == labels).mean())
         print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
-        print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
+        print(HEADER, flush=True)
         for share in options.shares:
             models = {
                 name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.shapes)

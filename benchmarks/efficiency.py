@@ -25,22 +25,10 @@ from exporter.tensor_names import IMAGES
 from exporter.workflows.folders.bench import bench
 from exporter.workflows.measuring import noise
 
-COLUMNS = (
-    *(
-        "model",
-        "rho",
-        "round_to",
-        "batch",
-        "dense img/s",
-        "pruned img/s",
-        "speed-up",
-        "quartiles",
-        "",
-        "MACs",
-        "E",
-    ),
-    *("selection cost", "quartiles", "plain slices", "their E"),
-)
+HEADER = """
+| model | rho | round_to | batch | dense img/s | pruned img/s | speed-up | quartiles | | MACs | E | \
+selection cost | quartiles | plain slices | their E |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:
@@ -62,7 +50,7 @@ def main() -> None:
             if not place.is_file():
                 print(f"measuring {place.stem}", file=sys.stderr)
                 _measure(model, batch, options, place)
-    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    print(HEADER.strip())
     for place in sorted(options.folder.glob("*.json"), key=_order):
         print(f"| {' | '.join(_row(place))} |")
 

@@ -12,10 +12,9 @@ import os
 import sys
 from pathlib import Path
 
+from case import on_a_gpu
 from deits import MODELS
-from machine import on_a_gpu
-from report import summary, write_report
-from run_steps import UNFINISHED, outcome_of, run_steps
+from run_steps import UNFINISHED, outcome_of, run_steps, summary, write_report
 from steps import Request, Step, steps
 
 from exporter.errors import RecipeError, UserError

@@ -19,9 +19,8 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from case import Case
+from case import Case, on_a_gpu
 from deits import MODELS, dense, prune, schedule
-from machine import on_a_gpu
 
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json

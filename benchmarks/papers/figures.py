@@ -9,8 +9,7 @@ from columns import kept_shares, rates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from measure import Lab
-from star import TABLES
-from star_rows import A_STAR, DEIT_B, TOME
+from star import A_STAR, DEIT_B, TABLES, TOME
 from tables import Row, Way
 
 from exporter.files import written_beside

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from columns import MEASURED, Numbers, flops
-from kept import kept
-from place import Missing, Place
+from place import Missing, Place, kept
 from prepared import Prepared
 from tables import Way
 
