@@ -62,7 +62,6 @@ def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -
 
 
 def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
-    """Return the paths of the ONNX files, after creating missing ones."""
     files = Pair(
         options.folder / f"{model}.dense.onnx",
         options.folder / f"{model}.rho{options.rho:g}.round_to{options.round_to}.onnx",
@@ -76,7 +75,6 @@ def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
 
 
 def _order(place: Path) -> tuple[int, str, int]:
-    """Return the sort key: small models first, then small batches."""
     head, _, batch = place.stem.rpartition(".batch")
     return MODELS.index(head.split(".", maxsplit=1)[0]), head, int(batch)
 

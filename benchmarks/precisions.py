@@ -98,7 +98,6 @@ def _left_out(name: str) -> bool:
 def _ours(
     options: argparse.Namespace, targets: list[Target], images: np.ndarray
 ) -> Iterator[tuple[str, Runner]]:
-    """Yield a runner for each target, dense and pruned, with its name."""
     ranges = np.concatenate([images] * 2)
     pruned = prune(schedule(options.model, options.rho), options.model)
     for role, network in (("dense", dense(options.model)), ("pruned", pruned)):
@@ -108,7 +107,6 @@ def _ours(
 
 
 def _further(name: str, path: Path, threads: int) -> Iterator[tuple[str, Runner]]:
-    """Yield a runner of the file for each runtime that reads it, with its name."""
     for target in (OPENVINO,) if path.suffix == ".xml" else (OPENVINO, ONNXRUNTIME):
         yield f"{name}, {target.runtime}", runner_here(path, target, threads)
 

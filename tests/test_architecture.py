@@ -172,7 +172,7 @@ HEAVY = (
         ("exporter", set()),
         ("exporter.cli.main", set()),
         ("exporter.runtimes.base", set()),
-        ("exporter.evaluation.parity", set()),
+        ("exporter.evaluation.parity.comparison", set()),
         ("exporter.evaluation.accuracy", set()),
         ("exporter.evaluation.loss", set()),
         ("exporter.workflows.evaluating.evaluate", {"PIL"}),

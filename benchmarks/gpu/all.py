@@ -29,11 +29,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, machine: str) -> int:
-    """Run the chosen steps on this machine, whose GPU `machine` describes; return the exit code.
-
-    Raises:
-        UserError: There is no such step, or the folder has results of another GPU.
-    """
+    """Run the chosen steps on this machine, whose GPU `machine` describes; return the exit code."""
     out: Path = options.out.resolve()
     every = steps(_request(options, out))
     chosen = _chosen(every, options.steps)

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from case import Case, Timing
+from case import Case, Timing, model_files
 from deits import deit
-from model_files import model_files
 
 from exporter.evaluation.benchmark import throughput
 from exporter.runtimes.base import Feed, Runner, TensorInfo
@@ -23,7 +22,7 @@ from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
-__all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
+__all__ = ["METHODS", "MODES", "prepared", "require"]
 
 GRAPH = "CUDA graph"
 MODES = tuple(f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("kernels", GRAPH))
@@ -88,19 +87,11 @@ def require() -> None:
     check_available(CUDA, ort.get_available_providers())
 
 
-def why_not(mode: str, plugin: Path | None) -> str:
-    """Return "": every mode runs where the runtime does."""
-    del mode, plugin
-    return ""
-
-
 def prepared(case: Case) -> Timing:
     """Create the runners of the dense model, timm's and the pruned ones; the result times them.
 
-    Without a-STAR in a CUDA graph, which has no data-dependent sizes.
-
-    Raises:
-        UserError: Another provider runs a part of a model.
+    Without a-STAR in a CUDA graph, which has no data-dependent sizes. UserError where another provider runs a
+    part.
     """
     way, precision = case.mode.split(", ")
     methods = {name: each for name, each in METHODS.items() if way != GRAPH or each[0] == Method.STAR}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -127,16 +128,10 @@ def _wait(process: subprocess.Popen[bytes], left_s: float) -> int | None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        _kill_group(process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return None
-
-
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 REPORT = "report.md"
@@ -146,7 +141,7 @@ def write_report(all_steps: Iterable[Step], out: Path, machine: str) -> None:
     """Write the report of all steps, run or not."""
     all_steps = tuple(all_steps)
     with written_beside(out / REPORT) as partial:
-        sections = "\n".join(_section(step, out) for step in all_steps)
+        sections = "\n".join(line for step in all_steps for line in _lines(step, out))
         partial.write_text(f"# {machine}\n\n{summary(all_steps, out)}\n\n{sections}", encoding="utf-8")
 
 
@@ -158,10 +153,6 @@ def summary(all_steps: Iterable[Step], out: Path) -> str:
         seconds = f"{found.seconds:.0f}" if found.state in RAN else ""
         rows.append(f"| {step.name} | {found.state} | {seconds} | {found.reason.replace('|', '·')} |")
     return "\n".join(rows)
-
-
-def _section(step: Step, out: Path) -> str:
-    return "\n".join(_lines(step, out))
 
 
 def _lines(step: Step, out: Path) -> Iterator[str]:

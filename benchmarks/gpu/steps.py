@@ -84,7 +84,6 @@ def _table(runtime: str, shows: str, request: Request) -> Step:
 
 
 def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> Iterator[Step]:
-    """Yield a step for each verb on an export folder."""
     folder, python, lacks = request.folder, sys.executable, "--folder FOLDER"
     runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
     plugin: tuple[str, ...] = ()
@@ -119,7 +118,6 @@ def _cifar_steps(request: Request) -> Iterator[Step]:
 
 
 def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
-    """Return the commands by the names of their steps."""
     weights, calibration = out / f"{NAME}.safetensors", out / f"{NAME}.calibration.safetensors"
     trained = ("--checkpoint", str(weights), "--device", "cuda")
     network = (*NETWORK, *_preprocess(), *trained)

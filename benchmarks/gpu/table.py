@@ -31,7 +31,8 @@ from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Modules with MODES, METHODS, require(), why_not(mode, plugin) and prepared(case). Each imports its own runtime.
+# Modules with MODES, METHODS, require() and prepared(case), each of which imports its own runtime; one whose modes
+# do not all run where the runtime does has why_not(mode, plugin).
 RUNTIMES = {
     "pytorch": "torch_runners",
     "onnxruntime": "onnxruntime_runners",
@@ -74,10 +75,11 @@ def main() -> int:
 def _table(options: argparse.Namespace, machine: str) -> int:
     failed, runtime = False, importlib.import_module(RUNTIMES[options.runtime])
     runtime.require()
+    why_not = getattr(runtime, "why_not", lambda *_: "")
     print(f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
     for model in options.models:
         for mode in options.modes or runtime.MODES:
-            if reason := runtime.why_not(mode, options.plugin):
+            if reason := why_not(mode, options.plugin):
                 _say(_reasoned([model, mode, "", "not run"], reason))
                 continue
             for batch in options.batches:
@@ -94,7 +96,6 @@ def _say(cells: list[str]) -> None:
 
 
 def _reasoned(first: list[str], why: str) -> list[str]:
-    """Return the cells of a row without times."""
     return [*first, why.replace("|", "·"), *[""] * (len(COLUMNS) - len(first) - 1)]
 
 

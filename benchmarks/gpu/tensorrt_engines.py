@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from case import Case, Timing
-from model_files import STOCK, model_files
+from case import STOCK, Case, Timing, model_files
 
 from exporter.errors import UserError
 from exporter.evaluation.batch_sweep import BenchSettings
@@ -78,11 +77,7 @@ def why_not(mode: str, plugin: Path | None) -> str:
 
 
 def prepared(case: Case) -> Timing:
-    """Build the engines that are missing; the result times all of them, by trtexec or by CUDA events.
-
-    Raises:
-        UserError: An engine cannot be built.
-    """
+    """Build the engines that are missing; the result times all of them, by trtexec or by CUDA events."""
     # trtexec takes a comma in a path for the end of it.
     trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
     plain = tuple(name for name in METHODS if name not in LAYOUTS)

@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from collection import COST, NOISY, collected, cost_of_samples, noise_of_samples
-from observations import GAP, gradient_gap, plans_of_one_unit
+from depth_measures import (
+    COST,
+    GAP,
+    NOISY,
+    collected,
+    cost_of_samples,
+    gradient_gap,
+    noise_of_samples,
+    plans_of_one_unit,
+)
 from place import needed
 from prepared import Prepared
 

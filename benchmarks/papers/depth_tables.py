@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from collection import COST, NOISY
-from observations import GAP
+from depth_measures import COST, GAP, NOISY
 from star import DEIT_B, DEIT_B_KD, DEIT_S, DENSE, OTHERS, row
 from tables import Row, Table, Way
 

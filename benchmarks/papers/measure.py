@@ -23,12 +23,7 @@ __all__ = ["Lab"]
 class Lab:
     """Measures rows; each model is loaded once, and one that cannot be loaded is named on stderr.
 
-    Args:
-        place: Where things are.
-        tuning: Values of `FinetuneSettings` in place of those of the rows.
-
-    Raises:
-        UserError: Images are not there, or results cannot be written.
+    `tuning` has values of `FinetuneSettings` in place of those of the rows.
     """
 
     def __init__(self, place: Place, tuning: Mapping[str, Any]) -> None:

@@ -99,7 +99,7 @@ def _print(report: "Report", out: Path) -> None:
 def _lines(report: "Report") -> Iterator[str]:
     """Yield what follows the tables: parity, loss and speed."""
     from exporter.cli.output import skipped_lines
-    from exporter.evaluation.parity import explain
+    from exporter.evaluation.parity.checks import explain
 
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":

@@ -5,7 +5,7 @@ separates compute from the copies to the GPU and back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -170,31 +170,44 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
 
 
 def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
-    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
-    taken = _timed(named, batch, run)
-    return {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
 
-
-def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, list[RunTimes]]:
-    """Run the engines in turns, and return the times of each."""
+    Raises:
+        UserError: An engine does not load or run.
+    """
     by_trtexec = run.timer == TRTEXEC
-    turns = (_trtexec_turns if by_trtexec else _event_turns)(named, batch, run)
     rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
     taken: dict[str, list[RunTimes]] = {role: [] for role in named}
-    with turns as turn:
+    with ExitStack() as stack:
+        turns = {
+            role: _by_trtexec(each, batch, run) if by_trtexec else _by_events(each, batch, run, stack)
+            for role, each in named.items()
+        }
         for role, counts in in_turns(named, *rounds):
-            times = turn[role]()
+            times = turns[role]()
             if counts:
                 taken[role].append(times)
-    return taken
+    return {
+        role: gpu_time(taken[role], batch, run.timer, _line(each, batch, run), _load(each, batch, run))
+        for role, each in named.items()
+    }
 
 
-def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Run) -> Throughput:
-    """Summarise the turns of an engine; measure it under load, if that is asked for."""
-    settings, load = run.settings, None
-    if settings.load_s and run.timer == TRTEXEC:
-        load = run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
-    return gpu_time(taken, batch, run.timer, _line(engine, batch, run), load)
+def _by_trtexec(engine: EngineFile, batch: int, run: Run) -> Turn:
+    return partial(run_trtexec, _words(engine, batch, run), *A_TURN_OF_TRTEXEC)
+
+
+def _by_events(engine: EngineFile, batch: int, run: Run, stack: ExitStack) -> Turn:
+    loaded = load_engine(engine.path, engine.onnx, plugin=run.plugin)
+    timer = GpuTimer(loaded, {IMAGES: filled_batch(run.images, batch)}, batch, Cuda())
+    return partial(stack.enter_context(timer).turn, RUNS_A_TURN)
+
+
+def _load(engine: EngineFile, batch: int, run: Run) -> Load | None:
+    settings = run.settings
+    if not settings.load_s or run.timer != TRTEXEC:
+        return None
+    return run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
 
 
 def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
@@ -218,25 +231,6 @@ def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[d
             for role in ("dense", "pruned")
         )
     )
-
-
-@contextmanager
-def _trtexec_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
-    yield {
-        role: partial(run_trtexec, _words(each, batch, run), *A_TURN_OF_TRTEXEC)
-        for role, each in named.items()
-    }
-
-
-@contextmanager
-def _event_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
-    feed, cuda = {IMAGES: filled_batch(run.images, batch)}, Cuda()
-    with ExitStack() as stack:
-        timers = {}
-        for role, each in named.items():
-            loaded = load_engine(each.path, each.onnx, plugin=run.plugin)
-            timers[role] = stack.enter_context(GpuTimer(loaded, feed, batch, cuda))
-        yield {role: partial(timer.turn, RUNS_A_TURN) for role, timer in timers.items()}
 
 
 def _words(engine: EngineFile, batch: int, run: Run) -> list[str]:

@@ -77,13 +77,9 @@ def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
 
 
 def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, name: str = "") -> Runner:
-    """Create a runner for a lowered model, or for the engine built from it.
+    """Create a runner for a lowered model, a file or its bytes, or for the engine built from it.
 
-    Args:
-        model: An ONNX file, or its bytes. Its engine is in the folder `engines` beside the file.
-        target: The target that the model was made for.
-        settings: The runtime.
-        name: Name in errors and reports; by default the file's name.
+    The engine is in the folder `engines` beside the file. `name` is by default the file's.
 
     Raises:
         UserError: An engine is requested for a model in memory, or a plugin for another runtime than TensorRT.

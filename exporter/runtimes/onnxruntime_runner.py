@@ -153,15 +153,12 @@ class OnnxRuntimeRunner(Runner):
         tensorrt: Mapping[str, str] = NO_OPTIONS,
         profile_prefix: Path | None = None,
     ) -> None:
-        """Store the settings; the model is read when the runner is entered.
+        """Store the settings; the model, a file or the bytes of one, is read when the runner is entered.
 
-        Args:
-            model: A file, or the bytes of one that contains its weights.
-            name: Name in errors and reports; by default the file's name.
-            providers: Execution providers by ONNX Runtime's names, the preferred one first.
-            threads: CPU threads within an operator; 0 is ONNX Runtime's default, one per physical core.
-            tensorrt: Options of TensorRT's provider, e.g. those of `shape_options`.
-            profile_prefix: Path prefix of a profile, which costs time to write; see `end_profiling`.
+        `providers` are those of ONNX Runtime, the preferred one first, and `tensorrt` the options of
+        TensorRT's, e.g. those of `shape_options`. `threads` are CPU threads within an operator; 0 is one per
+        physical core. `name` is by default the file's. `profile_prefix` is the path prefix of a profile, which
+        costs time to write; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))

@@ -1,7 +1,7 @@
 """`Runner` for OpenVINO on the CPU. It refuses a file with a precision that the CPU does not compute in."""
 
 import importlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,29 +31,16 @@ class OpenVinoRunner(Runner):
     """
 
     def __init__(self, model: Path | bytes, *, name: str = "", threads: int = 0) -> None:
-        """Store the settings; the model is read when the runner is entered.
+        """Store the settings; the model, a file or the bytes of one, is read when the runner is entered.
 
-        Args:
-            model: A file, or the bytes of one that contains its weights.
-            name: Name in errors and reports; by default the file's name.
-            threads: CPU threads; 0 is OpenVINO's default, one per physical core.
+        `threads` are CPU threads; 0 is OpenVINO's default, one per physical core. `name` is by default the
+        file's.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
         self._model, self._threads = model, threads
         self._network: Any = None
         self._requests: OrderedDict[int, Any] = OrderedDict()  # by batch size, the latest last
-
-    def executed(self) -> dict[tuple[str, str], int]:
-        """Count the nodes of the compiled graph by OpenVINO's names of their operator and their precision.
-
-        The precision is the one that they run in, whatever the file states.
-        """
-        self._require_active("read")
-        request = next(reversed(self._requests.values())) if self._requests else self._request_of(1)
-        nodes = (node.get_rt_info() for node in request.get_compiled_model().get_runtime_model().get_ops())
-        ran = ((str(info["layerType"].value), str(info["runtimePrecision"].value)) for info in nodes)
-        return dict(Counter((operator, precision) for operator, precision in ran if precision != "undefined"))
 
     def _activate(self) -> None:
         try:

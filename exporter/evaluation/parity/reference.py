@@ -1,6 +1,7 @@
 """The PyTorch reference as a `Runner` with the tensor names of the lowered model, which is compared with it."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import onnx
 import torch
 from google.protobuf.message import DecodeError
-from torch import Tensor, nn
+from torch import Tensor
 
 from exporter.data.pixels import normalise
 from exporter.errors import ArtefactError, reason_of
@@ -48,7 +49,7 @@ def reference_runner(
     """
     shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
     return TorchRunner(
-        _ByName(pruned.eval(), input_kind).eval(),
+        partial(_by_name, pruned.eval(), input_kind),
         inputs=[TensorInfo(IMAGES, shape, input_kind)],
         outputs=list(recorded(pruned.vit.spec, pruned.schedule)),
         name="PyTorch",
@@ -70,25 +71,16 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
     return torch.cat(left).numpy()
 
 
-class _ByName(nn.Module):
-    """Map tensors by name to tensors by name."""
-
-    def __init__(self, pruned: PrunedViT, input_kind: str) -> None:
-        super().__init__()
-        self.pruned, self.input_kind = pruned, input_kind
-
-    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        trace = self.pruned.trace(_prepared(self.pruned, feed[IMAGES], self.input_kind))
-        keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
-        counts = {
-            count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
-        }
-        intos = {
-            into_name(layer): each.into for layer, each in trace.decisions.items() if each.into is not None
-        }
-        gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
-        scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
-        return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
+def _by_name(pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    trace = pruned.trace(_prepared(pruned, feed[IMAGES], input_kind))
+    keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
+    counts = {
+        count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
+    }
+    intos = {into_name(layer): each.into for layer, each in trace.decisions.items() if each.into is not None}
+    gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
+    scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
+    return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:

@@ -12,7 +12,7 @@ from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AtBatch
 from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
 from exporter.evaluation.loss import Agreement, PairResult
-from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
 

@@ -13,18 +13,17 @@ from types import MappingProxyType
 from typing import Any
 
 from exporter.errors import ArtefactError, UserError
-from exporter.files import sha256_of, written_beside
+from exporter.files import written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
-from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
+from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
-from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
     error_log,
     flag_bit,
     major_version,
     member,
-    needs_strong_typing_flag,
     started,
 )
 
@@ -104,10 +103,10 @@ def build_engine(
     builder = started(trt, "Builder", log)
     if settings.plugin is not None:
         register_library(builder.get_plugin_registry(), settings.plugin)
-    # 8.6 needs a flag to make the batch an explicit dimension; later versions always do.
+    # 8.6 needs a flag to make the batch an explicit dimension, 10 one for strong typing; later versions always do.
+    major = major_version(trt.__version__)
     network = builder.create_network(
-        flag_bit(trt, "EXPLICIT_BATCH") * (major_version(trt.__version__) < 10)
-        | flag_bit(trt, "STRONGLY_TYPED") * needs_strong_typing_flag(trt)
+        flag_bit(trt, "EXPLICIT_BATCH") * (major < 10) | flag_bit(trt, "STRONGLY_TYPED") * (major < 11)
     )
     parse(trt, network, log, onnx)
     config = builder.create_builder_config()
@@ -211,27 +210,7 @@ def save_engine(
     """
     with written_beside(path) as partial:
         partial.write_bytes(plan)
-    manifest = EngineManifest(
-        engine_sha256=sha256_of(path),
-        onnx=onnx.name,
-        onnx_sha256=sha256_of(onnx),
-        schedule_sha256=schedule_sha256,
-        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
-        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
-        batches=settings.batches,
-        any_batch=settings.any_batch,
-        workspace_mib=settings.workspace_mib,
-        tf32=settings.tf32,
-        hardware=settings.hardware_level,
-        version_compatible=settings.version_compatible,
-        # 8.6 takes precision from flags; TensorRT for RTX is always strongly typed.
-        strongly_typed=settings.runtime == RTX or major_version(here.tensorrt) > 8,
-        built=here,
-        optimization_level=settings.optimization_level,
-        aux_streams=settings.aux_streams,
-        runtime=settings.runtime,
-        audits=audits,
-    )
+    manifest = manifest_of(path, onnx, settings, here, schedule_sha256, audits)
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
     if layers:
         with written_beside(layers_path(path)) as partial:

@@ -50,11 +50,6 @@ class Cuda:
             raise UserError(name, self._words(status), "a call that succeeds")
         return values[0] if values else None
 
-    def succeeds(self, name: str, *arguments: Any) -> bool:
-        """Call a function and return whether it succeeded."""
-        status, *_ = getattr(self.runtime, name)(*arguments)
-        return bool(status == self.runtime.cudaError_t.cudaSuccess)
-
     def _words(self, status: Any) -> str:
         _, text = self.runtime.cudaGetErrorString(status)
         return text.decode() if isinstance(text, bytes) else str(text)
@@ -176,7 +171,7 @@ class GpuTimer:
         queued = self._enqueue()
         status, graph = cuda.runtime.cudaStreamEndCapture(self._stream)
         if not queued or status != cuda.runtime.cudaError_t.cudaSuccess:
-            cuda.succeeds("cudaGetLastError")  # clears the error
+            cuda.runtime.cudaGetLastError()  # clears the error
             return None
         try:
             return self._made("cudaGraphInstantiate", "cudaGraphExecDestroy", graph, 0)

@@ -12,7 +12,7 @@ from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.layer_info import Audit
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
 __all__ = [
     "ENGINES",
@@ -21,12 +21,18 @@ __all__ = [
     "build_settings",
     "check_manifest",
     "engine_path",
+    "manifest_of",
     "manifest_path",
     "profile_for",
     "read_manifest",
 ]
 
 ENGINES = "engines"
+# What a manifest has of the settings of its build under the same name.
+_SHARED = (
+    *("batches", "any_batch", "workspace_mib", "tf32", "version_compatible"),
+    *("optimization_level", "aux_streams", "runtime"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,31 @@ class EngineManifest:
         A plugin is stored in version-compatible engines alone, whatever else was asked for.
         """
         return bool(self.plugin_sha256) and not (self.plugin_serialised and self.version_compatible)
+
+
+def manifest_of(  # noqa: PLR0917  (all of them are written)
+    engine: Path,
+    onnx: Path,
+    settings: BuildSettings,
+    here: Built,
+    schedule_sha256: str = "",
+    audits: tuple[Audit, ...] = (),
+) -> EngineManifest:
+    """Describe an engine that was built here, of an ONNX file, with these settings."""
+    return EngineManifest(
+        **{name: getattr(settings, name) for name in _SHARED},
+        engine_sha256=sha256_of(engine),
+        onnx=onnx.name,
+        onnx_sha256=sha256_of(onnx),
+        schedule_sha256=schedule_sha256,
+        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
+        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
+        hardware=settings.hardware_level,
+        # 8.6 takes precision from flags; TensorRT for RTX is always strongly typed.
+        strongly_typed=settings.runtime == RTX or major_version(here.tensorrt) > 8,
+        built=here,
+        audits=audits,
+    )
 
 
 def engine_path(folder: Path, onnx: Path, batch: int = 0, sm: int = 0) -> Path:
@@ -157,15 +188,8 @@ def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> Buil
     `plugin` is the path of its CdfRetain library; by default the library's file name.
     """
     return BuildSettings(
-        batches=manifest.batches,
-        any_batch=manifest.any_batch,
-        workspace_mib=manifest.workspace_mib,
+        **{name: getattr(manifest, name) for name in _SHARED},
         hardware=manifest.hardware.lower().replace("_", "-"),
-        version_compatible=manifest.version_compatible,
-        tf32=manifest.tf32,
-        optimization_level=manifest.optimization_level,
-        aux_streams=manifest.aux_streams,
-        runtime=manifest.runtime,
         sm=(_number(manifest.built.sm),) if manifest.runtime == RTX else (),
         plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
         serialise_plugin=manifest.plugin_serialised and manifest.version_compatible,

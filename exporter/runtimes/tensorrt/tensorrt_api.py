@@ -20,7 +20,6 @@ __all__ = [
     "import_tensorrt",
     "major_version",
     "member",
-    "needs_strong_typing_flag",
     "started",
     "version_numbers",
 ]
@@ -132,8 +131,3 @@ def flag_bit(trt: Any, name: str) -> int:
     """Return a network flag as a bit for `create_network`; 0 if this version does not have the flag."""
     found = getattr(trt.NetworkDefinitionCreationFlag, name, None)
     return 0 if found is None else 1 << int(found)
-
-
-def needs_strong_typing_flag(trt: Any) -> bool:
-    """Return whether strong typing needs a flag, as in 9 and 10. 11 always uses it, 8.6 does not support it."""
-    return major_version(trt.__version__) in (9, 10)

@@ -7,10 +7,10 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,8 +29,8 @@ __all__ = [
     "build_command",
     "has_trtexec",
     "load_command",
-    "read_load",
-    "read_times",
+    "load_of",
+    "read_runs",
     "run_load",
     "run_profile",
     "run_trtexec",
@@ -143,9 +143,6 @@ def _run(folder: Path, shape: str, batch: int, tensorrt: str, transfers: bool = 
     return [f"--shapes={shape}", f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}", *timed]
 
 
-Array = np.ndarray[Any, Any]
-ResultT = TypeVar("ResultT")
-
 logger = logging.getLogger(__name__)
 
 # Before 10, trtexec always runs the first profile of an engine.
@@ -155,6 +152,8 @@ _BANNER = re.compile(r"\[TensorRT v(\d+)\]")
 _MAJOR_UNIT = 10_000
 # What 10 and 11 print where a graph cannot be captured; the words around it differ.
 _GRAPH_FAILED = "launched without using CUDA graph"
+# What a run of --exportTimes has beside other times (samples/common/sampleReporting.cpp).
+_TIMES = ("startEnqMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs")
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,11 @@ def run_trtexec(words: list[str], *more: str) -> RunTimes:
     Raises:
         UserError: trtexec is missing or fails; quotes the last error that it printed.
     """
-    return _exported(words, more, lambda times, graph: read_times(times, cuda_graph=graph))
+    runs, graph = _exported(words, more)
+    copied_in, computed, copied_out = (
+        tuple(float(run[key]) for run in runs) for key in ("h2dMs", "computeMs", "d2hMs")
+    )
+    return RunTimes(copied_in, computed, copied_out, graph)
 
 
 def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
@@ -213,7 +216,8 @@ def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
     UserError if trtexec is missing or fails.
     """
     more = ("--warmUp=500", f"--duration={seconds}", f"--infStreams={streams}")
-    return _exported(words, more, lambda times, _: read_load(times, batch, streams))
+    runs, _ = _exported(words, more)
+    return load_of(runs, batch, streams)
 
 
 def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
@@ -243,8 +247,8 @@ def _layer_times(path: Path) -> dict[str, float]:
     return times
 
 
-def _exported(words: list[str], more: Sequence[str], read: Callable[[Path, bool], ResultT]) -> ResultT:
-    """Run trtexec and read what it exports; `read` is also told whether a CUDA graph was captured."""
+def _exported(words: list[str], more: Sequence[str]) -> tuple[list[dict[str, Any]], bool]:
+    """Run trtexec; return the record of each run that it exports, and whether a CUDA graph was captured."""
     if shutil.which(words[0]) is None:
         raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
     with tempfile.TemporaryDirectory() as folder:
@@ -256,27 +260,31 @@ def _exported(words: list[str], more: Sequence[str], read: Callable[[Path, bool]
             errors = [line for line in log.splitlines() if "[E]" in line]
             reason = errors[-1] if errors else f"exit status {done.returncode}"
             raise UserError(words[0], reason, "a successful run", shlex.join(words))
-        return read(times, _GRAPH_FAILED not in log)
+        return read_runs(times), _GRAPH_FAILED not in log
 
 
-def read_times(path: Path, *, cuda_graph: bool = True) -> RunTimes:
+def read_runs(path: Path) -> list[dict[str, Any]]:
     """Read the JSON of --exportTimes: one record per run, times in milliseconds.
 
     Raises:
         ArtefactError: The file cannot be read, or has no such times.
     """
-    columns = _columns(path, "h2dMs", "computeMs", "d2hMs")
-    copied_in, computed, copied_out = (tuple(column.tolist()) for column in columns)
-    return RunTimes(copied_in, computed, copied_out, cuda_graph)
+    expected = "times that trtexec exported"
+    try:
+        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        whole = all(isinstance(run[key], int | float) for run in runs for key in _TIMES)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(str(path), reason_of(error), expected) from None
+    if not runs or not whole:
+        raise ArtefactError(str(path), "no runs" if whole else "values that are no times", expected)
+    return runs
 
 
-def read_load(path: Path, batch: int, streams: int) -> Load:
-    """Read the same JSON as runs under sustained load, which overlap.
-
-    Raises:
-        ArtefactError: The file cannot be read, or has no such times.
-    """
-    start, end, latency = _columns(path, "startEnqMs", "endD2hMs", "latencyMs")
+def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Load:
+    """Return what runs that overlap, under sustained load, tell of latencies."""
+    start, end, latency = (
+        np.array([run[key] for run in runs]) for key in ("startEnqMs", "endD2hMs", "latencyMs")
+    )
     elapsed_s = float(end.max() - start.min()) / 1e3
     return Load(
         streams=streams,
@@ -287,16 +295,3 @@ def read_load(path: Path, batch: int, streams: int) -> Load:
             each: float(np.percentile(latency, each, method="higher")) for each in Load.PERCENTILES
         },
     )
-
-
-def _columns(path: Path, *keys: str) -> list[Array]:
-    """Read a column for each key, a value for each run."""
-    expected = "times that trtexec exported"
-    try:
-        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        columns = [np.array([float(run[key]) for run in runs]) for key in keys]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
-    if not runs:
-        raise ArtefactError(str(path), "no runs", expected)
-    return columns

@@ -14,7 +14,7 @@ from exporter.evaluation.accuracy import Accuracy, Batches, predict_each
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, measure_batches
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions, embed_each
-from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Picture, drawn, save_page
 from exporter.evaluation.report.record import CalibratedOn, Example, Gmacs, Report, chosen_examples

@@ -8,6 +8,7 @@ import ctypes
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest
 from exporter.runtimes.tensorrt.runner import LoadedEngine
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
-__all__ = ["BUILT", "FakeCuda", "FakeEngine", "loaded_engine", "manifest"]
+__all__ = ["BUILT", "FakeCuda", "FakeEngine", "everything", "loaded_engine", "manifest"]
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
 
@@ -206,6 +208,19 @@ def manifest(**different: Any) -> EngineManifest:
         "built": BUILT,
     }
     return EngineManifest(**{**plain, **different})
+
+
+def everything(folder: Path) -> BuildSettings:
+    """All that can be asked for, but the compatibility with other hardware."""
+    return BuildSettings(
+        workspace_mib=512,
+        version_compatible=True,
+        tf32=True,
+        plugin=folder / "lib.so",
+        serialise_plugin=True,
+        optimization_level=5,
+        aux_streams=0,
+    )
 
 
 def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:

@@ -15,7 +15,7 @@ from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
 from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
-from tests.runtimes.tensorrt.fake_cuda import BUILT
+from tests.runtimes.tensorrt.fake_cuda import BUILT, everything
 from tests.runtimes.tensorrt.fake_inspector import InspectedEngine
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
@@ -93,16 +93,7 @@ def test_defaults(version: str, tmp_path: Path) -> None:
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     trt, cache = fake_tensorrt("11.4.0.106"), tmp_path / "cache"
     cache.write_bytes(b"old")
-    settings = BuildSettings(
-        workspace_mib=512,
-        hardware="ampere-plus",
-        version_compatible=True,
-        tf32=True,
-        plugin=tmp_path / "lib.so",
-        serialise_plugin=True,
-        optimization_level=5,
-        aux_streams=0,
-    )
+    settings = replace(everything(tmp_path), hardware="ampere-plus")
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked
     assert asked["pool"] == ("WORKSPACE", 512 << 20)

@@ -1,6 +1,7 @@
-"""Measure what the samples of `depth choose` give: the accuracy of one, and a split of units with noise.
+"""Measure what the tables of BoundaryDPT show of the samples of `depth choose`, and what it rests on.
 
 How far the chosen split depends on noise in the measured accuracies: a Monte-Carlo report (MAP, section 5).
+Attention's gates get smaller gradients, and its loss is won back more slowly.
 """
 
 import time
@@ -10,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from place import Missing, kept, needed
 from prepared import Prepared
+from torch.nn.functional import cross_entropy
 
+from exporter.data.batches import first_images
+from exporter.data.images import sample
+from exporter.data.source import images_at
 from exporter.depth.collect import Measured, SampleBook
-from exporter.depth.plan import CollectSettings
+from exporter.depth.gates import Importance, gated, removable
+from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.depth.predictor import (
     CrossValidation,
     Sample,
@@ -27,11 +34,23 @@ from exporter.depth.predictor import (
 )
 from exporter.errors import DepthError
 from exporter.formats.canonical_json import read_json, save_json
+from exporter.models.registry import trainable
+from exporter.vocabulary import UnitType
 from exporter.workflows.depth.training import collect_to
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["COST", "NOISY", "collected", "cost_of_samples", "noise_of_samples", "robustness"]
+__all__ = [
+    "COST",
+    "GAP",
+    "NOISY",
+    "collected",
+    "cost_of_samples",
+    "gradient_gap",
+    "noise_of_samples",
+    "plans_of_one_unit",
+    "robustness",
+]
 
 # The columns of a split with noise.
 NOISY = (
@@ -54,11 +73,7 @@ def collected(row: Prepared) -> dict[str, float | None]:
 
 
 def noise_of_samples(row: Prepared) -> dict[str, float | None]:
-    """Split units by type on samples with noise: shares of trials in percent, mean and deviation of what is kept.
-
-    Raises:
-        Missing: The samples are too few for a split.
-    """
+    """Split units by type on samples with noise: shares of trials in percent, mean and deviation of the kept."""
     samples, depth = [each.sample for each in _samples(row)], row.vit.spec.depth
     try:
         found = robustness(samples, depth, row.way.split_units)
@@ -70,11 +85,7 @@ def noise_of_samples(row: Prepared) -> dict[str, float | None]:
 
 
 def cost_of_samples(row: Prepared) -> dict[str, float | None]:
-    """Return the hours of the collection, the seconds of its fit, and the megabytes of its samples on disk.
-
-    Raises:
-        Missing: The samples are too few for a fit.
-    """
+    """Return the hours of the collection, the seconds of its fit, and the megabytes of its samples on disk."""
     folder = _collection(row)
     samples = [each.sample for each in SampleBook(folder).samples()]
     start = time.perf_counter()
@@ -180,3 +191,46 @@ def robustness(
         std_attention=float(found.std()),
         most_lost=split.accuracy - min(each.accuracy for each in near),
     )
+
+
+GAP = "gradient, activation ÷ attention"
+# Training images whose gradients are measured.
+MEASURED_IMAGES = 256
+
+
+def gradient_gap(row: Prepared) -> dict[str, float | None]:
+    """Return how many times larger the gradients of the activations' gates are than those of attention's.
+
+    Each is the root mean square over all layers that can lose the unit and over batches of training images, of the
+    cross entropy with the label, before any training (`exporter.depth.gates`).
+    """
+    vit = row.vit
+    if row.way.each is not None:
+        raise Missing  # that row is of training
+    folder = sample(images_at(needed(row.place.images), vit.spec.num_classes), MEASURED_IMAGES, 0)
+    labels = torch.tensor([file.label for file in folder.files], device=vit.device)
+    pixels = first_images(folder.files, vit.spec.preprocessing, "float32", MEASURED_IMAGES)
+    squares = dict.fromkeys(UnitType, 0.0)
+    layers = {unit: [layer - 1 for layer in found] for unit, found in removable(vit).items()}
+    with trainable(vit), gated(vit, Importance.unknown(vit.spec.depth)) as student:
+        for at in range(0, len(labels), row.batch):
+            student.zero_grad()
+            images = torch.from_numpy(pixels[at : at + row.batch]).to(vit.device)
+            cross_entropy(student(images), labels[at : at + row.batch]).backward()
+            for unit, scores in (
+                (UnitType.ATTENTION, student.attention),
+                (UnitType.ACTIVATION, student.activation),
+            ):
+                assert scores.grad is not None
+                squares[unit] += float(scores.grad[layers[unit]].double().square().mean())
+        student.zero_grad()
+    return {GAP: (squares[UnitType.ACTIVATION] / squares[UnitType.ATTENTION]) ** 0.5}
+
+
+def plans_of_one_unit(row: Prepared) -> list[Prepared]:
+    """Return the row without each layer's unit of the way's type in turn."""
+    unit = row.way.each
+    if unit is None:
+        raise Missing
+    plans = [DepthPlan().also(unit, [layer]) for layer in removable(row.vit)[unit]]
+    return [replace(row, way=replace(row.way, depth=plan, each=None)) for plan in plans]
