@@ -29,7 +29,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import Prune, keep_everything, saving_schedule
+from exporter.schedule.plan import keep_everything, saving_schedule
+from exporter.schedule.prune import Prune
 from exporter.schedule.shapes import SHAPES
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES

@@ -13,7 +13,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import Prune, keep_everything, star_schedule
+from exporter.schedule.plan import keep_everything, star_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 
 __all__ = ["DEIT_S_ACS", "MODELS", "deit", "dense", "prune", "schedule", "torch_export"]

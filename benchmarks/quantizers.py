@@ -34,9 +34,9 @@ from exporter.data.source import images_at
 from exporter.evaluation.intervals import loss_interval
 from exporter.evaluation.loss import loss_of
 from exporter.formats.canonical_json import load_json
+from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.lowering.pipeline import lower
-from exporter.lowering.scoring import behind, scoring_nodes
 from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from exporter.records import ModelSpec
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
 __all__ = ["RECEIVED", "WAYS", "Way", "ways_of"]

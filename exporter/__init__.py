@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from exporter.ops.to_grid import to_grid as to_grid
     from exporter.records import Schedule as Schedule
     from exporter.runtimes.choice import RunSettings as RunSettings
-    from exporter.schedule.plan import Prune as Prune
+    from exporter.schedule.prune import Prune as Prune
     from exporter.targets import TARGETS as TARGETS
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
     from exporter.training.settings import preset_values as preset_values
@@ -60,7 +60,7 @@ _PLACES = {
     "ops.to_grid": ("to_grid",),
     "records": ("Schedule",),
     "runtimes.choice": ("RunSettings",),
-    "schedule.plan": ("Prune",),
+    "schedule.prune": ("Prune",),
     "targets": ("TARGETS",),
     "training.settings": ("FinetuneSettings", "preset_values"),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),

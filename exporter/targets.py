@@ -194,8 +194,14 @@ FEW_STEPS = (
     "shorten_scores",
     "rank_prefix",
     "sum_class_rows",
-    *PRIMITIVE[1:],
+    "expand_attention",
+    "expand_factors",
+    "count_pairs",
+    "expand_merging",
+    "expand_selection",
+    "expand_packing",
     "sort_once",
+    "flat_gathers",
 )
 
 

@@ -7,6 +7,7 @@ holds for each input patch the index into `keep_03` of the survivor it joins, `g
 largest similarities to survivors, and `sizes_03` the sizes of the merged tokens.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ __all__ = [
     "score_name",
     "shares_name",
     "sizes_name",
+    "stays_name",
     "token_count_name",
     "token_positions_name",
     "tokens_name",
@@ -55,7 +57,8 @@ SLICED = "sliced"
 ALL_VARIANTS = (*VARIANTS, SLICED)
 # Raw images for trtexec, without a header, one file for each batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
-_KEEP, _RANKED = "keep_", "/tokens"
+_KEEP, _RANKED, _STAYS = "keep_", "/tokens", "/stays"
+_CHOICE = re.compile(rf"{_KEEP}(\d+)({_RANKED}|{_STAYS})?")
 
 
 def keep_name(layer: int) -> str:
@@ -91,6 +94,11 @@ def shares_name(layer: int) -> str:
 def ranked_name(layer: int) -> str:
     """Return the name of a layer's kept tokens, used instead of `keep_NN` if prefix tokens are ranked too."""
     return f"{keep_name(layer)}{_RANKED}"
+
+
+def stays_name(layer: int) -> str:
+    """Return the name of which tokens of the first set stay, used instead of `keep_NN` where pairs are counted."""
+    return f"{keep_name(layer)}{_STAYS}"
 
 
 def rows_of(keep: str) -> str:
@@ -140,8 +148,8 @@ def context_name(layer: int) -> str:
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
     """Return the layers, ascending, whose kept patches or tokens are among `names`."""
-    numbers = (name.removeprefix(_KEEP).removesuffix(_RANKED) for name in names if name.startswith(_KEEP))
-    return tuple(sorted({int(number) for number in numbers if number.isdigit()}))
+    found = (_CHOICE.fullmatch(name) for name in names)
+    return tuple(sorted({int(each[1]) for each in found if each}))
 
 
 def variant_path(shipped: Path, role: str) -> Path:

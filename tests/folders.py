@@ -14,7 +14,8 @@ from exporter.artefact import Artefact, to_metadata
 from exporter.formats.canonical_json import save_json
 from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, manifest_path
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind, Layout, Method

@@ -18,7 +18,8 @@ from exporter.formats.canonical_json import save_json
 from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, shape_schedule
+from exporter.schedule.plan import shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import LoopSettings

@@ -44,11 +44,10 @@ INNER_ORDER = {
     "lowering": (
         ("markers",),
         ("graph",),
-        ("scoring",),
+        ("decisions",),
         ("passes",),
         ("pass_table",),
         ("number_formats",),
-        ("activation_ranges", "quantize_pairs"),
         ("quantize", "export", "verify"),
         ("pipeline",),
         ("variants",),

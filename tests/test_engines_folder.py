@@ -15,6 +15,7 @@ from exporter.cli.main import build_parser
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs, pruned_macs
+from exporter.schedule.plan import schedule_of
 from exporter.targets import TARGETS as ALL_TARGETS
 from exporter.targets import TENSORRT
 from exporter.vocabulary import Layout
@@ -76,7 +77,7 @@ def test_a_star_saves_the_macs_that_star_saves(name: str, own: str, others: str,
     assert (adaptive.prune.rho, adaptive.prune.mac_reduction) == (None, float(saved))
     spec, published = spec_of(star.model.name), MODELS[star.model.name]
     assert published.rho == star.prune.rho
-    kept = star.prune.plan(spec, acs=published.acs).keep
+    kept = schedule_of(star.prune, spec, acs=published.acs).keep
     assert float(saved) == round(1 - pruned_macs(spec, kept).total / dense_macs(spec).total, 3)
 
 
@@ -98,7 +99,7 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
         settled = open_recipe(recipe if layout is None else recipe.but(layout=layout)).recipe
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (settled.lower.laid_out == Layout.PADDED) == (method == "star")
-        schedule = settled.prune.plan(spec, acs=acs)
+        schedule = schedule_of(settled.prune, spec, acs=acs)
         assert (schedule.method, schedule.rho, schedule.adaptive) == (method, float(rho), method == "a-star")
         assert schedule.pruning_layers
 

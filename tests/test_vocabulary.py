@@ -10,7 +10,8 @@ import pytest
 from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT
 from exporter.records import BlockMacs, Output
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.tensor_names import (
     VARIANTS,
     class_row_name,

@@ -100,7 +100,6 @@ def _reasoned(first: list[str], why: str) -> list[str]:
 
 
 def _row(runtime: ModuleType, machine: str, case: Case) -> dict[str, object]:
-    """Return the row's record, measured if there is none yet or one with an error."""
     name = f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
     place = case.folder / name
     if place.is_file():

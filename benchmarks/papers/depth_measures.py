@@ -103,7 +103,6 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
 
 
 def _collection(row: Prepared) -> Path:
-    """Return the folder of the collection, which is made once."""
     place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
     assert tuning is not None
     recipe = Recipe.of(

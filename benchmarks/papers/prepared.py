@@ -24,7 +24,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS, METHODS, scorer_named
-from exporter.schedule.plan import Prune, manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method

@@ -154,7 +154,6 @@ def _table_2() -> Iterator[Row]:
 
 
 def _by_rho(model: str, *printed: tuple[float, float, float, float]) -> Iterator[Row]:
-    """Rows of rho, GFLOPs, top-1 and top-5."""
     for rho, *numbers in printed:
         yield row(f"ρ {rho:g}", model, Way(rho=rho) if rho < 1 else DENSE, *numbers)
 

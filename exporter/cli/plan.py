@@ -11,6 +11,7 @@ from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, rec
 from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.formats.canonical_json import read_json
 from exporter.schedule.methods import ACS
+from exporter.schedule.plan import schedule_of
 from exporter.settings import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
@@ -88,7 +89,7 @@ def _schedule(opened: "Opened", acs: Path | None, spec: "ModelSpec") -> "Schedul
     if calibration is not None:
         calibration = calibration.of_first(spec.depth)
     own = _read_acs(acs) if acs else ()
-    schedule = opened.recipe.prune.plan(spec, calibration, opened.given, acs=own)
+    schedule = schedule_of(opened.recipe.prune, spec, calibration, opened.given, acs=own)
     warn_where_unsettled(schedule, calibration)
     return schedule
 

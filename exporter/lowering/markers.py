@@ -11,11 +11,10 @@ import torch
 from onnx.defs import OpSchema
 from onnxscript import opset18, opset20, values
 
-import exporter.ops.cdf_retain.torch_op
 import exporter.ops.factors
 import exporter.ops.merging
 import exporter.ops.selection  # noqa: F401  (these register operators)
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
@@ -111,165 +110,86 @@ STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-# These imports register the operators in TRANSLATIONS.
-
-
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
 
-_FLOAT, _INT64, _BOOL = "tensor(float)", "tensor(int64)", "tensor(bool)"
-# A mask holds which keys may be attended to, or what is added to their logits.
-_MASK = "Mask"
-_MASKS = (_MASK, ["tensor(bool)", _FLOAT], "")
+_TENSOR = ("Tensor", ["tensor(float)", "tensor(int64)", "tensor(bool)"], "")
+_ATTRIBUTES = {
+    int: OpSchema.AttrType.INT,
+    float: OpSchema.AttrType.FLOAT,
+    str: OpSchema.AttrType.STRING,
+    list: OpSchema.AttrType.INTS,
+}
 
 
-def _marker(
-    name: str,
-    inputs: dict[str, str],
-    outputs: dict[str, str],
-    attributes: dict[str, OpSchema.AttrType],
-    optional: dict[str, str] | None = None,
-) -> values.Op:
-    may_miss = OpSchema.FormalParameterOption.Optional
+def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any:
+    """Write one marker; an input that is None is left out."""
+    optional = OpSchema.FormalParameterOption.Optional
     schema = OpSchema(
-        name,
+        kind,
         DOMAIN,
         1,
         inputs=[
-            *(OpSchema.FormalParameter(key, kind) for key, kind in inputs.items()),
-            *(
-                OpSchema.FormalParameter(key, kind, param_option=may_miss)
-                for key, kind in (optional or {}).items()
-            ),
+            OpSchema.FormalParameter(f"input_{place}", _TENSOR[0], param_option=optional)
+            for place in range(len(inputs))
         ],
-        outputs=[OpSchema.FormalParameter(key, kind) for key, kind in outputs.items()],
-        type_constraints=[_MASKS] if optional and _MASK in optional.values() else [],
-        attributes=[OpSchema.Attribute(key, kind, "") for key, kind in attributes.items()],
+        outputs=[OpSchema.FormalParameter(f"result_{place}", _TENSOR[0]) for place in range(results)],
+        type_constraints=[_TENSOR],
+        attributes=[
+            OpSchema.Attribute(name, _ATTRIBUTES[type(value)], "") for name, value in attributes.items()
+        ],
     )
-    return values.Op(values.Opset(DOMAIN, 1), name, schema)
+    given = [each for each in inputs if each is not None]
+    return values.Op(values.Opset(DOMAIN, 1), kind, schema)(*given, **attributes)
 
 
-_keep_top_k = _marker(KEEP_TOP_K, {"score": _FLOAT}, {"keep": _INT64}, {"k": OpSchema.AttrType.INT})
-_take_tokens = _marker(
-    TAKE_TOKENS,
-    {"tokens": _FLOAT, "keep": _INT64},
-    {"taken": _FLOAT},
-    {"num_prefix_tokens": OpSchema.AttrType.INT},
-)
-_merge_into = _marker(
-    MERGE_INTO,
-    {"key": _FLOAT, "keep": _INT64},
-    {"into": _INT64, "gap": _FLOAT},
-    {"num_prefix_tokens": OpSchema.AttrType.INT},
-)
-_merge_tokens = _marker(
-    MERGE_TOKENS,
-    {"tokens": _FLOAT, "into": _INT64},
-    {"merged": _FLOAT, "merged_sizes": _FLOAT},
-    {"kept": OpSchema.AttrType.INT, "num_prefix_tokens": OpSchema.AttrType.INT},
-    optional={"sizes": _FLOAT},
-)
-_pair_tokens = _marker(
-    PAIR_TOKENS,
-    {"key": _FLOAT},
-    {"keep": _INT64, "into": _INT64, "score": _FLOAT, "gap": _FLOAT},
-    {"kept": OpSchema.AttrType.INT, "num_prefix_tokens": OpSchema.AttrType.INT},
-)
-_attention = _marker(
-    ATTENTION,
-    {"query": _FLOAT, "key": _FLOAT, "value": _FLOAT},
-    {"context": _FLOAT},
-    {"scale": OpSchema.AttrType.FLOAT},
-    optional={"mask": _MASK},
-)
-_class_row = _marker(
-    CLASS_ROW,
-    {"query": _FLOAT, "key": _FLOAT},
-    {"row": _FLOAT},
-    {"scale": OpSchema.AttrType.FLOAT, "num_class_tokens": OpSchema.AttrType.INT},
-)
-_received = _marker(
-    RECEIVED,
-    {"query": _FLOAT, "key": _FLOAT},
-    {"mean": _FLOAT},
-    {"scale": OpSchema.AttrType.FLOAT, "stride": OpSchema.AttrType.INT},
-    optional={"key_bias": _FLOAT},
-)
-_dissimilarity = _marker(
-    DISSIMILARITY,
-    {"key": _FLOAT},
-    {"score": _FLOAT},
-    {"num_prefix_tokens": OpSchema.AttrType.INT},
-    optional={"live": _BOOL},
-)
-_pack_tokens = _marker(
-    PACK_TOKENS,
-    {"slots": _INT64, "index": _INT64, "count": _INT64},
-    {"rows": _INT64, "live": _BOOL, "slots_after": _INT64, "places": _INT64},
-    {"num_prefix_tokens": OpSchema.AttrType.INT},
-)
-_RETAINED = {"keep_index": _INT64, "keep_count": _INT64}
-_cdf_retain = _marker(
-    CDF_RETAIN,
-    {"score": _FLOAT, "valid_count": _INT64},
-    {**_RETAINED, "width": _INT64},
-    {"mass": OpSchema.AttrType.FLOAT, **dict.fromkeys(PLUGIN_ATTRIBUTES, OpSchema.AttrType.STRING)},
-)
-_cdf_retain_padded = _marker(
-    CDF_RETAIN_PADDED,
-    {"score": _FLOAT, "valid_count": _INT64},
-    _RETAINED,
-    {"mass": OpSchema.AttrType.FLOAT, "width": OpSchema.AttrType.INTS},
-)
+def _class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
+    return _marker(CLASS_ROW, query, key, scale=scale, num_class_tokens=num_class_tokens)
 
 
-def _translate_class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
-    return _class_row(query, key, scale=scale, num_class_tokens=num_class_tokens)
+def _received(query: Any, key: Any, key_bias: Any, scale: float, stride: int) -> Any:
+    return _marker(RECEIVED, query, key, key_bias, scale=scale, stride=stride)
 
 
-def _translate_received(query: Any, key: Any, key_bias: Any, scale: float, stride: int) -> Any:
-    return _received(query, key, *([] if key_bias is None else [key_bias]), scale=scale, stride=stride)
+def _dissimilarity(key: Any, live: Any, num_prefix_tokens: int) -> Any:
+    return _marker(DISSIMILARITY, key, live, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_dissimilarity(key: Any, live: Any, num_prefix_tokens: int) -> Any:
-    return _dissimilarity(key, *([] if live is None else [live]), num_prefix_tokens=num_prefix_tokens)
+def _keep_top_k(score: Any, k: int) -> Any:
+    return _marker(KEEP_TOP_K, score, k=k)
 
 
-def _translate_keep_top_k(score: Any, k: int) -> Any:
-    return _keep_top_k(score, k=k)
+def _take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any:
+    return _marker(TAKE_TOKENS, tokens, keep, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any:
-    return _take_tokens(tokens, keep, num_prefix_tokens=num_prefix_tokens)
+def _merge_into(key: Any, keep: Any, num_prefix_tokens: int) -> Any:
+    return _marker(MERGE_INTO, key, keep, results=2, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_merge_into(key: Any, keep: Any, num_prefix_tokens: int) -> Any:
-    return _merge_into(key, keep, num_prefix_tokens=num_prefix_tokens)
+def _merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:
+    shape = {"kept": kept, "num_prefix_tokens": num_prefix_tokens}
+    return _marker(MERGE_TOKENS, tokens, into, sizes, results=2, **shape)
 
 
-def _translate_merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:
-    inputs = (tokens, into) if sizes is None else (tokens, into, sizes)
-    return _merge_tokens(*inputs, kept=kept, num_prefix_tokens=num_prefix_tokens)
+def _pair_tokens(key: Any, keep: int, num_prefix_tokens: int) -> Any:
+    return _marker(PAIR_TOKENS, key, results=4, kept=keep, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_pair_tokens(key: Any, keep: int, num_prefix_tokens: int) -> Any:
-    return _pair_tokens(key, kept=keep, num_prefix_tokens=num_prefix_tokens)
+def _pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> Any:
+    return _marker(PACK_TOKENS, slots, index, count, results=4, num_prefix_tokens=num_prefix_tokens)
 
 
-def _translate_pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> Any:
-    return _pack_tokens(slots, index, count, num_prefix_tokens=num_prefix_tokens)
+def _cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
+    return _marker(CDF_RETAIN, score, valid_count, results=3, mass=mass, **PLUGIN_ATTRIBUTES)
 
 
-def _translate_cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
-    return _cdf_retain(score, valid_count, mass=mass, **PLUGIN_ATTRIBUTES)
+def _cdf_retain_padded(score: Any, valid_count: Any, mass: float, width: int) -> Any:
+    return _marker(CDF_RETAIN_PADDED, score, valid_count, results=2, mass=mass, width=[width])
 
 
-def _translate_cdf_retain_padded(score: Any, valid_count: Any, mass: float, width: int) -> Any:
-    return _cdf_retain_padded(score, valid_count, mass=mass, width=[width])
-
-
-def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
+def _attention(  # noqa: PLR0917  (as the torch operator has them)
     query: Any,
     key: Any,
     value: Any,
@@ -282,21 +202,21 @@ def _translate_attention(  # noqa: PLR0917  (as the torch operator has them)
     if dropout_p or is_causal or enable_gqa:
         raise NotImplementedError("attention with dropout, a causal mask or grouped queries")
     scale = scale if scale is not None else query.shape[-1] ** -0.5
-    return _attention(query, key, value, *([] if attn_mask is None else [attn_mask]), scale=scale)
+    return _marker(ATTENTION, query, key, value, attn_mask, scale=scale)
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.star.class_row.default: _translate_class_row,
-    torch.ops.star.received.default: _translate_received,
-    torch.ops.star.dissimilarity.default: _translate_dissimilarity,
-    torch.ops.star.keep_top_k.default: _translate_keep_top_k,
-    torch.ops.star.take_tokens.default: _translate_take_tokens,
-    torch.ops.star.merge_into.default: _translate_merge_into,
-    torch.ops.star.merge_tokens.default: _translate_merge_tokens,
-    torch.ops.star.pair_tokens.default: _translate_pair_tokens,
-    torch.ops.star.pack_tokens.default: _translate_pack_tokens,
-    torch.ops.star.cdf_retain.default: _translate_cdf_retain,
-    torch.ops.star.cdf_retain_padded.default: _translate_cdf_retain_padded,
-    torch.ops.aten.scaled_dot_product_attention.default: _translate_attention,
+    torch.ops.star.class_row.default: _class_row,
+    torch.ops.star.received.default: _received,
+    torch.ops.star.dissimilarity.default: _dissimilarity,
+    torch.ops.star.keep_top_k.default: _keep_top_k,
+    torch.ops.star.take_tokens.default: _take_tokens,
+    torch.ops.star.merge_into.default: _merge_into,
+    torch.ops.star.merge_tokens.default: _merge_tokens,
+    torch.ops.star.pair_tokens.default: _pair_tokens,
+    torch.ops.star.pack_tokens.default: _pack_tokens,
+    torch.ops.star.cdf_retain.default: _cdf_retain,
+    torch.ops.star.cdf_retain_padded.default: _cdf_retain_padded,
+    torch.ops.aten.scaled_dot_product_attention.default: _attention,
     **STANDARD,
 }

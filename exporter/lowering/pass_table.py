@@ -10,6 +10,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.errors import UserError
+from exporter.lowering.decisions import name_decisions
 from exporter.lowering.graph import markers, sort_nodes
 from exporter.lowering.markers import (
     ATTENTION,
@@ -33,8 +34,7 @@ from exporter.lowering.passes.attention import (
     sum_class_rows,
 )
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
-from exporter.lowering.passes.merging import expand_merging, expand_pairing
-from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.passes.ranking import (
     choose_unsorted,
@@ -74,26 +74,18 @@ NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
 QUERIES_OPEN = "no mask counts the queries"
 FUSED = "attention of blocks is ONNX's Attention where it can be"
-ATTENTION_EXPANDED = "attention is in standard operators"
-FACTORS_EXPANDED = "attention received and dissimilarity are in standard operators"
-PAIRING_EXPANDED = "pairs are in standard operators"
-MERGING_EXPANDED = "who merges into whom, and the mean of those that do, are in standard operators"
-SELECTION_EXPANDED = "top-k and the token gather are in standard operators"
-PACKING_EXPANDED = "where packed tokens go is in standard operators"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
+
+def gone(marker: str) -> str:
+    """Return the condition that a marker has been expanded."""
+    return f"no {marker} is left"
+
+
 # Conditions of torch's export, of a shipped file, and of the quantizer's input.
 INITIAL = (*MARKERS, PATCHES_RANKED, QUERIES_OPEN, LINEAR, FP32)
-FINAL = (
-    NAMED,
-    ATTENTION_EXPANDED,
-    FACTORS_EXPANDED,
-    PAIRING_EXPANDED,
-    MERGING_EXPANDED,
-    SELECTION_EXPANDED,
-    PACKING_EXPANDED,
-)
+FINAL = (NAMED, *map(gone, MARKERS))
 QUANTIZABLE = (*FINAL, LINEAR, FP32)
 
 
@@ -101,8 +93,9 @@ QUANTIZABLE = (*FINAL, LINEAR, FP32)
 class Pass:
     """One rewrite of a graph; `run` returns the number of places changed.
 
-    `requires` must hold before the pass. After it, `ensures` holds and `ends` no longer does. `least` gives the
-    fewest places that a model of the artefact has. It is 0 where a pass may find another form and leave it.
+    `requires` must hold before the pass, and what it `ends`. After it, `ensures` holds and `ends` no longer does.
+    `least` gives the fewest places that a model of the artefact has. It is 0 where a pass may find another form and
+    leave it.
     """
 
     run: Run
@@ -138,47 +131,23 @@ _ROWS = (
     Pass(split_heads, requires=(FUSED, ATTENTION), ends=(FUSED,)),
     Pass(split_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
     Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
-    Pass(
-        expand_attention,
-        requires=(NAMED, ATTENTION, CLASS_ROW),
-        ensures=(ATTENTION_EXPANDED,),
-        ends=(ATTENTION, CLASS_ROW),
-    ),
-    Pass(
-        expand_factors,
-        requires=(NAMED, RECEIVED, DISSIMILARITY),
-        ensures=(FACTORS_EXPANDED,),
-        ends=(RECEIVED, DISSIMILARITY),
-    ),
-    Pass(
-        expand_pairing,
-        requires=(NAMED, PAIR_TOKENS, MERGE_TOKENS, KEEP_TOP_K),
-        ensures=(PAIRING_EXPANDED,),
-        ends=(PAIR_TOKENS,),
-    ),
-    Pass(
-        expand_merging,
-        requires=(NAMED, MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS),
-        ensures=(MERGING_EXPANDED,),
-        ends=(MERGE_INTO, MERGE_TOKENS),
-    ),
-    Pass(
-        expand_selection,
-        requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS),
-        ensures=(SELECTION_EXPANDED,),
-        ends=(KEEP_TOP_K, TAKE_TOKENS),
-    ),
-    Pass(expand_packing, requires=(PACK_TOKENS,), ensures=(PACKING_EXPANDED,), ends=(PACK_TOKENS,)),
-    Pass(sort_once, requires=(NAMED, SELECTION_EXPANDED)),
-    Pass(choose_unsorted, requires=(SELECTION_EXPANDED,)),
-    Pass(flat_gathers, requires=(SELECTION_EXPANDED,)),
+    Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
+    Pass(expand_factors, requires=(NAMED,), ends=(RECEIVED, DISSIMILARITY)),
+    Pass(expand_pairing, requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K), ends=(PAIR_TOKENS,)),
+    Pass(count_pairs, requires=(NAMED,), ends=(PAIR_TOKENS,)),
+    Pass(expand_merging, requires=(NAMED, TAKE_TOKENS), ends=(MERGE_INTO, MERGE_TOKENS)),
+    Pass(expand_selection, requires=(NAMED,), ends=(KEEP_TOP_K, TAKE_TOKENS)),
+    Pass(expand_packing, ends=(PACK_TOKENS,)),
+    Pass(sort_once, requires=(NAMED, gone(KEEP_TOP_K))),
+    Pass(choose_unsorted, requires=(gone(KEEP_TOP_K),)),
+    Pass(flat_gathers, requires=(gone(TAKE_TOKENS),)),
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
     Pass(patches_as_linear, requires=(FP32,)),
     Pass(split_gemm, requires=(FP32,)),
     Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
     Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
     Pass(uint8_input, least=_one),
-    Pass(opset_17, requires=(ATTENTION_EXPANDED, SELECTION_EXPANDED)),
+    Pass(opset_17, requires=(gone(ATTENTION), gone(TAKE_TOKENS))),
 )
 
 PASSES = {each.name: each for each in _ROWS}
@@ -228,8 +197,8 @@ def _check_each(target: Target, names: Iterable[str], holds: set[str]) -> set[st
         if name not in PASSES:
             raise RuntimeError(f"target {target.name}: no pass {name}, only {', '.join(PASSES)}")
         step = PASSES[name]
-        _check(target, f"pass {name}", step.requires, holds)
-        holds = holds - set(step.ends) | set(step.ensures)
+        _check(target, f"pass {name}", (*step.requires, *step.ends), holds)
+        holds = holds - set(step.ends) | set(step.ensures) | {gone(each) for each in step.ends}
     return holds
 
 

@@ -19,7 +19,7 @@ from exporter.lowering.graph import import_graph
 from exporter.lowering.pass_table import check_passes, run_passes
 from exporter.lowering.quantize import quantized
 from exporter.lowering.verify import stamp, verify
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
@@ -30,13 +30,15 @@ from exporter.ops.cdf_retain.onnx_function import (
     select_top_k_function,
 )
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import Target
+from exporter.targets import TENSORRT, Target
 from exporter.vocabulary import InputKind, Method
 
 __all__ = ["lower", "lower_each", "save_onnx", "with_functions"]
 
 
-def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) -> onnx.ModelProto:
+def with_functions(
+    model: onnx.ModelProto, opset: int, widest: Sequence[int], *, counting: bool = False
+) -> onnx.ModelProto:
     """Add the local functions of CdfRetain and SelectTopK.
 
     CdfRetainPadded, which no runtime supports, is replaced by standard operators.
@@ -46,6 +48,7 @@ def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) ->
         opset: Of the bodies.
         widest: The most patches that each pruning layer keeps. CdfRetain carries it for TensorRT, which must know
             a size that depends on nothing computed; its function does not read it.
+        counting: The form of CdfRetainPadded; see `cdf_retain_padded_function`.
     """
     calls = [node for node in model.graph.node if node.domain == DOMAIN]
     kinds = {node.op_type for node in calls}
@@ -56,7 +59,7 @@ def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) ->
     if SELECT_TOP_K in kinds:
         model.functions.append(select_top_k_function(opset))
     if CDF_RETAIN_PADDED in kinds:
-        model = _with_padded_inlined(model, opset)
+        model = _with_padded_inlined(model, cdf_retain_padded_function(opset, counting=counting))
     if kinds <= {CDF_RETAIN_PADDED}:
         own = [each for each in model.opset_import if each.domain != DOMAIN]
         del model.opset_import[:]
@@ -64,12 +67,11 @@ def with_functions(model: onnx.ModelProto, opset: int, widest: Sequence[int]) ->
     return model
 
 
-def _with_padded_inlined(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def _with_padded_inlined(model: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.ModelProto:
     """Replace CdfRetainPadded by its body, whose nodes are named after the call and what they give in the body.
 
     A name tells later steps and logs which node it is; the inliner leaves nodes without names without.
     """
-    function = cdf_retain_padded_function(opset)
     calls = [node.name for node in model.graph.node if node.op_type == CDF_RETAIN_PADDED]
     model.functions.append(function)
     model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
@@ -101,8 +103,7 @@ def lower(
         ModelError: The target does not support the method or the layout, the model does not fit into one file, or
             there are no images for INT8.
     """
-    artefact = _artefact(pruned, target, input_kind)
-    return _for_target(to_onnx(pruned, target.opset), artefact, images)
+    return next(lower_each(pruned, [target], input_kind, images))
 
 
 def lower_each(
@@ -141,19 +142,16 @@ def _for_target(
     graph.name = artefact.spec.name
     schedule = artefact.schedule
     widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
-    model = with_functions(gs.export_onnx(graph), graph.opset, widest)
+    on_gpu = target.runtime == TENSORRT.runtime
+    model = with_functions(gs.export_onnx(graph), graph.opset, widest, counting=on_gpu)
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:
-        model = _passed_again(model, artefact)
+        graph = import_graph(model)
+        # Cleanup would remove the last layer's count: only variants read it.
+        run_passes(graph, artefact, target.passes_after, clean=False)
+        model = gs.export_onnx(graph)
     return verify(stamp(model, artefact), artefact)
-
-
-def _passed_again(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
-    """Run the later passes without cleanup, which would remove the last layer's count: only variants read it."""
-    graph = import_graph(model)
-    run_passes(graph, artefact, artefact.target.passes_after, clean=False)
-    return gs.export_onnx(graph)
 
 
 def _largest_top_k(artefact: Artefact) -> int:

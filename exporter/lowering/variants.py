@@ -21,6 +21,7 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
 from exporter.lowering.graph import Builder, import_graph, markers, rewire, sort_nodes
 from exporter.lowering.markers import SELECT_TOP_K
+from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.verify import artefact_of
@@ -36,6 +37,7 @@ from exporter.tensor_names import (
     ranked_name,
     rows_of,
     sizes_name,
+    stays_name,
     tokens_name,
     variant_path,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "derive_choices",
     "forced_variant",
     "patches_for_tokens",
+    "patches_from_stays",
     "patches_from_tokens",
     "save_variants",
     "selection_nodes",
@@ -101,6 +104,20 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     sort_nodes(graph)
 
 
+def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
+    """Add `keep_NN` [batch, k] where pairs are counted, and no node of the model reads it."""
+    tensors, prefix = graph.tensors(), artefact.spec.num_prefix_tokens
+    reaching = (artefact.spec.num_patches, *artefact.schedule.keep)
+    for layer in artefact.schedule.pruning_layers:
+        name, stays = keep_name(layer), tensors.get(stays_name(layer))
+        if stays is None or name in tensors:
+            continue
+        op = Builder(graph, prefix=f"{name}/from_stays")
+        keep = write_survivors(op, stays, reaching[layer - 1], reaching[layer], prefix)
+        keep.name, keep.shape = name, ["batch", reaching[layer]]
+    sort_nodes(graph)
+
+
 def _ranked(graph: gs.Graph, artefact: Artefact) -> Iterator[tuple[int, gs.Variable]]:
     """Yield the 1-based pruning layers and their choices, where these are tokens."""
     tensors = graph.tensors()
@@ -129,10 +146,9 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
-        readers = (list(tensors[name].outputs) if name in tensors else []) or _means(tensors, layer)
-        if not readers or any(node.op not in ("GatherND", "MatMul") for node in readers):
-            got = ", ".join(node.op for node in readers) or "nothing"
-            raise ArtefactError(name, f"read by {got}", "read by GatherND, as star-export's passes leave it")
+        takes = (list(_takes(tensors[name])) if name in tensors else []) or _means(tensors, layer)
+        if not takes:
+            raise ArtefactError(name, "no gather of rows", "one or more, as star-export's passes leave it")
         ends = [
             gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
             for part, value in (
@@ -141,8 +157,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
                 ("along", 1),
             )
         ]
-        for node in readers:
-            tokens = node.inputs[node.op == "MatMul"]  # after their weights
+        for node, tokens in takes:
             node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
         if sizes_name(layer) in tensors:
             _all_ones(graph, tensors[sizes_name(layer)], tensors[tokens_name(layer)])
@@ -157,9 +172,27 @@ def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
     rewire(sizes, ones)
 
 
-def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[gs.Node]:
-    """Return the product that merges a layer's tokens, as a list; empty where they do not merge."""
-    return list(tensors[tokens_name(layer)].inputs) if into_name(layer) in tensors else []
+def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
+    """Yield the last node of each gather of `rows`, and the tokens it takes from; see `flat_gathers`.
+
+    Raises:
+        ArtefactError: Something else reads the rows.
+    """
+    for reader in rows.outputs:
+        if reader.op == "GatherND":
+            yield reader, reader.inputs[0]
+            continue
+        picks = [pick for flat in reader.outputs[0].outputs for pick in flat.outputs[0].outputs]
+        if reader.op != "Add" or {pick.op for pick in picks} != {"Gather"}:
+            raise ArtefactError(rows.name, f"read by {reader.op}", "read by gathers of rows alone")
+        for pick in picks:
+            yield pick.outputs[0].outputs[0], pick.inputs[0].inputs[0].inputs[0]
+
+
+def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[tuple[gs.Node, gs.Variable]]:
+    """Return the product that merges a layer's tokens, and these, as a list; empty where they do not merge."""
+    products = tensors[tokens_name(layer)].inputs if into_name(layer) in tensors else []
+    return [(node, node.inputs[1]) for node in products]
 
 
 def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -172,7 +205,9 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
         ArtefactError: The model has no pruning layer, or star-export did not write it.
     """
     graph = _opened(model)
-    patches_from_tokens(graph, artefact_of(model))
+    artefact = artefact_of(model)
+    patches_from_tokens(graph, artefact)
+    patches_from_stays(graph, artefact)
     graph.outputs += _decisions(graph)
     return gs.export_onnx(graph)
 
@@ -186,6 +221,7 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     graph = _opened(model)
     artefact = artefact_of(model)
     patches_for_tokens(graph, artefact)
+    patches_from_stays(graph, artefact)
     derive_choices(graph, artefact)
     for decision in _decisions(graph):
         decision.inputs.clear()

@@ -14,8 +14,8 @@ from onnx import shape_inference
 import exporter
 from exporter.artefact import Artefact, check_precision, from_metadata, tensors_of, to_metadata
 from exporter.errors import ArtefactError, reason_of
+from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import import_graph
-from exporter.lowering.scoring import scoring_nodes
 from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import Layout, OutputKind

@@ -4,26 +4,43 @@ Those that choose pass no gradient: training learns through the tokens that they
 the cosine of their keys, averaged over heads (ToMe, section 3).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 from torch.nn import functional as F
 
-__all__ = ["WIDEST_GAP", "class_row", "directions", "dissimilarity", "received", "register_without_gradient"]
+__all__ = [
+    "WIDEST_GAP",
+    "class_row",
+    "directions",
+    "dissimilarity",
+    "operator",
+    "received",
+    "without_gradient",
+]
 
 
-def register_without_gradient(operator: Any, count: int) -> None:
-    """Let autograd pass an operator of torch.library with `count` inputs, and give none of them a gradient."""
+def operator(schema: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
+    """Make a function an operator of PyTorch: name, inputs and results as in PyTorch's schemas, without defaults.
+
+    A program leaves an input out that has its default value, and a translation to ONNX would miss it.
+    """
+    name, inputs, results = schema.partition("(")
+    return torch.library.custom_op(f"star::{name}", mutates_args=(), schema=inputs + results)
+
+
+def without_gradient(made: CustomOpDef) -> None:
+    """Let autograd pass an operator of torch.library, and give none of its inputs a gradient."""
+    nothing = (None,) * len(made._opoverload._schema.arguments)
 
     def mark(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:  # noqa: ARG001
         ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
 
-    def no_gradients(ctx: Any, *grads: Tensor) -> tuple[None, ...]:  # noqa: ARG001
-        return (None,) * count
-
-    operator.register_autograd(no_gradients, setup_context=mark)
+    made.register_autograd(lambda _ctx, *_: nothing, setup_context=mark)
 
 
 # Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
@@ -35,22 +52,18 @@ def directions(key: Float[Tensor, "b h t c"], num_prefix_tokens: int) -> Float[T
     return F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
 
 
+@operator("class_row(Tensor query, Tensor key, float scale, SymInt num_class_tokens) -> Tensor")
 def class_row(
-    query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float, num_class_tokens: int = 1
+    query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float, num_class_tokens: int
 ) -> Float[Tensor, "b rows t"]:
     """Return scale · q · keyᵀ of the first `num_class_tokens` tokens, O(tokens · dim) beside the fused attention.
 
     There is a row for each head and class token, those of one head side by side.
     """
-    return torch.ops.star.class_row(query, key, scale, num_class_tokens)
-
-
-@torch.library.custom_op("star::class_row", mutates_args=())
-def _class_row(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:
     return (query[:, :, :num_class_tokens] * scale @ key.transpose(-2, -1)).flatten(1, 2)
 
 
-@_class_row.register_fake
+@class_row.register_fake
 def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:  # noqa: ARG001
     batch, heads, tokens, _ = key.shape
     return key.new_empty(batch, heads * num_class_tokens, tokens)
@@ -69,15 +82,16 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
     return grad_query, scaled.transpose(-2, -1) @ query[:, :, : ctx.num_class_tokens], None, None
 
 
-_class_row.register_autograd(_backward, setup_context=_save)
+class_row.register_autograd(_backward, setup_context=_save)
 
 
+@operator("received(Tensor query, Tensor key, Tensor? key_bias, float scale, SymInt stride) -> Tensor")
 def received(
     query: Float[Tensor, "b h t c"],
     key: Float[Tensor, "b h t c"],
     key_bias: Float[Tensor, "b t"] | None,
     scale: float,
-    stride: int = 1,
+    stride: int,
 ) -> Float[Tensor, "b t"]:
     """Return the column means of softmax(scale · q · keyᵀ + bias), over heads and queries, float32.
 
@@ -91,11 +105,6 @@ def received(
         scale: Of the logits.
         stride: Only every so many-th token is a query, from the first on.
     """
-    return torch.ops.star.received(query, key, key_bias, scale, stride)
-
-
-@torch.library.custom_op("star::received", mutates_args=())
-def _received(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int) -> Tensor:
     logits = query[:, :, ::stride].float() * scale @ key.float().transpose(-2, -1)
     if key_bias is None:
         return logits.softmax(dim=-1).mean(dim=(1, 2))
@@ -104,14 +113,15 @@ def _received(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float,
     return (attention * (asking / asking.sum(dim=1, keepdim=True)).unsqueeze(-1)).sum(dim=1)
 
 
-@_received.register_fake
+@received.register_fake
 def _(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int) -> Tensor:  # noqa: ARG001
     return key.new_empty((key.shape[0], key.shape[2]), dtype=torch.float32)
 
 
-register_without_gradient(_received, 5)
+without_gradient(received)
 
 
+@operator("dissimilarity(Tensor key, Tensor? live, SymInt num_prefix_tokens) -> Tensor")
 def dissimilarity(
     key: Float[Tensor, "b h t c"], live: Bool[Tensor, "b t"] | None, num_prefix_tokens: int
 ) -> Float[Tensor, "b n"]:
@@ -124,11 +134,6 @@ def dissimilarity(
         live: Which tokens are an image's own, None for all.
         num_prefix_tokens: Tokens before the first patch.
     """
-    return torch.ops.star.dissimilarity(key, live, num_prefix_tokens)
-
-
-@torch.library.custom_op("star::dissimilarity", mutates_args=())
-def _dissimilarity(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:
     patches = directions(key, num_prefix_tokens)
     if live is None:
         mean = patches.mean(dim=1, keepdim=True)
@@ -138,9 +143,9 @@ def _dissimilarity(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> 
     return 1.0 - (patches * mean).sum(dim=-1)
 
 
-@_dissimilarity.register_fake
+@dissimilarity.register_fake
 def _(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:  # noqa: ARG001
     return key.new_empty((key.shape[0], key.shape[2] - num_prefix_tokens), dtype=torch.float32)
 
 
-register_without_gradient(_dissimilarity, 3)
+without_gradient(dissimilarity)

@@ -13,12 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exporter.ops.counts import joined_patches
-from exporter.ops.factors import WIDEST_GAP, directions, register_without_gradient
+from exporter.ops.factors import WIDEST_GAP, directions, operator, without_gradient
 from exporter.ops.selection import keep_top_k
 
 __all__ = ["PAIR_SCORE", "merge_into", "merge_tokens", "pair_tokens"]
 
 
+@operator("merge_into(Tensor key, Tensor keep, SymInt num_prefix_tokens) -> (Tensor, Tensor)")
 def merge_into(
     key: Float[Tensor, "b h t c"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
@@ -35,9 +36,30 @@ def merge_into(
         The index of that survivor, from 0 to k − 1, and by how much its cosine exceeds the second largest:
         WIDEST_GAP for a survivor, and where there is no second.
     """
-    return torch.ops.star.merge_into(key, keep, num_prefix_tokens)
+    patches = directions(key, num_prefix_tokens)
+    survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
+    cosine = patches @ survivors.transpose(1, 2)
+    itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
+    into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
+    if keep.shape[1] == 1:
+        return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
+    best = cosine.topk(2, dim=-1).values
+    return into, (best[..., 0] - best[..., 1]).masked_fill(itself.any(dim=-1), WIDEST_GAP)
 
 
+@merge_into.register_fake
+def _(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
+    shape = (key.shape[0], key.shape[2] - num_prefix_tokens)
+    return keep.new_empty(shape), key.new_empty(shape, dtype=torch.float32)
+
+
+without_gradient(merge_into)
+
+
+@operator(
+    "merge_tokens(Tensor tokens, Tensor into, Tensor? sizes, SymInt kept, SymInt num_prefix_tokens)"
+    " -> (Tensor, Tensor)"
+)
 def merge_tokens(
     tokens: Float[Tensor, "b t d"],
     into: Int[Tensor, "b n"],
@@ -56,40 +78,11 @@ def merge_tokens(
         kept: Number of survivors.
         num_prefix_tokens: Tokens before the first patch.
     """
-    return torch.ops.star.merge_tokens(tokens, into, sizes, kept, num_prefix_tokens)
-
-
-@torch.library.custom_op("star::merge_into", mutates_args=())
-def _merge_into(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
-    patches = directions(key, num_prefix_tokens)
-    survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
-    cosine = patches @ survivors.transpose(1, 2)
-    itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
-    into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
-    if keep.shape[1] == 1:
-        return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
-    best = cosine.topk(2, dim=-1).values
-    return into, (best[..., 0] - best[..., 1]).masked_fill(itself.any(dim=-1), WIDEST_GAP)
-
-
-@_merge_into.register_fake
-def _(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
-    shape = (key.shape[0], key.shape[2] - num_prefix_tokens)
-    return keep.new_empty(shape), key.new_empty(shape, dtype=torch.float32)
-
-
-register_without_gradient(_merge_into, 3)
-
-
-@torch.library.custom_op("star::merge_tokens", mutates_args=())
-def _merge_tokens(
-    tokens: Tensor, into: Tensor, sizes: Tensor | None, kept: int, num_prefix_tokens: int
-) -> tuple[Tensor, Tensor]:
     weights, merged_sizes = _weights(into, sizes, kept, num_prefix_tokens)
     return weights.to(tokens.dtype) @ tokens, merged_sizes
 
 
-@_merge_tokens.register_fake
+@merge_tokens.register_fake
 def _(
     tokens: Tensor,
     into: Tensor,  # noqa: ARG001
@@ -111,11 +104,7 @@ def _weights(into: Tensor, sizes: Tensor | None, kept: int, prefix: int) -> tupl
     return weights / total, total.squeeze(-1)
 
 
-def _save(
-    ctx: Any,
-    inputs: tuple[Tensor, Tensor, Tensor | None, int, int],
-    output: tuple[Tensor, Tensor],
-) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, into, sizes, ctx.kept, ctx.prefix = inputs
     ctx.save_for_backward(into, sizes)
     ctx.mark_non_differentiable(output[1])
@@ -127,13 +116,16 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, No
     return weights.to(grad.dtype).transpose(1, 2) @ grad, None, None, None, None
 
 
-_merge_tokens.register_autograd(_backward, setup_context=_save)
+merge_tokens.register_autograd(_backward, setup_context=_save)
 
 
 # Score of the patches that others join: above that of any patch that may join one, a negative cosine.
 PAIR_SCORE = 2.0
 
 
+@operator(
+    "pair_tokens(Tensor key, SymInt keep, SymInt num_prefix_tokens) -> (Tensor, Tensor, Tensor, Tensor)"
+)
 def pair_tokens(
     key: Float[Tensor, "b h t c"], keep: int, num_prefix_tokens: int
 ) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]]:
@@ -153,11 +145,6 @@ def pair_tokens(
         second set.
         By how much this cosine exceeds the second largest: WIDEST_GAP for a survivor, and where there is no second.
     """
-    return torch.ops.star.pair_tokens(key, keep, num_prefix_tokens)
-
-
-@torch.library.custom_op("star::pair_tokens", mutates_args=())
-def _pair_tokens(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     patch_keys = directions(key, num_prefix_tokens)
     batch, patches = patch_keys.shape[:2]
     second = joined_patches(patches, keep, num_prefix_tokens)
@@ -183,7 +170,7 @@ def _pair_tokens(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor
     )
 
 
-@_pair_tokens.register_fake
+@pair_tokens.register_fake
 def _(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, patches = key.shape[0], key.shape[2] - num_prefix_tokens
     index = key.new_empty((batch, keep), dtype=torch.int64)
@@ -192,4 +179,4 @@ def _(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, T
     return index, into, score, gap
 
 
-register_without_gradient(_pair_tokens, 3)
+without_gradient(pair_tokens)

@@ -1,72 +1,70 @@
-"""Top-k, the gathers that follow it, and the rows of packed tokens that stay.
+"""Top-k and CdfRetain, the gathers that follow them, and the rows of packed tokens that stay.
 
 Each is an operator that an exporter sees as one node. Order and ties: score descending, then lower position;
-survivors are in ascending position. Packed tokens [total, dim] hold all images end to end; `slots` [b, t] says
-which row stands in each place of a grid.
+survivors are in ascending position. `exporter.ops.cdf_reference` defines CdfRetain; also with one count for a whole
+batch, as in the authors' code, for comparison with published numbers: it depends on the other images, and no model
+is exported with it. Packed tokens [total, dim] hold all images end to end; `slots` [b, t] says which row stands in
+each place of a grid.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["Packing", "keep_top_k", "pack_tokens", "take_rows", "take_tokens"]
+from exporter.ops.cdf_reference import EXACT_SUM
+from exporter.ops.counts import ROUNDING_GUARD, keep_count
+from exporter.ops.factors import operator
+
+__all__ = [
+    "batch_count",
+    "cdf_retain",
+    "cdf_retain_padded",
+    "keep_top_k",
+    "pack_tokens",
+    "take_rows",
+    "take_tokens",
+]
 
 
+@operator("keep_top_k(Tensor score, SymInt k) -> Tensor")
 def keep_top_k(score: Float[Tensor, "b n"], k: int) -> Int[Tensor, "b k"]:
     """Return the indices of the k largest scores of each row, ascending; equal scores go to the lower index."""
-    return torch.ops.star.keep_top_k(score, k)
-
-
-def take_tokens(
-    tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
-) -> Float[Tensor, "b s d"]:
-    """Gather the prefix tokens, then the patches `keep` (counted from the first patch)."""
-    return torch.ops.star.take_tokens(tokens, keep, num_prefix_tokens)
-
-
-def take_rows(packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
-    """Gather the row of `packed` whose index is in each slot."""
-    return torch.ops.star.take_rows(packed, slots)
-
-
-@torch.library.custom_op("star::keep_top_k", mutates_args=())
-def _keep_top_k(score: Tensor, k: int) -> Tensor:
     order = score.sort(dim=1, descending=True, stable=True).indices
     return order[:, :k].sort(dim=1).values
 
 
-@_keep_top_k.register_fake
+@keep_top_k.register_fake
 def _(score: Tensor, k: int) -> Tensor:
     return score.new_empty((score.shape[0], k), dtype=torch.int64)
 
 
-@torch.library.custom_op("star::take_tokens", mutates_args=())
-def _take_tokens(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
+@operator("take_tokens(Tensor tokens, Tensor keep, SymInt num_prefix_tokens) -> Tensor")
+def take_tokens(
+    tokens: Float[Tensor, "b t d"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
+) -> Float[Tensor, "b s d"]:
+    """Gather the prefix tokens, then the patches `keep` (counted from the first patch)."""
     return tokens.gather(1, _rows(tokens, keep, num_prefix_tokens))
 
 
-@_take_tokens.register_fake
+@take_tokens.register_fake
 def _(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
     return tokens.new_empty((tokens.shape[0], num_prefix_tokens + keep.shape[1], tokens.shape[2]))
 
 
-@torch.library.custom_op("star::take_rows", mutates_args=())
-def _take_rows(packed: Tensor, slots: Tensor) -> Tensor:
+@operator("take_rows(Tensor packed, Tensor slots) -> Tensor")
+def take_rows(packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+    """Gather the row of `packed` whose index is in each slot."""
     return packed[slots]
 
 
-@_take_rows.register_fake
+@take_rows.register_fake
 def _(packed: Tensor, slots: Tensor) -> Tensor:
     return packed.new_empty((*slots.shape, packed.shape[1]))
 
 
-def _save_slots(
-    ctx: Any,
-    inputs: tuple[Tensor, Tensor],
-    output: Tensor,  # noqa: ARG001
-) -> None:
+def _save_slots(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG001
     packed, slots = inputs
     ctx.save_for_backward(slots)
     ctx.total = packed.shape[0]
@@ -79,14 +77,10 @@ def _add_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     return zeros.index_add(0, slots.flatten(), grad.flatten(0, 1)), None
 
 
-_take_rows.register_autograd(_add_back, setup_context=_save_slots)
+take_rows.register_autograd(_add_back, setup_context=_save_slots)
 
 
-def _save_rows(
-    ctx: Any,
-    inputs: tuple[Tensor, Tensor, int],
-    output: Tensor,  # noqa: ARG001
-) -> None:
+def _save_rows(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:  # noqa: ARG001
     tokens, keep, num_prefix_tokens = inputs
     ctx.save_for_backward(keep)
     ctx.shape, ctx.num_prefix_tokens = tokens.shape, num_prefix_tokens
@@ -99,7 +93,7 @@ def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     return zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
 
 
-_take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)
+take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)
 
 
 def _rows(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
@@ -108,23 +102,85 @@ def _rows(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
     return rows.unsqueeze(-1).expand(-1, -1, tokens.shape[2])
 
 
-class Packing(NamedTuple):
-    """The rows that stay, first image first, and where they go.
+@operator("cdf_retain(Tensor score, Tensor valid_count, float mass) -> (Tensor, Tensor, Tensor)")
+def cdf_retain(
+    score: Float[Tensor, "b n"], valid_count: Int[Tensor, " b"], mass: float
+) -> tuple[Int[Tensor, "b m"], Int[Tensor, " b"], Int[Tensor, ""]]:
+    """Return each row's survivors, ascending and padded with zeros; their number; the largest of these numbers.
 
-    `rows` are the rows of the packed tokens to take, `slots` say which of the rows taken stands in each place of
-    the new grid, `places` are the way back, into the grid laid flat; `live` marks the places that are no padding.
-    Padding is the image's own last survivor again, which a maximum over patches may meet.
+    Args:
+        score: Importance of each patch, float32.
+        valid_count: Patches of each image; entries after them are not read.
+        mass: The share of the row's sum to reach, in (0, 1].
     """
-
-    rows: Int[Tensor, " total"]
-    live: Bool[Tensor, "b s"]
-    slots: Int[Tensor, "b s"]
-    places: Int[Tensor, " total"]
+    survivors, keep_count = _survivors(score, valid_count, mass)
+    width = keep_count.max()
+    return _padded(survivors, int(width)), keep_count, width
 
 
+@cdf_retain.register_fake
+def _(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    # It may be 1, and the graph is right for it. But told so, torch.export would ask whether the width broadcasts.
+    width = torch.library.get_ctx().new_dynamic_size(min=2)
+    keep_index = score.new_empty((score.shape[0], width), dtype=torch.int64)
+    return keep_index, torch.empty_like(valid_count), score.new_empty((), dtype=torch.int64)
+
+
+@operator("cdf_retain_padded(Tensor score, Tensor valid_count, float mass, SymInt width) -> (Tensor, Tensor)")
+def cdf_retain_padded(
+    score: Float[Tensor, "b n"], valid_count: Int[Tensor, " b"], mass: float, width: int
+) -> tuple[Int[Tensor, "b width"], Int[Tensor, " b"]]:
+    """Return the same, padded to a width known beforehand that no count exceeds: STAR's count."""
+    survivors, keep_count = _survivors(score, valid_count, mass)
+    return _padded(survivors, width), keep_count
+
+
+@cdf_retain_padded.register_fake
+def _(score: Tensor, valid_count: Tensor, mass: float, width: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    return score.new_empty((score.shape[0], width), dtype=torch.int64), torch.empty_like(valid_count)
+
+
+def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """Return survivors in ascending position [b, n], dropped ones as the number n; and the counts [b]."""
+    patches, valid = score.shape[1], valid_count.unsqueeze(1)
+    slots = torch.arange(patches, device=score.device)
+    usable = torch.where((slots < valid) & (score > 0), score, 0.0).clamp(max=torch.finfo(torch.float32).max)
+    ranked, order = usable.sort(dim=1, descending=True, stable=True)
+    largest = torch.div(EXACT_SUM, valid, rounding_mode="floor").float()
+    units = torch.round(ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest)
+    before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
+    # In the contract's dtype: Python's floats would round later than a runtime does.
+    share = torch.tensor(mass, dtype=torch.float32, device=score.device)
+    threshold = torch.where(share < 1.0, (share * total).clamp_min(1.0), torch.inf)
+    most = (share * valid.float() - float(ROUNDING_GUARD)).clamp_min(1.0)
+    kept = (before < threshold) & (slots < most)
+    return torch.where(kept, order, patches).sort(dim=1).values, kept.sum(1)
+
+
+def _padded(survivors: Tensor, width: int) -> Tensor:
+    return torch.where(survivors < survivors.shape[1], survivors, 0)[:, :width].contiguous()
+
+
+def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:
+    """Count the patches to keep per image: where the batch's scores, image by image, reach `mass` of their sum.
+
+    Each image's scores are in descending order, the images concatenated. The index at which the running sum
+    reaches the mass, counted from 0 and divided by the number of images, is the count. With many images it
+    tends to mass · n, whatever the scores. At least one, at most k(mass, n).
+    """
+    images, patches = score.shape
+    share = score.sort(dim=1, descending=True, stable=True).values.double().flatten().cumsum(0)
+    place = int(torch.searchsorted(share, mass * share[-1]))
+    return min(max(place // images, 1), keep_count(mass, patches))
+
+
+@operator(
+    "pack_tokens(Tensor slots, Tensor index, Tensor count, SymInt num_prefix_tokens)"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
+)
 def pack_tokens(
     slots: Int[Tensor, "b t"], index: Int[Tensor, "b k"], count: Int[Tensor, " b"], num_prefix_tokens: int
-) -> Packing:
+) -> tuple[Int[Tensor, " total"], Bool[Tensor, "b s"], Int[Tensor, "b s"], Int[Tensor, " total"]]:
     """Pack the prefix tokens and survivors of each image.
 
     Args:
@@ -132,14 +188,14 @@ def pack_tokens(
         index: Survivors among the patches of each image, then padding.
         count: Survivors of each image.
         num_prefix_tokens: Tokens before the first patch.
+
+    Returns:
+        The rows of the packed tokens to take, first image first.
+        The places of the new grid that are no padding. Padding is the image's own last survivor again, which a
+        maximum over patches may meet.
+        Which of the rows taken stands in each place of the new grid.
+        The way back, into the grid laid flat.
     """
-    return Packing(*torch.ops.star.pack_tokens(slots, index, count, num_prefix_tokens))
-
-
-@torch.library.custom_op("star::pack_tokens", mutates_args=())
-def _pack_tokens(
-    slots: Tensor, index: Tensor, count: Tensor, num_prefix_tokens: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     prefix, tokens = num_prefix_tokens, (count + num_prefix_tokens).unsqueeze(1)
     columns = torch.arange(prefix + index.shape[1], device=slots.device)
     live = columns < tokens
@@ -149,7 +205,7 @@ def _pack_tokens(
     return taken.flatten().index_select(0, places), live, after, places
 
 
-@_pack_tokens.register_fake
+@pack_tokens.register_fake
 def _(
     slots: Tensor,
     index: Tensor,

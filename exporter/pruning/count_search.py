@@ -16,7 +16,8 @@ from exporter.errors import ImageError, ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Output, Schedule
-from exporter.schedule.plan import Prune, keep_everything, saving_schedule
+from exporter.schedule.plan import keep_everything, saving_schedule
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import OutOfReachError
 from exporter.schedule.shapes import SHAPES, Curve
 from exporter.vocabulary import OutputKind

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from exporter.artefact import output_names
 from exporter.models.base import PrunableViT, Seen
-from exporter.ops.cdf_retain.torch_op import batch_count, cdf_retain, cdf_retain_padded
 from exporter.ops.merging import merge_into, pair_tokens
-from exporter.ops.selection import keep_top_k
+from exporter.ops.selection import batch_count, cdf_retain, cdf_retain_padded, keep_top_k
 from exporter.pruning.scores import INTRA, Layer, inter_table, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule

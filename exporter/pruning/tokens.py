@@ -320,13 +320,13 @@ class Packed(Tokens):
 def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:
     """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
     assert decision.count is not None
-    packing = pack_tokens(slots, decision.index, decision.count, prefix)
+    rows, live, slots, places = pack_tokens(slots, decision.index, decision.count, prefix)
     return Packed(
-        values.index_select(0, packing.rows),
+        values.index_select(0, rows),
         prefix,
         positions.gather(1, decision.index),
         decision.count,
-        packing.live,
-        packing.slots,
-        packing.places,
+        live,
+        slots,
+        places,
     )

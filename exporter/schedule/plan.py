@@ -1,47 +1,27 @@
-"""How to prune, and how much: the record `Prune`, and the schedule that it gives a model.
+"""Schedules: from ACS and rho, from rho alone, or from given rates.
 
-The schedule follows from ACS and rho, from rho alone, or from given rates. Where a share of multiply-adds is asked
-for, rho is solved for here and nowhere else.
+Where a share of multiply-adds is asked for, rho is solved for here and nowhere else.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from msgspec import Meta
-
-from exporter.errors import RecipeError, ScheduleError
-from exporter.files import GivenPath
-from exporter.formats.canonical_json import load_json
+from exporter.errors import ScheduleError
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.fits import (
     check_factor,
     check_fits,
     check_scored,
-    check_stride,
     warn_of_anchors,
     warn_of_pooling,
     warn_of_scaling,
 )
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.methods import (
-    ACS,
-    COUNTS,
-    METHODS,
-    REDUCTIONS,
-    SCORERS,
-    SEARCH,
-    check_choices,
-    check_counts,
-    default_counts,
-    default_method,
-    default_reduction,
-    scorer_named,
-)
+from exporter.schedule.methods import ACS, SEARCH, scorer_named
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
-    ANCHORS,
     BISECTIONS,
     OutOfReachError,
     counts,
@@ -51,36 +31,21 @@ from exporter.schedule.rates import (
     scaled_rates,
 )
 from exporter.schedule.shapes import SHAPES, Curve, counts_for_cost, counts_of_rho, rates_of_counts
-from exporter.settings import Natural, Positive, Settings, Share, Weight, option
-from exporter.vocabulary import Method
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
 
 __all__ = [
-    "AMOUNTS",
     "ImageCost",
-    "Prune",
     "as_read",
-    "check_factor",
-    "check_fits",
     "keep_everything",
     "manual_schedule",
     "saving_schedule",
     "scaled_schedule",
+    "schedule_of",
     "shape_schedule",
     "star_schedule",
 ]
-
-Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
-LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
-
-# The fields that say how much to prune: a number, or rates; a number with rates scales these.
-NUMBERS, SHAPED = ("rho", "mac_reduction"), ("rates", "schedule")
-AMOUNTS = (*NUMBERS, *SHAPED)
-
-# The fields that a schedule has too.
-SCORING = ("scorer", "alpha", "anchors", "seed", "round_to", "method", "query_stride", "reduce")
 
 # The mean multiply-adds of an image under an a-STAR schedule, whose counts depend on the image.
 ImageCost = Callable[[Schedule], float]
@@ -89,267 +54,104 @@ ImageCost = Callable[[Schedule], float]
 IMAGE_BISECTIONS = 12
 
 
-@dataclass(frozen=True)
-class Prune(Settings):
-    """How patches are scored, how rates follow from ACS, whether a rate is a share of patches or of mass, how much.
+def schedule_of(
+    prune: Prune,
+    spec: ModelSpec,
+    calibration: "Calibration | None" = None,
+    given: Schedule | None = None,
+    *,
+    acs: Sequence[float] = (),
+    image_cost: ImageCost | None = None,
+    told: bool = True,
+) -> Schedule:
+    """Return the schedule for a model.
 
-    The amount is a number (`rho`, `mac_reduction`), rates by layer (`rates`, `schedule`), or both: the number then
-    scales the rates.
+    Args:
+        prune: How to prune, and how much.
+        spec: The model's shape.
+        calibration: Its ACS and inter-layer scores.
+        given: The schedule that a checkpoint was trained with, or that of the file, read before.
+        acs: One value per layer in place of the calibration's.
+        image_cost: Where `counts_on_images`, the mean MACs of an image under a schedule.
+        told: Whether what a user should know of the schedule is logged.
+
+    Raises:
+        ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs ACS or
+            images and none are given.
+        ArtefactError: The file is no schedule.
     """
+    given = given or prune.given()
+    if given is not None and not prune.has_number:
+        check_fits(given, spec)
+        return as_read(given, spec)
+    scoring = prune if given is None else prune.as_scheduled(given)
+    if told:
+        warn_of_pooling(spec, scoring.reduced_by)
+    inter_sha256 = "" if calibration is None else calibration.inter_sha256
+    if not prune.has_number:
+        return as_read(manual_schedule(spec, prune.rates, scoring, inter_sha256), spec)
+    rates = given.rates if given else manual_rates(prune.rates, spec.depth) if prune.rates else ()
+    if not rates and scoring.counted_by == SEARCH:
+        raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
+    found = acs or ([] if calibration is None else calibration.acs.tolist())
+    schedule = _of_number(scoring, spec, rates, found, inter_sha256=inter_sha256, image_cost=image_cost)
+    if told:
+        warn_of_anchors(schedule)
+        left = schedule.lone_layer(spec)  # what is not dropped there has not been scaled
+        warn_of_scaling([1.0 if layer == left else rate for layer, rate in enumerate(rates, 1)], schedule)
+    return schedule
 
-    scorer: str | None = option(
-        None,
-        "Score that chooses the patches; by default fused, for tome pairs.",
-        SCORERS,
-        group="how to prune",
-    )
-    alpha: Weight | None = option(
-        None,
-        "Weight of the class token's attention in the fused score, in [0, 1]; by default 0.15, for LV-ViT 0.3.",
-        flag=False,
-    )
-    anchors: str | None = option(
-        None,
-        "Layers that get the rates 1 and rho: minmax, by smallest and largest ACS (the default), or endpoints, the "
-        "first and the last layer.",
-        ANCHORS,
-        flag=False,
-    )
-    seed: Natural = option(0, "Seed of the random scores.", flag=False)
-    round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
-    method: Method | None = option(
-        None,
-        "tome: merge the same number of patches in every layer. star: keep a share of the patches, computed from "
-        "ACS. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
-        "star if you give a score, alpha, anchors, drop, ACS or a calibration.",
-        group="how to prune",
-    )
-    query_stride: Positive = option(
-        1,
-        "For the scorer received: read the attention of every n-th token only.",
-        flag=False,
-    )
-    reduce: str | None = option(
-        None,
-        "What happens to the patches that are not kept; by default drop, for pairs merge-weighted.",
-        REDUCTIONS,
-        group="how to prune",
-    )
-    counts: str | None = option(
-        None,
-        "How many patches each layer keeps. constant: as many fewer in every layer (the default of tome). linear: "
-        "fewer by a falling number. geometric: the same share. few: the same share, in three layers. acs: STAR's "
-        "rates (the default of star). search: what changes the model's answers least, found on images.",
-        COUNTS,
-        group="how to prune",
-    )
-    rho: Share | None = option(
-        None,
-        "Lowest retention rate (share of its patches that a layer keeps), in (0, 1].",
-        group="how much to prune",
-    )
-    mac_reduction: Below1 | None = option(
-        None,
-        "Share of the multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
-        group="how much to prune",
-    )
-    rates: LayerRates = option(
-        {},
-        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. A number for "
-        "how much to prune, beside them, scales them to reach it.",
-        group="how much to prune",
-    )
-    schedule: GivenPath = option(
-        None,
-        "A schedule file from `plan`, with method, scorer and alpha. A number for how much to prune, "
-        "where the command takes one beside it, scales its rates to reach it.",
-        group="how much to prune",
-    )
-    calibration: GivenPath = option(
-        None, "An existing calibration file, used instead of a new calibration.", group="how to prune"
-    )
-    interpolate: bool = option(
-        False,
-        "Accept a calibration for another input size, and interpolate its scores.",
-        flag=False,
-    )
 
-    def check(self) -> None:
-        """Raise RecipeError for settings that contradict each other.
+def _of_number(
+    prune: Prune,
+    spec: ModelSpec,
+    rates: Sequence[float],
+    acs: Sequence[float],
+    *,
+    inter_sha256: str,
+    image_cost: ImageCost | None,
+) -> Schedule:
+    """Return the schedule of a rho, or of a share of MACs: of rates that are scaled, of ACS, or of a shape."""
 
-        These are two amounts of one kind; a search of counts for a rho; a scorer, a reduction, counts or rounded
-        counts that the method does not support; a stride for a score that never reads the attention of all tokens.
-        """
-        for names in (NUMBERS, SHAPED):
-            told = [name for name in names if getattr(self, name) not in (None, {})]
-            if len(told) > 1:
-                raise RecipeError(" and ".join(told), "both", "one of them")
-        check_choices(self.planned_by, self.scored_by, self.reduced_by)
-        check_counts(self.planned_by, self.counted_by)
-        if self.counts is not None and any(getattr(self, name) not in (None, {}) for name in SHAPED):
-            raise RecipeError("counts", f"{self.counts} beside rates or a schedule", "one of them")
-        if self.counts == SEARCH and self.rho is not None:
-            raise RecipeError("counts", f"{SEARCH} beside rho", "--mac-reduction, at which counts compete")
-        check_stride(self.scored_by, self.query_stride)
-        if self.planned_by.counts_vary and self.round_to != 1:
-            why = "its counts depend on the image"
-            raise RecipeError("round_to", f"{self.round_to} for {self.planned_by}", "1", why)
-
-    @property
-    def planned_by(self) -> Method:
-        """The method, given or the default one; a calibration is for STAR."""
-        star_alone = self.alpha is not None or self.anchors is not None or self.calibration is not None
-        return self.method or default_method(self.scorer, self.reduce, star_alone=star_alone)
-
-    @property
-    def scored_by(self) -> str:
-        """The name of the scorer, given or the method's default."""
-        return self.scorer or METHODS[self.planned_by].scorers[0]
-
-    @property
-    def reduced_by(self) -> str:
-        """The name of the reduction, given or the method's default."""
-        return self.reduce or default_reduction(self.planned_by, self.scored_by)
-
-    @property
-    def counted_by(self) -> str:
-        """How patches are counted, given or the method's default."""
-        return self.counts or default_counts(self.planned_by)
-
-    @property
-    def named(self) -> str:
-        """The method, with the counts where they are given: for messages."""
-        return f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
-
-    @property
-    def anchored_by(self) -> str:
-        """The name of the anchors, given or the default."""
-        return self.anchors or ANCHORS[0]
-
-    @property
-    def has_number(self) -> bool:
-        """Whether the amount is a number, with or without rates that it scales."""
-        return self.rho is not None or self.mac_reduction is not None
-
-    @property
-    def has_amount(self) -> bool:
-        """Whether it says how much to prune."""
-        return self.has_number or bool(self.rates) or self.schedule is not None
-
-    @property
-    def follows_acs(self) -> bool:
-        """Whether the rates of its schedule follow from ACS."""
-        given = self.rates or self.schedule is not None
-        return not given and self.counted_by == ACS
-
-    @property
-    def scores_inter(self) -> bool:
-        """Whether its scores need the inter-layer importance of a calibration."""
-        return scorer_named(self.scored_by).calibrated
-
-    @property
-    def counts_on_images(self) -> bool:
-        """Whether its schedule follows from measurements on images: a share of MACs under a-STAR does."""
-        return self.mac_reduction is not None and self.planned_by.counts_vary
-
-    def as_scheduled(self, schedule: Schedule) -> "Prune":
-        """Return the record with everything that a schedule says of scores."""
-        return replace(self, **{name: getattr(schedule, name) for name in SCORING})
-
-    def given(self) -> Schedule | None:
-        """Read the schedule of its file; None without one.
-
-        Raises:
-            ArtefactError: The file is no schedule.
-        """
-        return None if self.schedule is None else load_json(Schedule, self.schedule)
-
-    def plan(
-        self,
-        spec: ModelSpec,
-        calibration: "Calibration | None" = None,
-        given: Schedule | None = None,
-        *,
-        acs: Sequence[float] = (),
-        image_cost: ImageCost | None = None,
-        told: bool = True,
-    ) -> Schedule:
-        """Return the schedule for a model.
-
-        Args:
-            spec: The model's shape.
-            calibration: Its ACS and inter-layer scores.
-            given: The schedule that a checkpoint was trained with, or that of the file, read before.
-            acs: One value per layer in place of the calibration's.
-            image_cost: Where `counts_on_images`, the mean MACs of an image under a schedule.
-            told: Whether what a user should know of the schedule is logged.
-
-        Raises:
-            ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs ACS or
-                images and none are given.
-            ArtefactError: The file is no schedule.
-        """
-        given = given or self.given()
-        if given is not None and not self.has_number:
-            check_fits(given, spec)
-            return as_read(given, spec)
-        scoring = self if given is None else self.as_scheduled(given)
-        if told:
-            warn_of_pooling(spec, scoring.reduced_by)
-        inter_sha256 = "" if calibration is None else calibration.inter_sha256
-        if not self.has_number:
-            return as_read(manual_schedule(spec, self.rates, scoring, inter_sha256), spec)
-        rates = given.rates if given else manual_rates(self.rates, spec.depth) if self.rates else ()
-        found = acs or ([] if calibration is None else calibration.acs.tolist())
-
-        def of_rho(rho: float) -> Schedule:
-            if rates:
-                return as_read(scaled_schedule(spec, rates, rho, scoring, inter_sha256), spec)
-            if scoring.counted_by != ACS:
-                return as_read(shape_schedule(spec, rho, scoring, inter_sha256), spec)
-            return as_read(star_schedule(spec, found, rho, scoring, inter_sha256), spec)
-
-        def of_cost(target: float, cost: ImageCost) -> Schedule:
-            return saving_schedule(spec, target, scoring, inter_sha256, cost=cost)
-
-        if not rates and scoring.counted_by == SEARCH:
-            raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
-        of_cost_alone = None if rates or scoring.counted_by == ACS else of_cost
-        schedule = (
-            scoring._saving(spec, of_rho, image_cost, of_cost_alone) if self.rho is None else of_rho(self.rho)
-        )
-        if told:
-            warn_of_anchors(schedule)
-            left = schedule.lone_layer(spec)  # what is not dropped there has not been scaled
-            warn_of_scaling([1.0 if layer == left else rate for layer, rate in enumerate(rates, 1)], schedule)
-        return schedule
-
-    def _saving(
-        self,
-        spec: ModelSpec,
-        of_rho: Callable[[float], Schedule],
-        image_cost: ImageCost | None,
-        of_cost: Callable[[float, ImageCost], Schedule] | None = None,
-    ) -> Schedule:
-        """Return the schedule that saves the share of MACs: that of a shape, or by bisection of rho."""
-        share = self.mac_reduction
-        assert share is not None
-        if not self.counts_on_images:
-            cost: ImageCost = partial(_macs, spec)
-        elif image_cost is None:
-            raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
+    def of_rho(rho: float) -> Schedule:
+        if rates:
+            made = scaled_schedule(spec, rates, rho, prune, inter_sha256)
+        elif prune.counted_by == ACS:
+            made = star_schedule(spec, acs, rho, prune, inter_sha256)
         else:
-            cost = image_cost
-        dense = dense_macs(spec).total
-        bisections = IMAGE_BISECTIONS if self.counts_on_images else BISECTIONS
-        try:
-            if of_cost is not None:
-                return of_cost((1.0 - share) * dense, cost)
-            return rho_for(of_rho, cost, (1.0 - share) * dense, bisections)
-        except OutOfReachError as error:
-            most = math.floor((1.0 - error.least / dense) * 1000) / 1000
-            expected = f"at most {most:g}, which {self.named} reaches on {spec.name}"
-            raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
+            made = shape_schedule(spec, rho, prune, inter_sha256)
+        return as_read(made, spec)
+
+    def of_cost(cost: ImageCost, target: float) -> Schedule:
+        if rates or prune.counted_by == ACS:
+            bisections = IMAGE_BISECTIONS if prune.counts_on_images else BISECTIONS
+            return rho_for(of_rho, cost, target, bisections)
+        return saving_schedule(spec, target, prune, inter_sha256, cost=cost)
+
+    return of_rho(prune.rho) if prune.rho is not None else _saving(prune, spec, image_cost, of_cost)
+
+
+def _saving(
+    prune: Prune,
+    spec: ModelSpec,
+    image_cost: ImageCost | None,
+    solved: Callable[[ImageCost, float], Schedule],
+) -> Schedule:
+    """Return the schedule that saves the share of MACs; `solved` makes that of a cost and its target."""
+    share, dense = prune.mac_reduction, dense_macs(spec).total
+    assert share is not None
+    if prune.counts_on_images and image_cost is None:
+        raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
+
+    def macs(schedule: Schedule) -> float:
+        return schedule_macs(spec, schedule).total
+
+    try:
+        return solved((prune.counts_on_images and image_cost) or macs, (1.0 - share) * dense)
+    except OutOfReachError as error:
+        most = math.floor((1.0 - error.least / dense) * 1000) / 1000
+        expected = f"at most {most:g}, which {prune.named} reaches on {spec.name}"
+        raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
 
 
 def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
@@ -363,10 +165,6 @@ def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
     rates = (*rates[: lone - 1], 1.0, *rates[lone:])
     keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
     return replace(schedule, rates=rates, keep=keep)
-
-
-def _macs(spec: ModelSpec, schedule: Schedule) -> float:
-    return schedule_macs(spec, schedule).total
 
 
 def star_schedule(

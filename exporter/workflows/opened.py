@@ -34,7 +34,8 @@ from exporter.pruning.count_search import search_counts
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import SEARCH
-from exporter.schedule.plan import AMOUNTS, SCORING, Prune
+from exporter.schedule.plan import schedule_of
+from exporter.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.settings import Settings, fields_of, sections_of, told_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.vocabulary import InputKind
@@ -204,10 +205,10 @@ class Opened:
             with self.stages.stage("counts, on calibration images"):
                 return self.searched(vit, calibration)
         if not prune.counts_on_images:
-            return prune.plan(vit.spec, calibration, self.given)
+            return schedule_of(prune, vit.spec, calibration, self.given)
         with self.stages.stage("rho, on calibration images"):
             cost = self.image_cost(vit, calibration)
-            return prune.plan(vit.spec, calibration, self.given, image_cost=cost)
+            return schedule_of(prune, vit.spec, calibration, self.given, image_cost=cost)
 
     def searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
         """Return the schedule of a share of MACs whose counts are searched on the calibration images."""
@@ -412,7 +413,7 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
     if prune.mac_reduction is not None:
         pruned = (1 - prune.mac_reduction) * dense
     if not unknown and (opened.given is not None or prune.has_amount):
-        schedule = prune.plan(spec, calibration, opened.given)
+        schedule = schedule_of(prune, spec, calibration, opened.given)
         pruned = schedule_macs(spec, schedule).gmacs
     records = (*(getattr(recipe, name) for name in sections_of(Recipe)), *settings)
     told = {

@@ -14,7 +14,7 @@ from exporter.errors import MissingDependencyError, RecipeError, reason_of
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
-from exporter.schedule.plan import AMOUNTS, Prune
+from exporter.schedule.prune import AMOUNTS, Prune
 from exporter.settings import Natural, Positive, Sections, Settings, Threads, from_table, from_tables, option
 from exporter.targets import ONNXRUNTIME, TARGETS, Target, target_named
 from exporter.vocabulary import InputKind, Layout, Method

@@ -41,7 +41,8 @@ from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair, Schedule
-from exporter.schedule.plan import Prune, keep_everything
+from exporter.schedule.plan import keep_everything, schedule_of
+from exporter.schedule.prune import Prune
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows.folders.bench import Bench
@@ -173,7 +174,7 @@ def plan(
         raise ScheduleError("plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule")
     if how.method is None and calibration is not None:
         how = replace(how, method=Method.STAR)
-    return how.plan(vit.spec if isinstance(vit, PrunableViT) else vit, calibration)
+    return schedule_of(how, vit.spec if isinstance(vit, PrunableViT) else vit, calibration)
 
 
 def prune(

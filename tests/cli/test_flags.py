@@ -9,7 +9,7 @@ import pytest
 from exporter.cli import compile  # noqa: A004
 from exporter.cli.flags import AMOUNT, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
 from exporter.errors import RecipeError
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.settings import flags_of
 from exporter.workflows.recipe import Images, Recipe
 from tests.commands import Command

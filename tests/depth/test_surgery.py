@@ -23,7 +23,8 @@ from exporter.models.registry import ModelRequest, adapt, describe, trainable
 from exporter.models.weights import load_into
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import AttentionVariant, Method
 from tests.depth.models import MERGED_FAMILIES, seeded_vit

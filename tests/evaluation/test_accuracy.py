@@ -85,13 +85,6 @@ def test_predictions_are_kept_image_by_image() -> None:
     assert found.accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=3)
 
 
-def test_top5_of_three_classes_is_top3() -> None:
-    logits = np.array([[3, 2, 1]], np.float32)
-    assert predict(echo(3), [(logits, np.array([2]))]).accuracy == Accuracy.of(
-        images=1, top1_hits=0, top5_hits=1
-    )
-
-
 @pytest.mark.parametrize("classes", [7, 1000])
 def test_equal_logits_go_to_the_lower_class(classes: int) -> None:
     alternating = np.arange(classes, dtype=np.float32)[None] % 2
@@ -111,17 +104,6 @@ def test_no_image_is_an_error() -> None:
     for batches in ([], [(np.zeros((0, 6), np.float32), np.zeros(0, int))]):
         with pytest.raises(ImageError, match="got no image"):
             predict(echo(6), batches)
-
-
-def test_nan_logits_are_no_answer() -> None:
-    with pytest.raises(UserError, match="NaN"):
-        predict(echo(6), [(np.full((1, 6), np.nan, np.float32), np.array([0]))])
-
-
-def test_the_runner_is_freed() -> None:
-    runner = echo(6)
-    predict(runner, [(np.zeros((1, 6), np.float32), np.array([0]))])
-    assert (runner.activations, runner.deactivations) == (1, 1)
 
 
 def test_an_accuracy_holds_its_interval() -> None:
@@ -165,21 +147,6 @@ def test_two_models_see_every_batch_once_in_turns() -> None:
     assert first.labels.tolist() == second.labels.tolist() == [0, 1, UNKNOWN, 0]
     assert not first.labelled
     assert [runner.deactivations for runner in runners] == [1, 1]
-
-
-def test_a_small_batch_is_filled_and_cut() -> None:
-    seen = []
-
-    def run(feed: Feed) -> dict[str, np.ndarray]:
-        seen.append(len(feed["images"]))
-        return {"logits": feed["images"]}
-
-    runner = echo(3)
-    runner.function = run
-    batches = [((np.eye(3, dtype=np.float32)[:count],), np.arange(count)) for count in (3, 2)]
-    (found,) = predict_each([runner], batches, size=3)
-    assert seen == [3, 3]
-    assert found.accuracy == Accuracy.of(top1_hits=5, top5_hits=5, images=5)
 
 
 def test_only_a_subset_of_the_classes_competes() -> None:

@@ -11,7 +11,8 @@ from onnx import parser
 
 from exporter.artefact import Artefact
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 

@@ -14,7 +14,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Method
 from tests import vits

@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from exporter.lowering import activation_ranges as activation_ranges_module
-from exporter.lowering.activation_ranges import Tails, activation_ranges, activations
-from exporter.lowering.number_formats import E4M3, INT8, UINT8, NumberFormat, Range
+from exporter.lowering import number_formats
+from exporter.lowering.number_formats import (
+    E4M3,
+    INT8,
+    UINT8,
+    NumberFormat,
+    Range,
+    Tails,
+    activation_ranges,
+    activations,
+)
 from tests.lowering.graphs import graph_of
 
 
@@ -70,7 +78,7 @@ def test_floats_clip_nothing() -> None:
 def test_the_same_as_of_all_images_at_once(
     most_values: int, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activation_ranges_module, "_MOST_VALUES", most_values)
+    monkeypatch.setattr(number_formats, "_MOST_VALUES", most_values)
     graph = graph_of(
         "(float[b, 3, 100, 100] images) => (float[b, 3, 100, 100] y) { y = Tanh (images) }", {}, opset=20
     )

@@ -14,10 +14,11 @@ from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
-from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN
+from exporter.ops.onnx_functions import CDF_RETAIN
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also

@@ -10,7 +10,8 @@ from exporter.models.outputs import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, ONNXRUNTIME_OPSET17, TARGETS, Target
 from exporter.vocabulary import Method
 from tests.vits import make_vit, random_images

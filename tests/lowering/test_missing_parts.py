@@ -13,7 +13,8 @@ from exporter.models.base import BlockParts, PrunableViT
 from exporter.models.spec import spec_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,

@@ -23,7 +23,8 @@ from exporter.models.outputs import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, star_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
 from exporter.workflows.folders.reference import read_reference, save_reference

@@ -12,7 +12,8 @@ from exporter.lowering.variants import forced_variant, sliced_variant, tracing_v
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
@@ -39,12 +40,13 @@ def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
 
 @pytest.mark.ort
 @pytest.mark.parametrize("family", FAMILIES)
-def test_onnx_runtime_pairs_as_pytorch_does(family: str) -> None:
+@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT], ids=lambda target: target.name)
+def test_onnx_runtime_pairs_as_pytorch_does(family: str, target: Target) -> None:
     pruned = tome(family)
     images = random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    results = run(tracing_variant(lowered(pruned)), images.numpy())
+    results = run(tracing_variant(lowered(pruned, target)), images.numpy())
     logits = trace.logits.numpy()
     assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
     assert list(trace.decisions) == [1, 2, 3, 4]
@@ -83,12 +85,15 @@ def test_a_layer_that_pairs_has_no_class_row_and_takes_no_rows(target: Target) -
     model = lowered(tome(), target)
     assert {node.domain for node in model.graph.node} == {""}
     operators = Counter(node.op_type for node in model.graph.node)
-    assert operators["ArgMax"] == 4
+    counted = "count_pairs" in target.passes
+    assert operators["ArgMax"] == (0 if counted else 4)
+    assert not counted or not {"TopK", "GatherElements", "ScatterElements"} & operators.keys()
     assert not any("class_row" in node.name for node in model.graph.node)
     assert not any("taken_" in name for node in model.graph.node for name in node.output)
     named = {node.name: node.op_type for node in model.graph.node}
     for layer in (1, 2, 3, 4):
-        assert named[f"into_{layer:02d}/cosine"] == named[f"tokens_{layer:02d}/mean"] == "MatMul"
+        product = f"into_{layer:02d}/{'products' if counted else 'cosine'}"
+        assert named[product] == named[f"tokens_{layer:02d}/mean"] == "MatMul"
 
 
 def test_attention_is_fused_and_weighs_keys_behind_the_first_merge() -> None:
@@ -105,9 +110,10 @@ def test_who_joins_whom_stays_fp32() -> None:
 
 
 @pytest.mark.ort
-def test_forced_decisions_are_read() -> None:
+@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT], ids=lambda target: target.name)
+def test_forced_decisions_are_read(target: Target) -> None:
     pruned = tome("distilled")
-    model, images = lowered(pruned), random_images(pruned.vit, 3)
+    model, images = lowered(pruned, target), random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
     feed = {f"keep_{layer:02d}": made.index.numpy() for layer, made in trace.decisions.items()}

@@ -47,7 +47,7 @@ def test_what_a_pass_requires_holds_in_every_target(target: Target) -> None:
     ("passes", "message"),
     [
         (("expand_attention",), "target tensorrt-fp32: pass expand_attention requires .* names of"),
-        (("name_decisions", "expand_attention"), "a shipped file requires .* top-k and the token gather"),
+        (("name_decisions", "expand_attention"), "a shipped file requires .* no TakeTokens is left"),
         ((*TENSORRT.passes, "rank_prefix"), "pass rank_prefix requires .* KeepTopK"),
         ((*TENSORRT.passes, "to_fp16", "to_fp16"), "pass to_fp16 requires .* float32"),
         (

@@ -1,6 +1,7 @@
 """The whole lowering."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,8 @@ from exporter.lowering.pipeline import lower, lower_each, save_onnx, with_functi
 from exporter.lowering.variants import tracing_variant
 from exporter.lowering.verify import artefact_of
 from exporter.models.registry import ModelRequest, describe
-from exporter.ops.cdf_retain.onnx_function import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
-from exporter.ops.cdf_retain.reference import cdf_retain
+from exporter.ops.cdf_reference import Retained, cdf_retain
+from exporter.ops.onnx_functions import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
@@ -76,11 +77,16 @@ def run_once(model: onnx.ModelProto, score: np.ndarray, valid: np.ndarray) -> di
         max_size=4,
     )
 )
-def test_both_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -> None:
+def test_all_forms_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -> None:
     score = np.array([row for row, _ in rows], np.float32)
     valid = np.array([count for _, count in rows])
     expected = cdf_retain(score, valid, MASS)
-    found = run_once(with_functions(model_of(OWN, PADDED), 20, (5, 5)), score, valid)
+    for counting in (False, True):
+        model = with_functions(model_of(OWN, PADDED), 20, (5, 5), counting=counting)
+        assert_kept(run_once(model, score, valid), expected)
+
+
+def assert_kept(found: Mapping[str, np.ndarray], expected: Retained) -> None:
     np.testing.assert_array_equal(found["index"], expected.keep_index)
     np.testing.assert_array_equal(found["count"], expected.keep_count)
     assert found["width"] == expected.keep_index.shape[1]

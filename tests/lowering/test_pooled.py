@@ -8,12 +8,13 @@ import pytest
 
 from exporter.artefact import Artefact
 from exporter.evaluation.parity.reference import check
+from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.pipeline import lower
-from exporter.lowering.scoring import scoring_nodes
 from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also

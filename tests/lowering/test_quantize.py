@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from exporter.errors import ModelError
-from exporter.lowering.activation_ranges import activations
-from exporter.lowering.number_formats import INT7, LEAST_SCALE
+from exporter.lowering.number_formats import INT7, LEAST_SCALE, activations
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16, TENSORRT_INT8, Target

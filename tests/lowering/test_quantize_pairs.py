@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from exporter.errors import ModelError
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.number_formats import E4M3, INT7, INT8, UINT8, NumberFormat
-from exporter.lowering.quantize_pairs import FORMS, Slot, attention_products, slots_of, to_pairs
+from exporter.lowering.quantize import FORMS, Slot, attention_products, slots_of, to_pairs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT_FP8
 from tests.exhaustive import also

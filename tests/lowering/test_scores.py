@@ -31,7 +31,7 @@ pytestmark = pytest.mark.ort
 
 # Every way to choose patches: its model, and operators that each layer of it has between product and survivors.
 BY_CLASS, BY_MASS = ("MatMul", "Softmax"), ("MatMul", "Softmax", "Log", "Exp")
-MERGES = ("Sqrt", "MatMul", "ArgMax", "Div")
+MERGES, PAIRS = ("Sqrt", "MatMul", "ArgMax", "Div"), ("Sqrt", "MatMul", "ReduceMax", "Div")
 WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "dense": (dense, ()),
     "star": (star, BY_CLASS),
@@ -39,8 +39,8 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "similarity": (lambda: star("pooled", "similarity"), ("ReduceMean", "Sqrt")),
     "merge": (merging, (*BY_CLASS, *MERGES)),
     "merge-weighted": (lambda: merging(reduce="merge-weighted"), (*BY_CLASS, *MERGES)),
-    "tome": (tome, MERGES),
-    "padded": (lambda: a_star(layout="padded"), (*BY_MASS, "TopK", "Floor", "CumSum", "Mod")),
+    "tome": (tome, PAIRS),
+    "padded": (lambda: a_star(layout="padded"), (*BY_MASS, "TopK", "Floor", "Round", "Mod")),
     "shrinking": (lambda: a_star(layout="shrinking"), (*BY_MASS, "CdfRetain")),
     "packed": (lambda: a_star(layout="packed"), (*BY_MASS, "CdfRetain")),
 }

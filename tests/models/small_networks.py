@@ -15,7 +15,8 @@ from exporter.models.networks import ModelRequest, create, source_of
 from exporter.models.registry import adapt, describe
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
 __all__ = ["evenly_pruned", "identical", "own_settings", "random_images", "signature", "small"]

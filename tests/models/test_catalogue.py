@@ -22,7 +22,8 @@ from exporter.models.listed import listed, model_list
 from exporter.models.lvvit_adapter import LVVITS
 from exporter.models.registry import ModelRequest, describe
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from tests.disk_cache import shared_bytes
 from tests.exhaustive import mark_further

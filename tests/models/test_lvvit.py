@@ -17,7 +17,8 @@ from exporter.models.lvvit_adapter import LvVitAdapter, preprocessing_of
 from exporter.models.registry import ModelRequest, adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import Prune, manual_schedule, star_schedule
+from exporter.schedule.plan import manual_schedule, star_schedule
+from exporter.schedule.prune import Prune
 from tests.vits import make_model, make_vit, random_images
 
 

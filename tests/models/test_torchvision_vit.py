@@ -16,7 +16,8 @@ from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.networks import ModelRequest, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from tests.vits import random_images
 
 

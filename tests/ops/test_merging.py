@@ -13,8 +13,7 @@ from torch.library import opcheck
 from exporter.ops.counts import joined_patches
 from exporter.ops.factors import WIDEST_GAP
 from exporter.ops.merging import PAIR_SCORE, merge_into, merge_tokens, pair_tokens
-from tests.ops.merging_reference import reference_into, reference_mean
-from tests.ops.pairing_reference import reference_pairs
+from tests.ops.references import reference_into, reference_mean, reference_pairs
 
 Array = np.ndarray[Any, Any]
 

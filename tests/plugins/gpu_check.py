@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.ops.cdf_retain.reference import Retained
+from exporter.ops.cdf_reference import Retained
 from tests.plugins.implementations import mismatches, selected, top_k_of
 from tests.plugins.rows import Case, cases
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.ops.cdf_retain.reference import Retained, cdf_retain, largest_counts
+from exporter.ops.cdf_reference import Retained, cdf_retain, largest_counts
 from tests.plugins.rows import Case
 
 __all__ = ["HostLibrary", "mismatches", "selected", "top_k_of"]

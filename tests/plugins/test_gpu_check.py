@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.ops.cdf_retain.reference import Retained
+from exporter.ops.cdf_reference import Retained
 from tests.plugins import gpu_check
 from tests.plugins.rows import Case
 

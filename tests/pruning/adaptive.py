@@ -8,7 +8,8 @@ import torch
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT, Trace
 from exporter.pruning.tokens import Decision
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.vits import random_images
 

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
-from exporter.ops.cdf_retain.reference import cdf_retain
+from exporter.ops.cdf_reference import cdf_retain
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive, varied_images
 from tests.vits import FAMILIES, make_vit, random_images

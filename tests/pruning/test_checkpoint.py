@@ -19,7 +19,8 @@ from exporter.models.identity import KEY, Identity
 from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, read_pruning, save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import Prune, shape_schedule, star_schedule
+from exporter.schedule.plan import shape_schedule, star_schedule
+from exporter.schedule.prune import Prune
 
 IDENTITY = Identity("tiny", "vit_tiny_patch16_224")
 

@@ -12,7 +12,8 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.count_search import FoundCounts, answers, divergences, search_counts
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import Prune, keep_everything
+from exporter.schedule.plan import keep_everything
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import OutOfReachError
 from exporter.schedule.shapes import SHAPES
 

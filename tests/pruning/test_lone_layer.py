@@ -17,7 +17,8 @@ from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import schedule_macs
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, schedule_of, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 from tests.multiply_adds import counted
 from tests.vits import FAMILIES, POOLED, cut_vit, make_tower, make_vit, random_images
@@ -106,7 +107,7 @@ def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -
 
 def test_what_a_plan_drops_behind_the_last_attention_stays(tiny_vit: PrunableViT) -> None:
     settings = Prune(method=Method.TOME)
-    planned = replace(settings, rho=0.6).plan(tiny_vit.spec)
+    planned = schedule_of(replace(settings, rho=0.6), tiny_vit.spec)
     whole = shape_schedule(tiny_vit.spec, 0.6, settings)
     assert planned.keep == (*whole.keep[:3], whole.keep[2])
     assert whole.keep[3] < whole.keep[2]

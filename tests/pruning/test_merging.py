@@ -11,8 +11,9 @@ from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.fits import check_fits
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
-from tests.ops.merging_reference import reference_into, reference_mean
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
+from tests.ops.references import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
 from tests.vits import make_model, make_vit, random_images
 

@@ -10,7 +10,8 @@ from exporter.errors import ScheduleError
 from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from tests.pruning.adaptive import RATES, inter_of
 from tests.rows import row_of
 from tests.vits import FAMILIES, make_model, make_vit, random_images

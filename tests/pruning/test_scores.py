@@ -17,7 +17,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import INTRA, SCORE_FLOOR, Layer, intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Grid, Packed, Tokens
 from exporter.schedule.methods import SCORERS
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from tests.pruning.adaptive import LAYOUTS, decided, make_adaptive, varied_images
 from tests.vits import make_vit, random_images
 

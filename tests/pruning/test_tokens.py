@@ -14,9 +14,10 @@ from exporter.ops.selection import take_rows
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision, Grid, Packed, live_tokens
 from exporter.records import Output
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, OutputKind
-from tests.ops.merging_reference import reference_mean
+from tests.ops.references import reference_mean
 from tests.pruning.adaptive import decided, make_adaptive, varied_images
 from tests.vits import cut_vit, make_vit, random_images, with_tokens
 from tests.vits import varied_images as different_images

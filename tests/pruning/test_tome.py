@@ -8,10 +8,10 @@ import torch
 
 from exporter.models.base import BlockParts, PrunableViT, add_attention, heads, mlp_half, project
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, shape_schedule
+from exporter.schedule.plan import shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
-from tests.ops.merging_reference import reference_mean
-from tests.ops.pairing_reference import Pairs, reference_pairs
+from tests.ops.references import Pairs, reference_mean, reference_pairs
 from tests.vits import make_model, make_vit, random_images
 
 FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")

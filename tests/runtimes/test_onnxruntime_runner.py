@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.lowering.quantize_pairs import FORMS, slots_of, to_pairs
+from exporter.lowering.quantize import FORMS, slots_of, to_pairs
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime_runner import (
     Kernel,

@@ -25,7 +25,8 @@ from exporter.schedule.macs import (
     pruned_macs,
     schedule_macs,
 )
-from exporter.schedule.plan import Prune, manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.multiply_adds import counted
 from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive, varied_images

@@ -26,7 +26,8 @@ from exporter.schedule.methods import (
     reduction_named,
     scorer_named,
 )
-from exporter.schedule.plan import Prune, keep_everything, manual_schedule
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.vits import make_vit
 

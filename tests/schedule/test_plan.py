@@ -9,13 +9,13 @@ from exporter.errors import RecipeError, ScheduleError
 from exporter.models.base import PrunableViT
 from exporter.schedule.fits import check_fits
 from exporter.schedule.plan import (
-    Prune,
     keep_everything,
     manual_schedule,
     scaled_schedule,
     shape_schedule,
     star_schedule,
 )
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.vits import cut_vit
 

@@ -13,7 +13,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
-from exporter.schedule.plan import Prune, as_read, manual_schedule, shape_schedule
+from exporter.schedule.plan import as_read, manual_schedule, schedule_of, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.schedule.published import MODELS
 from tests.vits import make_vit
@@ -30,64 +31,64 @@ def intra(**amount: Any) -> Prune:
 def test_rho_rates_and_a_schedule(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     spec = tiny_vit.spec
     # Nobody reads patches behind the last attention: what would go there stays.
-    assert intra(rho=0.5).plan(spec, acs=ACS).keep == (16, 12, 11, 11)
+    assert schedule_of(intra(rho=0.5), spec, acs=ACS).keep == (16, 12, 11, 11)
     given = manual_schedule(spec, {2: 0.5}, INTRA)
-    assert intra(rates={2: 0.5}).plan(spec) == given
-    assert Prune().plan(spec, given=given) is given
+    assert schedule_of(intra(rates={2: 0.5}), spec) == given
+    assert schedule_of(Prune(), spec, given=given) is given
     save_json(given, tmp_path / "s.json")
-    assert Prune(schedule=tmp_path / "s.json").plan(spec) == given
+    assert schedule_of(Prune(schedule=tmp_path / "s.json"), spec) == given
 
 
 def test_a_share_of_the_macs(tiny_vit: PrunableViT) -> None:
     spec = tiny_vit.spec.as_it_came
-    schedule = intra(mac_reduction=0.3).plan(spec, acs=ACS)
+    schedule = schedule_of(intra(mac_reduction=0.3), spec, acs=ACS)
     assert pruned_macs(spec, schedule.keep).total <= 0.7 * dense_macs(spec).total
 
 
 def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
     rates, spec = {2: 0.8, 4: 0.6}, tiny_vit.spec.as_it_came
     for shape, given in ((rates, None), ({}, manual_schedule(spec, rates, INTRA))):
-        schedule = intra(rho=0.2, rates=shape).plan(spec, given=given)
+        schedule = schedule_of(intra(rho=0.2, rates=shape), spec, given=given)
         assert schedule.rates == pytest.approx((1.0, 0.6, 1.0, 0.2))
-        saving = intra(mac_reduction=0.3, rates=shape).plan(spec, given=given)
+        saving = schedule_of(intra(mac_reduction=0.3, rates=shape), spec, given=given)
         assert pruned_macs(spec, saving.keep).total <= 0.7 * dense_macs(spec).total
         assert saving.pruning_layers == (2, 4)
 
 
 def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
     spec = tiny_vit.spec
-    assert replace(TOME, rho=0.5).plan(spec) == as_read(shape_schedule(spec, 0.5, TOME), spec)
-    schedule = replace(TOME, mac_reduction=0.2).plan(spec)
+    assert schedule_of(replace(TOME, rho=0.5), spec) == as_read(shape_schedule(spec, 0.5, TOME), spec)
+    schedule = schedule_of(replace(TOME, mac_reduction=0.2), spec)
     assert schedule.method == Method.TOME
     # Merging counts: without it, more would be saved.
     assert pruned_macs(spec, schedule.keep).total < schedule_macs(spec, schedule).total
     assert schedule_macs(spec, schedule).total <= 0.8 * dense_macs(spec).total
-    assert replace(TOME, rates={2: 0.5}).plan(spec).keep == (16, 8, 8, 8)
+    assert schedule_of(replace(TOME, rates={2: 0.5}), spec).keep == (16, 8, 8, 8)
 
 
 def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     adaptive = Prune("intra", method=Method.A_STAR, mac_reduction=0.3)
     assert adaptive.counts_on_images and not intra(mac_reduction=0.3).counts_on_images
     with pytest.raises(ScheduleError, match="a-star without images"):
-        adaptive.plan(tiny_vit.spec, acs=ACS)
+        schedule_of(adaptive, tiny_vit.spec, acs=ACS)
 
     def macs(schedule: Schedule) -> float:
         return dense_macs(tiny_vit.spec).total * (schedule.rho or 1.0)
 
-    found = adaptive.plan(tiny_vit.spec, acs=ACS, image_cost=macs)
+    found = schedule_of(adaptive, tiny_vit.spec, acs=ACS, image_cost=macs)
     assert found.rho == pytest.approx(0.7, abs=1e-3)
 
 
 def test_acs_is_wanted_where_rates_follow_it(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ScheduleError, match=r"ACS \| got 0 values \| need 4"):
-        intra(rho=0.5).plan(tiny_vit.spec)
+        schedule_of(intra(rho=0.5), tiny_vit.spec)
 
 
 def test_a_schedule_of_another_model(tiny_vit: PrunableViT) -> None:
     given = manual_schedule(tiny_vit.spec, {2: 0.5}, INTRA)
     other = Schedule(**{**vars(given), "num_patches": 17})
     with pytest.raises(ScheduleError, match="17 patches"):
-        Prune().plan(tiny_vit.spec, given=other)
+        schedule_of(Prune(), tiny_vit.spec, given=other)
 
 
 RISING, EARLY_PEAK = (0.1, 0.3, 0.5, 0.9), (0.1, 0.9, 0.3, 0.2)
@@ -98,7 +99,7 @@ def test_a_rho_far_from_the_last_layers_is_one_line(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: dict[str, float]
 ) -> None:
     for acs in (RISING, EARLY_PEAK):
-        schedule = intra(**amount).plan(tiny_vit.spec, acs=acs)
+        schedule = schedule_of(intra(**amount), tiny_vit.spec, acs=acs)
     (line,) = caplog.messages
     assert "first layer (at 0.00 of its range) to the last (at 0.12): layer 2 of 4" in line
     assert f"{schedule.keep[-1]} of 16 patches" in line
@@ -111,7 +112,7 @@ def test_a_rho_far_from_the_last_layers_is_one_line(
 def test_either_end_of_acs_may_be_out_of_place(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, acs: tuple[float, ...], told: bool
 ) -> None:
-    intra(rho=0.5).plan(tiny_vit.spec, acs=acs)
+    schedule_of(intra(rho=0.5), tiny_vit.spec, acs=acs)
     assert bool(caplog.messages) == told
 
 
@@ -119,25 +120,25 @@ def test_nothing_is_told_where_acs_puts_rho_nowhere_else(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec, endpoints = tiny_vit.spec, Prune("intra", anchors="endpoints", reduce="drop", rho=0.5)
-    endpoints.plan(spec, acs=EARLY_PEAK)
-    intra(rho=1.0).plan(spec, acs=EARLY_PEAK)
-    intra(rates={2: 0.5}).plan(spec, acs=EARLY_PEAK)
-    made = intra(rho=0.5).plan(spec, acs=EARLY_PEAK, told=False)
-    Prune().plan(spec, given=made)
+    schedule_of(endpoints, spec, acs=EARLY_PEAK)
+    schedule_of(intra(rho=1.0), spec, acs=EARLY_PEAK)
+    schedule_of(intra(rates={2: 0.5}), spec, acs=EARLY_PEAK)
+    made = schedule_of(intra(rho=0.5), spec, acs=EARLY_PEAK, told=False)
+    schedule_of(Prune(), spec, given=made)
     assert not caplog.messages
 
 
 def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     for model in MODELS.values():
         spec = describe(ModelRequest(model.name)).spec
-        intra(rho=model.rho).plan(spec, acs=model.acs)
+        schedule_of(intra(rho=model.rho), spec, acs=model.acs)
     assert not caplog.messages
 
 
 def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     for family, reduce, told in (("pooled", "drop", 1), ("pooled", "merge", 0), ("vit", "drop", 0)):
         caplog.clear()
-        Prune("received", reduce=reduce, rates={2: 0.5}).plan(make_vit(family).spec)
+        schedule_of(Prune("received", reduce=reduce, rates={2: 0.5}), make_vit(family).spec)
         assert len(caplog.messages) == told
         assert all("--reduce merge-weighted" in message for message in caplog.messages)
 
@@ -147,7 +148,7 @@ def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
     tiny_vit: PrunableViT, settings: Prune
 ) -> None:
     def saving(share: float) -> None:
-        replace(settings, mac_reduction=share).plan(tiny_vit.spec, acs=RISING)
+        schedule_of(replace(settings, mac_reduction=share), tiny_vit.spec, acs=RISING)
 
     with pytest.raises(ScheduleError) as caught:
         saving(0.99)
@@ -162,7 +163,7 @@ def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
 def test_rates_that_a_number_scales_are_told(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, amount: dict[str, float]
 ) -> None:
-    schedule = intra(**amount, rates={2: 0.9, 4: 0.8}).plan(tiny_vit.spec.as_it_came)
+    schedule = schedule_of(intra(**amount, rates={2: 0.9, 4: 0.8}), tiny_vit.spec.as_it_came)
     (line,) = caplog.messages
     told = f"layer 2 0.9 to {schedule.rates[1]:.4g}, layer 4 0.8 to {schedule.rates[3]:.4g}"
     assert line == f"the given rates are scaled to reach the number beside them: {told}"
@@ -171,6 +172,6 @@ def test_rates_that_a_number_scales_are_told(
 def test_rates_that_fit_the_number_are_not_scaled(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
 ) -> None:
-    intra(rho=0.5, rates={2: 0.75, 4: 0.5}).plan(tiny_vit.spec)
-    intra(rates={2: 0.9}).plan(tiny_vit.spec)
+    schedule_of(intra(rho=0.5, rates={2: 0.75, 4: 0.5}), tiny_vit.spec)
+    schedule_of(intra(rates={2: 0.9}), tiny_vit.spec)
     assert not caplog.messages

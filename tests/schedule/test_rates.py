@@ -10,7 +10,8 @@ from exporter.models.registry import ModelRequest, describe
 from exporter.ops.counts import keep_count
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import Prune, star_schedule
+from exporter.schedule.plan import star_schedule
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
     LEAST_RHO,
     counts,

@@ -9,7 +9,8 @@ from exporter.errors import RecipeError, ScheduleError
 from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import Prune, saving_schedule, shape_schedule
+from exporter.schedule.plan import saving_schedule, schedule_of, shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import OutOfReachError, counts
 from exporter.schedule.shapes import SHAPES, counts_for_cost, counts_of_rho, rates_of_counts, shaped_counts
 from exporter.vocabulary import Method
@@ -113,9 +114,9 @@ def test_rates_of_counts_that_rise_name_the_layer() -> None:
 
 def test_counts_are_a_choice_of_their_own() -> None:
     star = Prune("intra", method=Method.STAR, counts="geometric", mac_reduction=0.6)
-    assert star.plan(SPEC).acs is None and not star.follows_acs
+    assert schedule_of(star, SPEC).acs is None and not star.follows_acs
     with pytest.raises(ScheduleError, match="search without images"):
-        Prune(counts="search", mac_reduction=0.6).plan(SPEC)
+        schedule_of(Prune(counts="search", mac_reduction=0.6), SPEC)
     with pytest.raises(RecipeError, match="geometric for a-star"):
         Prune(method=Method.A_STAR, counts="geometric")
     with pytest.raises(RecipeError, match="beside rates"):

@@ -13,7 +13,7 @@ MODULES = (
     "evaluation.batch_sweep",
     "runtimes.choice",
     "runtimes.tensorrt.settings",
-    "schedule.plan",
+    "schedule.prune",
     "training.settings",
     "workflows.evaluating.settings",
     "workflows.recipe",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import BenchSettings
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.settings import Parser, Settings, add_flags, fields_of, from_flags, from_table
 from exporter.settings.fields import GROUPS
 from exporter.vocabulary import Layout

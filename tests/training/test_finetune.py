@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError
 from exporter.models.registry import adapt, trainable
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.training.finetune import Batch, Batches, finetune
 from exporter.training.settings import LoopSettings
 from exporter.vocabulary import Method

@@ -24,7 +24,8 @@ from exporter.models.registry import ModelRequest, load
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import read_pruning
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import Prune, shape_schedule
+from exporter.schedule.plan import shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method

@@ -27,7 +27,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import load
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method

@@ -11,7 +11,7 @@ from exporter.errors import MissingDependencyError, ModelError, RecipeError
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import to_json
 from exporter.models.request import ModelRequest
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.settings import add_flags, flags_of, from_flags
 from exporter.targets import ONNXRUNTIME
 from exporter.training.settings import FinetuneSettings

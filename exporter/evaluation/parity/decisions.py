@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ParityError
-from exporter.ops.cdf_retain.reference import mass_before
+from exporter.ops.cdf_reference import mass_before
 from exporter.tensor_names import count_name, gap_name, into_name, keep_layers, keep_name, score_name
 
 __all__ = [

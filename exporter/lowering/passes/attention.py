@@ -5,12 +5,13 @@ and the result back by Transpose and Reshape. The node of opset 23 reads and wri
 none of them.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.decisions import BY_CHANNEL
 from exporter.lowering.graph import (
     Builder,
     as_linear,
@@ -30,7 +31,6 @@ from exporter.lowering.markers import (
     PAIR_TOKENS,
     RECEIVED,
 )
-from exporter.lowering.scoring import BY_CHANNEL
 
 __all__ = [
     "COMPARES_KEYS",
@@ -43,15 +43,16 @@ __all__ = [
     "sum_class_rows",
 ]
 
-# [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim], and heads back to tokens.
-SPLIT_HEADS, MERGE_HEADS = [2, 0, 3, 1, 4], [0, 2, 1, 3]
+# [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
+SPLIT_HEADS = [2, 0, 3, 1, 4]
+# [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim], and back; and keys to columns.
+SWAP_HEADS, TURNED = [0, 2, 1, 3], [0, 1, 3, 2]
 
 PARTS = ("query", "key", "value")
 COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
-@dataclass(frozen=True)
-class PackedProjection:
+class PackedProjection(NamedTuple):
     """The three parts of a packed projection, each [batch, tokens, dim]."""
 
     query: gs.Variable
@@ -72,16 +73,13 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     heads = artefact.spec.num_heads
     changed = 0
     for node in markers(graph, ATTENTION):
-        asking = _asking(node.inputs[0])
-        projection = _projection_of(node)
-        merge = _merge(node.outputs[0])
+        projection, merge = _projection_of(node), _merge(node.outputs[0])
         if projection is None or merge is None:
             continue
-        packed = _unpacked(graph, node, projection, asking)
-        for row in [each for each in node.inputs[0].outputs if _is_class_row(each)]:
-            _fuse_class_row(graph, row, packed, heads)
-        for receiving in [each for each in node.inputs[0].outputs if each.op == RECEIVED]:
-            _read_parts(graph, receiving, packed, heads)
+        packed = _unpacked(graph, node, projection)
+        for reader in list(node.inputs[0].outputs):
+            if reader.op in FACTORS:
+                FACTORS[reader.op](graph, reader, packed, heads)
         for comparing in [each for each in node.inputs[1].outputs if each.op in COMPARES_KEYS]:
             comparing.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
@@ -94,16 +92,8 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjecti
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
     op = Builder(graph, node, prefix=name)
-    context = op.Attention(
-        packed.query,
-        packed.key,
-        packed.value,
-        *mask,
-        **attributes,
-        name="attention",
-        out=name,
-        shape=packed.query.shape,
-    )
+    shape = packed.query.shape
+    context = op.Attention(*packed, *mask, **attributes, name="attention", out=name, shape=shape)
     node.inputs.clear()
     if len(merged.shape) == 2:
         # Packed tokens: the exporter merged this Reshape with the one that flattens the grid.
@@ -140,11 +130,11 @@ def _read_parts(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads:
     for place, (name, part) in enumerate((("query", packed.query), ("key", packed.key))):
         op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}")
         split = op.Reshape(part, [0, 0, heads, -1], name="split")
-        node.inputs[place] = op.Transpose(split, perm=MERGE_HEADS, name="heads")
+        node.inputs[place] = op.Transpose(split, perm=SWAP_HEADS, name="heads")
 
 
-def _is_class_row(node: gs.Node) -> bool:
-    return node.op == CLASS_ROW and node.domain == DOMAIN
+# What reads the queries beside the attention.
+FACTORS = {CLASS_ROW: _fuse_class_row, RECEIVED: _read_parts}
 
 
 def _projection_of(node: gs.Node) -> gs.Variable | None:
@@ -165,10 +155,9 @@ def _asking(query: gs.Tensor) -> int | None:
     return end if (start, axis) == (0, 2) else None
 
 
-def _unpacked(
-    graph: gs.Graph, node: gs.Node, projection: gs.Variable, asking: int | None
-) -> PackedProjection:
+def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
+    asking = _asking(node.inputs[0])
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
@@ -214,12 +203,12 @@ def _merge(context: gs.Variable) -> gs.Node | None:
         return None
     turn = context.outputs[0]
     readers = turn.outputs[0].outputs
-    if turn.attrs["perm"] != MERGE_HEADS or len(readers) != 1 or readers[0].op != "Reshape":
+    if turn.attrs["perm"] != SWAP_HEADS or len(readers) != 1 or readers[0].op != "Reshape":
         return None
     return readers[0]
 
 
-def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
+def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
     """Drop the bias of the keys, and move that of the values into the projection after the attention.
 
     1. The key's bias adds the same number, query · bias, to every logit of a softmax row, so the softmax does not
@@ -229,7 +218,6 @@ def fold_attention_biases(graph: gs.Graph, artefact: Artefact) -> int:
        it into bias · W + b, computed in float64.
     3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
     """
-    del artefact
     return sum(_drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention"))
 
 
@@ -263,17 +251,12 @@ def _move_value_bias(node: gs.Node) -> int:
     return 1
 
 
-# [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim], and back.
-HEADS_FIRST = [0, 2, 1, 3]
-
-
-def split_heads(graph: gs.Graph, artefact: Artefact) -> int:
+def split_heads(graph: gs.Graph, _: Artefact) -> int:
     """Convert every node on [batch, tokens, dim] to the marker on heads, which a later pass expands.
 
     It runs behind the passes that read attention as one node: query, key and value stay products of their own,
     without the biases that those passes remove.
     """
-    del artefact
     fused = [node for node in nodes_of(graph, "Attention") if "q_num_heads" in node.attrs]
     for node in fused:
         _split(graph, node)
@@ -287,13 +270,13 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     op = Builder(graph, node, prefix=name)
     by_head = (
         op.Transpose(
-            op.Reshape(part, [0, 0, heads, -1], name=f"split_{of}"), perm=HEADS_FIRST, name=f"{of}_heads"
+            op.Reshape(part, [0, 0, heads, -1], name=f"split_{of}"), perm=SWAP_HEADS, name=f"{of}_heads"
         )
         for of, part in (("query", query), ("key", key), ("value", value))
     )
     scale = node.attrs["scale"]
     context = op(ATTENTION, *by_head, *mask, domain=DOMAIN, scale=scale, name="attention", out=name)
-    tokens = op.Transpose(context, perm=HEADS_FIRST, name="turn_heads")
+    tokens = op.Transpose(context, perm=SWAP_HEADS, name="turn_heads")
     replace(graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape))
 
 
@@ -309,48 +292,38 @@ def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
     for node in markers(graph, ATTENTION):
         projection = _projection_of(node)
         read_again = any(len(part.outputs) > 1 for part in node.inputs[:3])
-        asking = _asking(node.inputs[0])
         if read_again or projection is None or as_linear(projection) is None:
             continue
-        packed = _unpacked(graph, node, projection, asking)
-        for heads, name, part in zip(
-            list(node.inputs[:3]), PARTS, (packed.query, packed.key, packed.value), strict=True
-        ):
+        packed = _unpacked(graph, node, projection)
+        for heads, name, part in zip(list(node.inputs[:3]), PARTS, packed, strict=True):
             op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}_heads")
             split = op.Reshape(part, [0, 0, artefact.spec.num_heads, -1], name="split")
-            rewire(heads, op.Transpose(split, perm=HEADS_FIRST, name="turn", shape=heads.shape))
+            rewire(heads, op.Transpose(split, perm=SWAP_HEADS, name="turn", shape=heads.shape))
         changed += 1
     return changed
 
 
-def spread_masks(graph: gs.Graph, artefact: Artefact) -> int:
+def spread_masks(graph: gs.Graph, _: Artefact) -> int:
     """Expand the mask [batch, 1, 1, keys] of an Attention node to [batch, 1, queries, keys].
 
     It runs once the queries are final, since those of dropped patches may be removed. Markers are left as they are:
     they expand to operators that broadcast.
     """
-    del artefact
     masked = [node for node in nodes_of(graph, "Attention") if len(node.inputs) > 3]
     for node in masked:
-        node.inputs[3] = _expanded(graph, node)
+        op = Builder(graph, node, prefix=node.outputs[0].name)
+        queries = op.Shape(node.inputs[0], start=1, end=2, name="count_queries")
+        shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
+        node.inputs[3] = op.Expand(node.inputs[3], shape, name="spread_mask")
     return len(masked)
 
 
-def _expanded(graph: gs.Graph, node: gs.Node) -> gs.Variable:
-    query, mask = node.inputs[0], node.inputs[3]
-    op = Builder(graph, node, prefix=node.outputs[0].name)
-    queries = op.Shape(query, start=1, end=2, name="count_queries")
-    shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
-    return op.Expand(mask, shape, name="spread_mask")
-
-
-def sum_class_rows(graph: gs.Graph, artefact: Artefact) -> int:
+def sum_class_rows(graph: gs.Graph, _: Artefact) -> int:
     """Write the row of one class token as a product by elements and its sum over channels.
 
     TensorRT computes both in one step. Of a matrix product with one row it makes two: it computes eight rows, and
     slices them. Rows of several class tokens are left to `expand_attention`.
     """
-    del artefact
     rows = [node for node in markers(graph, CLASS_ROW) if node.attrs["num_class_tokens"] == 1]
     for node in rows:
         (query, key), name = node.inputs, node.outputs[0].name
@@ -362,15 +335,11 @@ def sum_class_rows(graph: gs.Graph, artefact: Artefact) -> int:
     return len(rows)
 
 
-TURNED = [0, 1, 3, 2]
-
-
-def expand_attention(graph: gs.Graph, artefact: Artefact) -> int:
+def expand_attention(graph: gs.Graph, _: Artefact) -> int:
     """Expand both markers, on tensors of shape [batch, heads, tokens, head_dim].
 
     The audit of a TensorRT engine finds a block's attention by the node names.
     """
-    del artefact
     attentions, rows = markers(graph, ATTENTION), markers(graph, CLASS_ROW)
     for node in attentions:
         _expand_attention(graph, node)

@@ -14,13 +14,12 @@ __all__ = ["linear_as_gemm", "patches_as_linear", "split_gemm"]
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
 
 
-def linear_as_gemm(graph: gs.Graph, artefact: Artefact) -> int:
+def linear_as_gemm(graph: gs.Graph, _: Artefact) -> int:
     """Convert MatMul and Add on [batch, tokens, in] to Reshape, Gemm and Reshape; the reshapes move no data.
 
     1. Gemm takes only matrices. Between the two layers of an MLP the tokens stay a matrix.
     2. The second Reshape needs a constant shape, so a layer whose number of tokens is not static is left as it is.
     """
-    del artefact
     matrices: dict[str, gs.Variable] = {}  # results of earlier layers as matrices, by name
     for node in nodes_of(graph, "Add"):
         result = node.outputs[0]
@@ -76,9 +75,8 @@ def _stay_flat(tokens: gs.Variable, matrices: dict[str, gs.Variable]) -> gs.Vari
     return matrix
 
 
-def split_gemm(graph: gs.Graph, artefact: Artefact) -> int:
+def split_gemm(graph: gs.Graph, _: Artefact) -> int:
     """Convert every Gemm of activations with a constant matrix; the constants take in factors other than 1."""
-    del artefact
     gemms = [node for node in nodes_of(graph, "Gemm") if _is_linear(node)]
     for node in gemms:
         activations, matrix, *added = node.inputs
@@ -95,13 +93,12 @@ def _is_linear(gemm: gs.Node) -> bool:
     return constants and not gemm.attrs.get("transA", 0)
 
 
-def patches_as_linear(graph: gs.Graph, artefact: Artefact) -> int:
+def patches_as_linear(graph: gs.Graph, _: Artefact) -> int:
     """Convert a Conv whose kernel equals its stride, with its Reshape and Transpose, to patches, MatMul and Add.
 
     1. Patches do not overlap, so cutting the images into patches copies each pixel once.
     2. Convolutions before the last one, and those with padding, are left as they are.
     """
-    del artefact
     changed = 0
     for node in nodes_of(graph, "Conv"):
         tokens = _tokens_of(node)

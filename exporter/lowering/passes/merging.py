@@ -5,17 +5,19 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.decisions import SHORTEST, write_directions, write_mean_key
 from exporter.lowering.graph import Builder, markers, replace
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
-from exporter.lowering.scoring import write_directions
 from exporter.ops.counts import joined_patches
-from exporter.tensor_names import into_name
+from exporter.tensor_names import into_name, stays_name
 
-__all__ = ["expand_merging", "expand_pairing"]
+__all__ = ["count_pairs", "expand_merging", "expand_pairing", "write_survivors"]
 
 # Above any cosine, so that a survivor joins itself.
 ITSELF = 2.0
+TURNED = [0, 2, 1]
+END = int(np.iinfo(np.int64).max)
 
 
 def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
@@ -25,7 +27,7 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
        rows are not read in the first product, and take one token each in the second.
     2. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
        twice the time on a CPU.
-    3. `exporter.lowering.scoring` finds all nodes but the last product through their tensors and keeps them fp32.
+    3. `exporter.lowering.decisions` finds all nodes but the last product through their tensors and keeps them fp32.
     """
     choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
     for node in choosing:
@@ -53,7 +55,7 @@ def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     survivors = op(
         TAKE_TOKENS, directions, rows, name="survivors", domain=DOMAIN, shape=shape, num_prefix_tokens=0
     )
-    likeness = op.MatMul(directions, op.Transpose(survivors, perm=[0, 2, 1]), name="likeness")
+    likeness = op.MatMul(directions, op.Transpose(survivors, perm=TURNED), name="likeness")
     itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
     places = op.ArgMax(op.Where(itself, ITSELF, likeness), axis=2, keepdims=0)
     node.outputs = [node.outputs[0]]
@@ -83,7 +85,7 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
 
     1. Sets that alternate are slices; where the second has fewer tokens, the first is gathered.
     2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
-    3. The mean keys are named after `into_NN`: `exporter.lowering.scoring` keeps all from them on fp32.
+    3. The mean keys are named after `into_NN`: `exporter.lowering.decisions` keeps all from them on fp32.
     """
     paired = markers(graph, PAIR_TOKENS)
     for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):
@@ -107,7 +109,7 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
         ones = op.Slice(directions, [start], [before + patches], [1], [2], name="joining")
     else:
         ones = op.Gather(directions, before + joining, axis=1, name="joining")
-    cosine = op.MatMul(ones, op.Transpose(others, perm=[0, 2, 1]), name="cosine")
+    cosine = op.MatMul(ones, op.Transpose(others, perm=TURNED), name="cosine")
     batch = op.Shape(cosine, start=0, end=1, name="batch")
     keep = op.Expand(joined[None], op.Concat(batch, [len(joined)], axis=0), name="all_joined")
     staying = kept - len(joined)
@@ -121,6 +123,83 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
     into = op.ScatterElements(op.Add(partners, staying), keep, places, axis=1, name="own_places")
     node.outputs = node.outputs[:2]  # score and gap have no reader
     replace(graph, node, keep, into)
+
+
+def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
+    """Expand PairTokens for a GPU: one product of all tokens, and counts in place of sorts, gathers and a scatter.
+
+    1. The product is that of the mean keys, whose lengths divide it afterwards. It covers an even number of tokens,
+       since TensorRT copies others to pad them: the first one is left out of an odd number.
+    2. A patch of the first set stays if too few resemble their partners less, or as little and come before it;
+       its place is the number of those before it that stay. These are sums of comparisons, in float32.
+    3. Who stays is `keep_NN/stays`. Survivors are written where they have a reader, as with rotary positions;
+       variants derive them elsewhere.
+    """
+    paired = markers(graph, PAIR_TOKENS)
+    for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):
+        _count(graph, node, layer, artefact.spec.num_heads)
+    return len(paired)
+
+
+def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
+    (key,), prefix, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    left_out = int(key.shape[-2]) % 2 if prefix else 0
+    before, patches = prefix - left_out, int(key.shape[-2]) - prefix
+    second = np.zeros(before + patches, bool)
+    second[before:][joined_patches(patches, kept, prefix)] = True
+    first, slots = ~second, np.arange(len(second))
+    first[:before] = False
+    staying = kept - int(second.sum())
+    places = np.where(second, staying + second.cumsum() - 1, 0).astype(np.float32)
+    earlier = slots[None] < slots[:, None]
+
+    op = Builder(graph, node, prefix=into_name(layer))
+    mean = write_mean_key(op, key, heads)
+    if left_out:
+        mean = op.Slice(mean, [left_out], [END], [1], name="even")
+    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
+    scale = op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
+    products = op.MatMul(mean, op.Transpose(mean, perm=TURNED), name="products")
+    cosine = op.Mul(op.Mul(products, op.Transpose(scale, perm=TURNED)), scale, name="cosine")
+    others = op.Where(second[None, None], cosine, -ITSELF, name="others")
+    best = op.ReduceMax(others, [2], keepdims=1, name="best")
+    partners = op.ReduceMin(
+        op.Where(op.Equal(others, best), places[None, None], float(kept)), [2], keepdims=1
+    )
+    likest = op.Transpose(best, perm=TURNED, name="likest")
+    ahead = op.Or(op.Less(likest, best), op.And(op.Equal(likest, best), earlier[None]), name="ahead")
+    rank = _count_of(op, op.And(ahead, first[None, None]), "rank")
+    stays = op.And(op.Less(rank, float(staying)), first[None, :, None], name="stays", out=stays_name(layer))
+    place = _count_of(op, op.And(op.Transpose(stays, perm=TURNED), earlier[None]), "place")
+    into = op.Where(stays, place, op.Where(first[None, :, None], partners, places[None, :, None]))
+    into = op.Slice(op.Squeeze(into, [2]), [before], [END], [1], name="patches")
+    whole = op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
+    keep = node.outputs[0]
+    if keep.outputs or any(each is keep for each in graph.outputs):
+        node.outputs = node.outputs[:2]  # score and gap have no reader
+        replace(graph, node, write_survivors(op, stays, patches, kept, prefix), whole)
+    else:
+        node.outputs = node.outputs[1:2]
+        replace(graph, node, whole)
+
+
+def write_survivors(op: Builder, stays: gs.Variable, patches: int, kept: int, prefix: int) -> gs.Variable:
+    """Write the survivors, [batch, kept]: of the first set those that stay, ascending, then the second set."""
+    second = np.array(joined_patches(patches, kept, prefix))
+    size = op.Concat(op.Shape(stays, start=0, end=1), [len(second)], axis=0)
+    joined = op.Expand(second[None], size, name="all_joined")
+    if kept == len(second):
+        return joined
+    marks = op.Squeeze(op.Slice(stays, [-patches], [END], [1]), [2])
+    places = op.Where(marks, np.arange(patches)[None], patches)
+    outs = f"{op.prefix}/ascending", f"{op.prefix}/unread"
+    first, _ = op.several("TopK", places, [kept - len(second)], outs=outs, axis=1, largest=0)
+    return op.Concat(first, joined, axis=1, name="survivors")
+
+
+def _count_of(op: Builder, marked: gs.Variable, name: str) -> gs.Variable:
+    """Write how many are marked in each row, in float32, which is exact here."""
+    return op.ReduceSum(op.Cast(marked, to=onnx.TensorProto.FLOAT), [2], keepdims=1, name=name)
 
 
 def _staying(op: Builder, cosine: gs.Variable, shape: list[int | str], staying: int) -> gs.Variable:

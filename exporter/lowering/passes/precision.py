@@ -12,9 +12,9 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import Builder, replace, sort_nodes
 from exporter.lowering.markers import DOMAIN
-from exporter.lowering.scoring import scoring_nodes
 
 __all__ = ["opset_17", "to_bf16", "to_fp16", "uint8_input"]
 
@@ -146,14 +146,13 @@ def uint8_input(graph: gs.Graph, artefact: Artefact) -> int:
 OPSET, IR_VERSION = 17, 8  # those of ONNX 1.12
 
 
-def opset_17(graph: gs.Graph, artefact: Artefact) -> int:
+def opset_17(graph: gs.Graph, _: Artefact) -> int:
     """Declare opset 17 and rewrite the nodes whose form has changed since.
 
     1. Reductions take their axes as an attribute; since opset 18, as an input.
     2. Split takes sizes, or nothing for equal ones; since opset 18, also a number of outputs.
     3. Gelu is not an operator before opset 20.
     """
-    del artefact
     changed = 0
     for node in list(graph.nodes):
         if node.op in ("ReduceMean", "ReduceMax", "ReduceMin") and len(node.inputs) > 1:

@@ -8,9 +8,9 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.lowering.decisions import write_directions
 from exporter.lowering.graph import Builder, markers, nodes_of, producer, replace
 from exporter.lowering.markers import DISSIMILARITY, KEEP_TOP_K, RECEIVED, TAKE_TOKENS
-from exporter.lowering.scoring import write_directions
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
@@ -32,7 +32,7 @@ END, LOWEST = int(np.iinfo(np.int64).max), float(np.finfo(np.float32).min)
 def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
     """Expand Received to a product and its softmax's mean, Dissimilarity to the cosine to the mean direction.
 
-    Sums over patches and channels are ReduceSum: `exporter.lowering.scoring` walks back to the first product, and
+    Sums over patches and channels are ReduceSum: `exporter.lowering.decisions` walks back to the first product, and
     keeps all behind it fp32.
     """
     receiving, comparing = markers(graph, RECEIVED), markers(graph, DISSIMILARITY)
@@ -85,7 +85,7 @@ def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
 LEAST_WEIGHT, LARGEST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR, 2.0**27
 
 
-def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
+def shorten_scores(graph: gs.Graph, _: Artefact) -> int:
     """Rewrite alpha · log(intra) + table into intra · exp(table / alpha), which has the same order.
 
     1. The table is computed ahead of time, in float64.
@@ -96,7 +96,6 @@ def shorten_scores(graph: gs.Graph, artefact: Artefact) -> int:
 
     A score of another form, with a mask or without a table, is left as it is.
     """
-    del artefact
     changed = 0
     for node in markers(graph, KEEP_TOP_K):
         add = producer(node.inputs[0], "Add")
@@ -275,13 +274,12 @@ def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
     return len(pairs)
 
 
-def choose_unsorted(graph: gs.Graph, artefact: Artefact) -> int:
+def choose_unsorted(graph: gs.Graph, _: Artefact) -> int:
     """Let a TopK give its indices in any order where a second one orders them, and its values have no reader.
 
     With `sorted` = 0 ONNX Runtime selects in linear time, by value and then by index, so that the tie rule holds.
     TensorRT supports only sorted = 1, and OpenVINO is no faster.
     """
-    del artefact
     pairs = _sorted_twice(graph)
     for choosing, _ in pairs:
         choosing.attrs["sorted"] = 0

@@ -9,7 +9,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder, markers, nodes_of, place_of, replace
 from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PACK_TOKENS, SELECT_TOP_K, TAKE_TOKENS
-from exporter.ops.cdf_retain.onnx_function import PLUGIN_ATTRIBUTES
+from exporter.ops.onnx_functions import PLUGIN_ATTRIBUTES
 from exporter.tensor_names import IMAGES, rows_of
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-def expand_selection(graph: gs.Graph, artefact: Artefact) -> int:
+def expand_selection(graph: gs.Graph, _: Artefact) -> int:
     """Expand KeepTopK to two TopK nodes, and TakeTokens to GatherND with batch_dims = 1.
 
     1. ONNX ranks the lower index first among equal scores; that is the tie rule.
@@ -32,7 +32,6 @@ def expand_selection(graph: gs.Graph, artefact: Artefact) -> int:
     4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
        all tokens twice. All gathers of the same patches share one index, which SelectTopK gives where it chooses.
     """
-    del artefact
     chosen, taken = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
     for node in chosen:
         _expand_keep_top_k(graph, node)
@@ -116,7 +115,7 @@ class Taking:
         return [tensor.shape[0], self.count, *tensor.shape[2:]]
 
 
-def select_early(graph: gs.Graph, artefact: Artefact) -> int:
+def select_early(graph: gs.Graph, _: Artefact) -> int:
     """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
 
     1. Each of these computes a row from the same row of its input, so gathering before or after gives the same.
@@ -125,7 +124,6 @@ def select_early(graph: gs.Graph, artefact: Artefact) -> int:
     3. The move ends at a tensor that another node reads whole, like the residual or the query that the class row
        reads: the marker goes there. A marker that cannot move stays.
     """
-    del artefact
     changed = 0
     for node in markers(graph, TAKE_TOKENS):
         tokens, keep = node.inputs
@@ -202,13 +200,12 @@ ROW_RULES: dict[str, Callable[[gs.Node], list[int]]] = {
 }
 
 
-def flat_gathers(graph: gs.Graph, artefact: Artefact) -> int:
+def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     """Replace GatherND with batch_dims = 1 by Reshape, Gather along the first axis, Reshape.
 
     Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
     share the offset index. GatherND stays where the number of tokens is not static.
     """
-    del artefact
     gathers = [node for node in nodes_of(graph, "GatherND") if _takes_counted_rows(node)]
     if not gathers:
         return 0
@@ -246,9 +243,8 @@ def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
     return op.Unsqueeze(op.Range(0, size, 1, name="places"), [1, 2], name="column")
 
 
-def expand_packing(graph: gs.Graph, artefact: Artefact) -> int:
+def expand_packing(graph: gs.Graph, _: Artefact) -> int:
     """Expand PackTokens (`exporter.ops.selection`): the rows that stay, and where they stand."""
-    del artefact
     packing = markers(graph, PACK_TOKENS)
     for node in packing:
         _expand(graph, node)

@@ -28,7 +28,8 @@ from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.choice import runner_here
-from exporter.schedule.plan import ImageCost, Prune, keep_everything
+from exporter.schedule.plan import ImageCost, keep_everything, schedule_of
+from exporter.schedule.prune import Prune
 from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
 from exporter.tensor_names import IMAGES
@@ -252,7 +253,7 @@ class Meter:
 
     def _planned(self, candidate: Candidate, prune: Prune, cost: ImageCost | None = None) -> Schedule:
         spec = self.networks[candidate.weights].vit.spec
-        return prune.plan(spec, self._calibration(candidate), image_cost=cost, told=False)
+        return schedule_of(prune, spec, self._calibration(candidate), image_cost=cost, told=False)
 
     def _macs_by_rho(self, candidate: Candidate, prune: Prune) -> ImageCost:
         """Return a-STAR's mean multiply-adds, counted on images at a few rho and linear in between.

@@ -18,7 +18,7 @@ from exporter.formats.canonical_json import save_json, to_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.processes import processes
 from exporter.runtimes.choice import targets_here
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.training.checkpoint import versions
 from exporter.vocabulary import Precision

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
 from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCH, default_counts, scorer_named
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
 __all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "ways_of"]

@@ -20,7 +20,7 @@ from exporter.evaluation.parity.decisions import (
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import Family, compared, failing
 from tests.fakes import NumpyRunner
-from tests.ops.merging_reference import reference_into, reference_mean
+from tests.ops.references import reference_into, reference_mean
 from tests.tiny_onnx import SIDE, WEIGHT
 
 

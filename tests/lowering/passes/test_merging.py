@@ -6,13 +6,13 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS
-from exporter.lowering.passes.merging import expand_merging, expand_pairing
+from exporter.lowering.pass_table import Run
+from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.selection import expand_selection
 from exporter.ops.counts import joined_patches
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import applied, artefact, operators
-from tests.ops.merging_reference import reference_into, reference_mean
-from tests.ops.pairing_reference import reference_pairs
+from tests.ops.references import reference_into, reference_mean, reference_pairs
 
 PATCHES, KEPT, DIM = 9, 4, 6
 HEADS, WIDTH = artefact().spec.num_heads, 4
@@ -81,7 +81,7 @@ def test_twins_stay_themselves() -> None:
     np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])
 
 
-def pairing(patches: int, kept: int, prefix: int, packed: bool) -> gs.Graph:
+def pairing(patches: int, kept: int, prefix: int, packed: bool, expand: Run = expand_pairing) -> gs.Graph:
     """A graph of the marker alone, expanded; keys by head, or as the projection gives them."""
     tokens = prefix + patches
     shape = ["batch", tokens, HEADS * WIDTH] if packed else ["batch", HEADS, tokens, WIDTH]
@@ -92,8 +92,9 @@ def pairing(patches: int, kept: int, prefix: int, packed: bool) -> gs.Graph:
     attributes = {"kept": kept, "num_prefix_tokens": prefix}
     node = gs.Node(PAIR_TOKENS, "pair", attributes, [key], [keep, into, *unread], domain=DOMAIN)
     graph = gs.Graph([node], [key], [keep, into], opset=20)
-    assert applied(expand_pairing, graph, artefact(1)) == 1
-    assert applied(expand_selection, graph) == (kept > len(joined_patches(patches, kept, prefix)))
+    assert applied(expand, graph, artefact(1)) == 1
+    chooses = expand is expand_pairing and kept > len(joined_patches(patches, kept, prefix))
+    assert applied(expand_selection, graph) == chooses
     return graph
 
 
@@ -105,28 +106,35 @@ def run(graph: gs.Graph, key: np.ndarray) -> dict[str, np.ndarray]:
         return runner.run({"key": key})
 
 
+EACH = pytest.mark.parametrize("expand", [expand_pairing, count_pairs], ids=lambda expand: expand.__name__)
+
+
+@EACH
 @pytest.mark.ort
 @pytest.mark.parametrize("packed", [False, True], ids=["by head", "packed"])
 @pytest.mark.parametrize("patches", [8, 9])
 @pytest.mark.parametrize("prefix", [0, 1, 2])
-def test_the_numpy_reference_of_pairs_is_computed(prefix: int, patches: int, packed: bool) -> None:
+def test_the_numpy_reference_of_pairs_is_computed(
+    prefix: int, patches: int, packed: bool, expand: Run
+) -> None:
     alternating = len(joined_patches(patches, patches, prefix))
     for kept in (1, 2, alternating - 1, alternating, alternating + 2, patches - 1):
         keys = np.random.default_rng(kept).standard_normal((3, HEADS, prefix + patches, WIDTH))
         keys = keys.astype(np.float32)
         fed = keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1) if packed else keys
-        results = run(pairing(patches, kept, prefix, packed), fed)
+        results = run(pairing(patches, kept, prefix, packed, expand), fed)
         for image in range(3):
             expected = reference_pairs(keys[image], kept, prefix)
             np.testing.assert_array_equal(results["keep_01"][image], expected.index)
             np.testing.assert_array_equal(results["into_01"][image], expected.into)
 
 
+@EACH
 @pytest.mark.ort
-def test_of_equal_cosines_the_lower_position_stays_and_is_joined() -> None:
+def test_of_equal_cosines_the_lower_position_stays_and_is_joined(expand: Run) -> None:
     directions = np.eye(WIDTH, dtype=np.float32)[np.random.default_rng(0).integers(0, 2, (8, 10))]
     keys = np.repeat(directions[:, None], HEADS, axis=1)
-    results = run(pairing(9, 7, 1, packed=False), keys)
+    results = run(pairing(9, 7, 1, False, expand), keys)
     for image in range(8):
         expected = reference_pairs(keys[image], 7, 1)
         np.testing.assert_array_equal(results["keep_01"][image], expected.index)

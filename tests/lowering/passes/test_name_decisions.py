@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.lowering.passes.name_decisions import name_decisions
+from exporter.lowering.decisions import name_decisions
 from tests.lowering.graphs import applied, artefact, graph_of
 
 

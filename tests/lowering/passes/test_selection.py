@@ -23,7 +23,7 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.graphs import RNG, applied, artefact, graph_of, noise, operators, run
 from tests.lowering.models import lowered, star
 from tests.lowering.targets import without
-from tests.ops.packing_reference import drawn_choice, packed
+from tests.ops.references import drawn_choice, packed
 
 
 def selection(patches: int, k: int, prefix: int) -> bytes:
@@ -235,7 +235,7 @@ def packing(prefix: int) -> gs.Graph:
 def compare(graph: gs.Graph, seed: int, prefix: int) -> None:
     slots, index, count = drawn_choice(np.random.default_rng(seed), prefix)
     found = run(graph, before=slots, index=index, count=count)
-    for name, expected in packed(slots, index, count, prefix)._asdict().items():
+    for name, expected in zip(found, packed(slots, index, count, prefix), strict=True):
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
 
 

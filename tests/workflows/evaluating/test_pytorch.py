@@ -21,7 +21,8 @@ from exporter.lowering.pipeline import lower_each, save_onnx
 from exporter.models.networks import ModelRequest
 from exporter.models.registry import load
 from exporter.runtimes.choice import on_this_cpu, runner_for
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows import steps
 from exporter.workflows.evaluating.evaluate import evaluate_models

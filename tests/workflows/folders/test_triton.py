@@ -9,7 +9,8 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, RecipeError
 from exporter.models.outputs import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders.triton import ServeSettings, config_text, write_repository

@@ -16,7 +16,8 @@ from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import Prune, shape_schedule
+from exporter.schedule.plan import shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import image_cost

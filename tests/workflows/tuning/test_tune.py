@@ -19,7 +19,8 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.pruning.checkpoint import save_checkpoint
-from exporter.schedule.plan import Prune, manual_schedule
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import verify_checksums

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.errors import RecipeError
 from exporter.schedule.methods import METHODS, check_choices
-from exporter.schedule.plan import Prune
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from exporter.workflows.tuning.ways import AXES, UNPRUNED, Candidate, candidates, ways_of
 from tests.vits import make_vit

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from exporter.errors import UserError
-from exporter.ops.cdf_retain.reference import cdf_retain, largest_counts
+from exporter.ops.cdf_reference import cdf_retain, largest_counts
 from exporter.ops.counts import keep_count
-from tests.ops.cdf_retain.rows import score_rows
+from tests.ops.rows import score_rows
 
 
 def kept(row: list[float], mass: float, valid: int | None = None) -> list[int]:

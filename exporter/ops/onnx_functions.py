@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import parser
 
-from exporter.ops.cdf_retain.reference import EXACT_SUM
+from exporter.ops.cdf_reference import EXACT_SUM
 from exporter.ops.counts import ROUNDING_GUARD
 
 __all__ = [
@@ -34,9 +34,7 @@ LARGEST, LEAST = (repr(float(x)) for x in (np.finfo(np.float32).max, np.finfo(np
 
 TAKES = "(score, valid_count) =>"
 
-# A mass of 1 lifts the threshold above every sum: 2²⁵ · ⌊mass⌋ + 1. Any other mass leaves the 1: a nonzero sum of
-# units is never below it, and a row of zeros keeps all that rule 5 of the reference allows.
-CDF_RETAIN_BODY = f"""
+USABLE = f"""
    zero = Constant <value_float: float = 0.0> ()
    one = Constant <value_float: float = 1.0> ()
    largest_float = Constant <value_float: float = {LARGEST}> ()
@@ -48,7 +46,6 @@ CDF_RETAIN_BODY = f"""
    second = Constant <value_ints: ints = [1]> ()
    start = Constant <value_int: int = 0> ()
    step = Constant <value_int: int = 1> ()
-   axis = Constant <value_int: int = 1> ()
 
    patches = Shape <start: int = 1, end: int = 2> (score)
    stop = Squeeze (patches)
@@ -62,6 +59,11 @@ CDF_RETAIN_BODY = f"""
    counts = And (is_live, is_positive)
    finite = Min (score, largest_float)
    usable = Where (counts, finite, zero)
+"""
+
+# The patches in the order of their scores, the units of each, and of all before it.
+BY_SORTING = """
+   axis = Constant <value_int: int = 1> ()
    ranked, order = TopK <axis: int = 1> (usable, patches)
 
    unit_share = Div (exact_sum, valid)
@@ -73,8 +75,39 @@ CDF_RETAIN_BODY = f"""
    units = Round (scaled)
    reached = CumSum (units, axis)
    before = Sub (reached, units)
-   total = ReduceSum (units, second)
+"""
 
+# The same without a sort: each patch counts those of larger scores, and of equal ones before it. On a GPU these are
+# two steps instead of four.
+BY_COUNTING = """
+   third = Constant <value_ints: ints = [2]> ()
+   unit_share = Div (exact_sum, valid)
+   unit = Floor (unit_share)
+   top = ReduceMax (usable, second)
+   divisor = Max (top, least_float)
+   share = Div (usable, divisor)
+   scaled = Mul (share, unit)
+   units = Round (scaled)
+   own = Unsqueeze (usable, third)
+   others = Unsqueeze (usable, second)
+   own_slot = Unsqueeze (slots, second)
+   other_slots = Unsqueeze (slots, first)
+   larger = Greater (others, own)
+   equal = Equal (others, own)
+   earlier = Less (other_slots, own_slot)
+   tied = And (equal, earlier)
+   ahead = Or (larger, tied)
+   other_units = Unsqueeze (units, second)
+   units_ahead = Where (ahead, other_units, zero)
+   before = ReduceSum <keepdims: int = 0> (units_ahead, third)
+   ones_ahead = Cast <to: int = 1> (ahead)
+   place = ReduceSum <keepdims: int = 0> (ones_ahead, third)
+"""
+
+# A mass of 1 lifts the threshold above every sum: 2²⁵ · ⌊mass⌋ + 1. Any other mass leaves the 1: a nonzero sum of
+# units is never below it, and a row of zeros keeps all that rule 5 of the reference allows.
+KEPT = """
+   total = ReduceSum (units, second)
    whole = Floor (mass)
    lift = Mul (whole, beyond)
    floor = Add (lift, one)
@@ -84,13 +117,15 @@ CDF_RETAIN_BODY = f"""
    product = Mul (mass, valid)
    guarded = Sub (product, guard)
    most = Max (guarded, one)
-   allowed = Less (slots, most)
+   allowed = Less ({place}, most)
    kept = And (within, allowed)
 
    kept_number = Cast <to: int = 7> (kept)
    keep_count = ReduceSum <keepdims: int = 0> (kept_number, second)
-   survivors = Where (kept, order, patches)
+   survivors = Where (kept, {patch}, patches)
 """
+SORTED = BY_SORTING + KEPT.format(patch="order", place="slots")
+COUNTED = BY_COUNTING + KEPT.format(patch="numbers", place="place")
 
 ENDING = """
    no_axes = Constant <value_ints: ints = [-1]> ()
@@ -109,20 +144,24 @@ PADDED_ENDING = """
 
 def cdf_retain_function(opset: int) -> onnx.FunctionProto:
     """Return the operator's function, for a model of this opset (17 or later)."""
-    return _function(f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", ENDING, opset)
+    return _function(f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", SORTED + ENDING, opset)
 
 
-def cdf_retain_padded_function(opset: int) -> onnx.FunctionProto:
-    """Return the same with a width attribute, a list of one number, that no count exceeds."""
-    return _function(
-        f"{CDF_RETAIN_PADDED} <mass, width> {TAKES} (keep_index, keep_count)", PADDED_ENDING, opset
-    )
+def cdf_retain_padded_function(opset: int, *, counting: bool = False) -> onnx.FunctionProto:
+    """Return the same with a width attribute, a list of one number, that no count exceeds.
+
+    Args:
+        opset: Of the model.
+        counting: Whether patches are counted instead of sorted: fewer steps on a GPU, but slower on a CPU.
+    """
+    signature = f"{CDF_RETAIN_PADDED} <mass, width> {TAKES} (keep_index, keep_count)"
+    return _function(signature, (COUNTED if counting else SORTED) + PADDED_ENDING, opset)
 
 
-def _function(signature: str, ending: str, opset: int) -> onnx.FunctionProto:
+def _function(signature: str, body: str, opset: int) -> onnx.FunctionProto:
     mass = "mass = Constant <value_float: float = @mass> ()"
     return parser.parse_function(
-        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {mass} {CDF_RETAIN_BODY} {ending} }}'
+        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {mass} {USABLE} {body} }}'
     )
 
 

@@ -6,17 +6,19 @@ import pytest
 import torch
 from onnx import TensorProto, helper, parser
 
-from exporter.ops.cdf_retain.onnx_function import (
+from exporter.ops.cdf_reference import cdf_retain as reference
+from exporter.ops.onnx_functions import (
     CDF_RETAIN,
+    CDF_RETAIN_PADDED,
     DOMAIN,
     PLUGIN_ATTRIBUTES,
     cdf_retain_function,
+    cdf_retain_padded_function,
     select_top_k_function,
 )
-from exporter.ops.cdf_retain.reference import cdf_retain as reference
 from exporter.ops.selection import keep_top_k
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from tests.ops.cdf_retain.rows import KINDS, score_rows, valid_counts
+from tests.ops.rows import KINDS, score_rows, valid_counts
 
 OPSET = 23
 MASSES = (0.1, 0.5, float(np.float32(0.7)), 0.95, 1.0)
@@ -64,6 +66,26 @@ def test_keeps_what_the_reference_keeps(mass: float) -> None:
                         np.testing.assert_array_equal(got[name], theirs, err_msg=f"{kind}, {patches}")
                     rows += len(score)
     assert rows == 8000  # times five masses: 40,000 rows
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("patches", [1, 2, 9, 196])
+def test_counting_keeps_what_the_reference_keeps(patches: int) -> None:
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {OPSET}, "{DOMAIN}": 1]>'
+        f" counted (float[b, {patches}] score, int64[b] valid) => (int64[b, {patches}] index, int64[b] count)"
+        f" {{ index, count = {DOMAIN}.{CDF_RETAIN_PADDED} <mass = 0.7, width = [{patches}]> (score, valid) }}"
+    )
+    model.functions.append(cdf_retain_padded_function(OPSET, counting=True))
+    with OnnxRuntimeRunner(model.SerializeToString(), name="counted") as runner:
+        for kind in KINDS:
+            score = score_rows(kind, 100, patches)
+            for valid in valid_counts(len(score), patches):
+                expected = reference(score, valid, float(np.float32(0.7)))
+                got = runner.run({"score": score, "valid": valid})
+                np.testing.assert_array_equal(got["count"], expected.keep_count, err_msg=kind)
+                width = expected.keep_index.shape[1]
+                np.testing.assert_array_equal(got["index"][:, :width], expected.keep_index, err_msg=kind)
 
 
 @pytest.mark.ort
