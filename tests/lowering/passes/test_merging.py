@@ -146,9 +146,3 @@ def test_the_sets_are_slices_and_one_product_compares_them() -> None:
     counts = operators(pairing(9, 7, 1, packed=False))
     assert (counts["MatMul"], counts["ArgMax"], counts["TopK"]) == (1, 1, 2)
     assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 0
-
-
-@pytest.mark.ort
-def test_without_pairs_nothing_changes() -> None:
-    graph = gs.Graph([], [], [], opset=20)
-    assert applied(expand_pairing, graph, artefact(1)) == 0
