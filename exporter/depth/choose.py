@@ -15,8 +15,8 @@ from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, DepthError
-from exporter.files import START_AGAIN, require_same_job
+from exporter.errors import DepthError
+from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_metadata
@@ -150,19 +150,24 @@ class Bookmark:
 
         ArtefactError where the file is broken, or of another search.
         """
-        if not self.path.exists():
+        found = Unfinished(self.path, "search", self.run).state(_read)
+        if found is None:
             return None
-        told, depth = read_metadata(self.path).get(SEARCH), read_depth(self.path)
-        mark = None if told is None else from_json(_Mark, told, source=str(self.path))
-        if mark is None or depth is None:
-            raise ArtefactError(str(self.path), "another file", "that of an unfinished search", START_AGAIN)
-        require_same_job(self.path, "a search", mark.run, self.run)
+        mark, depth = found
         self.skipped.update(mark.skipped)
         pruned = apply_plan(vit, depth.plan, unmerged=True)
         load_into(pruned.model, read_state_dict(self.path), str(self.path))
         # Nothing more is removed; the digest is that of the loaded weights.
         restored = apply_plan(pruned, depth.plan, unmerged=True)
         return mark.stages, RankedViT(restored, depth.plan, mark.importance)
+
+
+def _read(path: Path) -> tuple[str, tuple[_Mark, Depth]]:
+    told, depth = read_metadata(path).get(SEARCH), read_depth(path)
+    if told is None or depth is None:
+        raise ValueError("another file")
+    mark = from_json(_Mark, told, source=str(path))
+    return mark.run, (mark, depth)
 
 
 def choose_units(

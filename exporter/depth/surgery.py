@@ -13,10 +13,9 @@ from typing_extensions import override
 
 from exporter.depth.plan import DepthPlan
 from exporter.errors import DepthError
-from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
+from exporter.models.base import BlockParts, MlpParts, PrunableViT, weights_sha256
 from exporter.models.parts import Gate, scale_of
 from exporter.models.spec import with_blocks
-from exporter.models.weights import weights_sha256
 from exporter.vocabulary import AttentionVariant
 
 __all__ = [
@@ -293,27 +292,15 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
         return
     if block.mlp is None:
         raise DepthError(f"layer {layer}", "a block of attention alone", "a block that also has an MLP")
-    stand_in = _without_linears(block.attention) if variant == AttentionVariant.IDENTITY else None
+    stand_in = None
+    if variant == AttentionVariant.IDENTITY:
+        stand_in = MlpParts(norm=block.attention.norm, out=block.attention.out)
     whole = MlpBlock(block.mlp, stand_in).train(block.whole.training)
     if not exchange(vit.model, block.whole, whole):
         raise DepthError(f"layer {layer}", "a block that is no module of the network", "one that is")
     _put(vit, layer, BlockParts(whole, None, block.mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)
-
-
-def _without_linears(attention: AttentionParts) -> MlpParts:
-    """Return what the variant identity leaves of an attention, x + out(norm x): token by token, as an MLP is."""
-    nothing = nn.Identity()
-    return MlpParts(
-        norm=attention.norm,
-        fc1=nothing,
-        act=nothing,
-        hidden_norm=nothing,
-        fc2=nothing,
-        whole=nothing,
-        out=attention.out,
-    )
 
 
 def _put(vit: PrunableViT, layer: int, block: BlockParts) -> None:

@@ -165,9 +165,9 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
-    """Write one for each of `tokens` [batch, t, dim], in place of their sizes."""
+    """Write one for each of `tokens` [batch, t, dim], in place of their sizes, which fp16 may hold."""
     op = Builder(graph, prefix=f"{sizes.name}/ones")
-    ones = op.Expand(np.ones((1, 1), np.float32), op.Shape(tokens, start=0, end=2))
+    ones = op.Expand(np.ones((1, 1), sizes.dtype), op.Shape(tokens, start=0, end=2))
     sizes.inputs.clear()
     rewire(sizes, ones)
 

@@ -14,9 +14,8 @@ from exporter.depth.gates import GatedViT, Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError
-from exporter.models.base import PrunableViT
+from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.identity import Identity
-from exporter.models.weights import weights_sha256
 from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
 from tests.depth.training import PowerCutError, nudge
