@@ -28,8 +28,8 @@ from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.files import PathLike
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
-from exporter.models.outputs import with_outputs
 from exporter.models.registry import ModelRequest, check_device
+from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.pruning.count_search import search_counts
 from exporter.records import ModelSpec, Schedule

@@ -31,7 +31,7 @@ from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import ArtefactError, CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import with_outputs
+from exporter.models.spec import with_outputs
 from exporter.records import ModelSpec
 from tests.calibration.samples import pictures, tiny_vit
 from tests.vits import make_tower, make_vit
@@ -340,7 +340,7 @@ def test_an_interrupt_amid_an_image_loses_that_image_alone(
 
 
 @pytest.mark.parametrize("other", [replace(ALL, seed=1), replace(ALL, gamma=1)], ids=["seed", "gamma"])
-def test_sums_of_other_settings_are_not_gone_on_with(
+def test_sums_of_other_settings_are_refused_and_left_alone(
     vit: PrunableViT, images: ImageFolder, tmp_path: Path, other: CalibrationSettings
 ) -> None:
     def interrupt(_done: int, _total: int) -> None:
@@ -348,10 +348,11 @@ def test_sums_of_other_settings_are_not_gone_on_with(
 
     with pytest.raises(KeyboardInterrupt):
         calibrate_to(tmp_path / "c", vit, images, other, interrupt)
-    seen: list[int] = []
-    calibrate_to(tmp_path / "c", vit, images, ALL, lambda done, total: seen.append(done))
-    assert list(range(1, 21)) == seen
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    before = (tmp_path / "c.partial").read_bytes()
+    with pytest.raises(ArtefactError, match=r"c\.partial \| got a calibration of other settings"):
+        calibrate_to(tmp_path / "c", vit, images, ALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
+    assert (tmp_path / "c.partial").read_bytes() == before
 
 
 def test_a_file_of_another_program_is_left_alone(
