@@ -44,7 +44,7 @@ from exporter.workflows.opened import (
     warn_where_unsettled,
 )
 from exporter.workflows.recipe import Recipe
-from tests.calibration.acs import acs_alone
+from tests.calibration.samples import acs_alone
 from tests.commands import Workplace
 from tests.vits import make_vit
 

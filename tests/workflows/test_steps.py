@@ -25,7 +25,7 @@ from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
 from exporter.workflows.recipe import Lowering
 from exporter.workflows.steps import MOST, AnyImages, array_of, folder_of
-from tests.calibration.acs import acs_alone
+from tests.calibration.samples import acs_alone
 from tests.vits import make_model, random_images
 
 ACS_ALONE = exporter.CalibrationSettings(relevance=False)

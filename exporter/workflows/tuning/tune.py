@@ -389,7 +389,7 @@ def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
     if images.images is not None:
         _ = opened.folder  # those to calibrate on are read later, after measurements
     classes, names = spec.num_classes, spec.class_names
-    found = images_at(place, classes, images.class_map, names=names, labels=labelled)
+    found = images_at(place, classes if labelled else None, images.class_map, names=names)
     if labelled and not found.labelled:
         got = class_mismatch(found, classes) or "images without classes"
         hint = "--metric agreement needs none"
