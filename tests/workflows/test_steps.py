@@ -14,7 +14,7 @@ import exporter
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.errors import ImageError, ModelError, RecipeError, ScheduleError
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest

@@ -11,7 +11,7 @@ from typing import Any
 from exporter.data.images import ImageFolder, halves, listing_sha256, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
-from exporter.evaluation.benchmark.timing import TradeOff, TradePoint, ratio_of
+from exporter.evaluation.benchmark import TradeOff, TradePoint, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
