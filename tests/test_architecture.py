@@ -40,7 +40,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("fields",), ("sections",), ("flags",)),
+    "settings": (("fields",), ("flags",)),
     "lowering": (
         ("markers",),
         ("graph",),
@@ -63,10 +63,10 @@ INNER_ORDER = {
         ("report",),
     ),
     "workflows": (
-        ("progress", "memory", "recipe"),
+        ("progress", "recipe"),
         ("folders", "measuring"),
         ("steps", "inspect"),
-        ("opened", "evaluating"),
+        ("opened", "predicting", "evaluate"),
         ("compiling", "exam"),
         ("finetune",),
         ("depth",),
@@ -173,8 +173,8 @@ HEAVY = (
         ("exporter.evaluation.parity", set()),
         ("exporter.evaluation.accuracy", set()),
         ("exporter.evaluation.loss", set()),
-        ("exporter.workflows.evaluating.evaluate", {"PIL"}),
-        ("exporter.workflows.evaluating.settings", set()),
+        ("exporter.workflows.evaluate", {"PIL"}),
+        ("exporter.workflows.recipe", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

@@ -13,7 +13,7 @@ from exporter.depth.plan import CollectSettings
 from exporter.depth.predictor import fit_best
 from exporter.errors import DepthError
 from exporter.formats.canonical_json import read_json, save_json
-from exporter.workflows.depth.training import collect_to
+from exporter.workflows.depth import collect_to
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 

@@ -3,6 +3,7 @@
 Outputs are not compared here; `exporter.workflows.compiling.proof` does that.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from exporter.calibration.record import Calibration
-from exporter.evaluation.benchmark import Throughput, throughput
+from exporter.evaluation.benchmark import VNNI, Throughput, cpu_lacks, throughput
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.parity.reference import patches_left_of
@@ -23,15 +24,17 @@ from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
-from exporter.targets import Target
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows.recipe import Measuring
 
-__all__ = ["Lowered", "image_cost", "lowered", "mean_useful_macs", "noise", "timed"]
+__all__ = ["Lowered", "image_cost", "lowered", "mean_useful_macs", "noise", "timed", "warn_where_slow"]
 
 Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,15 @@ def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
     if input_kind == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.standard_normal(shape, dtype=np.float32)
+
+
+def warn_where_slow(*targets: Target) -> None:
+    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
+
+    With AVX-512 it is faster, also without VNNI.
+    """
+    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
+        logger.warning(
+            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
+            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
+        )

@@ -17,7 +17,7 @@ from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
 from exporter.vocabulary import Method
-from exporter.workflows.folders.reference import read_reference, save_reference
+from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.exhaustive import also, first_of, mark_further
 from tests.lowering.models import dense, lowered, merging, run, star
 from tests.vits import random_images

@@ -29,25 +29,24 @@ from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     MODEL,
     RECIPE,
+    REFERENCE,
     REPORT,
     SCHEDULE,
     finish_folder,
     save_raw_images,
+    save_reference,
 )
-from exporter.workflows.folders.reference import REFERENCE, save_reference
-from exporter.workflows.measuring import noise
-from exporter.workflows.memory import check_batches
+from exporter.workflows.measuring import noise, warn_where_slow
 from exporter.workflows.opened import (
     A_FOLDER,
     DryRun,
     Opened,
     dry_run,
     open_recipe,
-    warn_where_slow,
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Images, Lowering, Recipe, needed
+from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 
 __all__ = ["compile_model", "dry_compile"]

@@ -32,12 +32,11 @@ from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.evaluating.models import EvalModel
-from exporter.workflows.evaluating.predicting import predict_models
-from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.measuring import Lowered, image_cost, lowered, mean_useful_macs, timed
 from exporter.workflows.opened import Opened
+from exporter.workflows.predicting import EvalModel, predict_models
 from exporter.workflows.progress import Stages
+from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
 
