@@ -8,7 +8,7 @@ from place import Missing, needed
 from prepared import Prepared
 from robustness import robustness
 
-from exporter.depth.collect import Measured, SampleBook
+from exporter.depth.collect import Measured, load_samples
 from exporter.depth.plan import CollectSettings
 from exporter.depth.predictor import fit_best
 from exporter.errors import DepthError
@@ -27,6 +27,7 @@ NOISY = (
 # The columns of what a collection costs.
 COST = ("samples, h", "fit, s", "samples, MB")
 SECONDS = "seconds.json"
+SAMPLES = "samples.json"
 # Images of a collection's trainings (rebuttal, 4wzp, Q10).
 TRAINED_ON = 100_000
 
@@ -62,7 +63,7 @@ def cost_of_samples(row: Prepared) -> dict[str, float | None]:
         Missing: The samples are too few for a fit.
     """
     folder = _collection(row)
-    samples = [each.sample for each in SampleBook(folder).samples()]
+    samples = [each.sample for each in load_samples(folder / SAMPLES)]
     start = time.perf_counter()
     try:
         fit_best(samples)
@@ -70,11 +71,11 @@ def cost_of_samples(row: Prepared) -> dict[str, float | None]:
         raise Missing from None
     fitted = time.perf_counter() - start
     hours = read_json(folder / SECONDS) / 3600
-    return dict(zip(COST, (hours, fitted, SampleBook(folder).path.stat().st_size / 1e6), strict=True))
+    return dict(zip(COST, (hours, fitted, (folder / SAMPLES).stat().st_size / 1e6), strict=True))
 
 
 def _samples(row: Prepared) -> tuple[Measured, ...]:
-    return SampleBook(_collection(row)).samples()
+    return load_samples(_collection(row) / SAMPLES)
 
 
 def _collection(row: Prepared) -> Path:

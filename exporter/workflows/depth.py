@@ -11,7 +11,7 @@ from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
-from exporter.depth.collect import Measured, SampleBook, Tally, collect
+from exporter.depth.collect import Measured, Tally, collect
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan, UnitSettings
 from exporter.depth.predictor import (
@@ -322,7 +322,7 @@ def collect_to(
     identity = identity_of(request, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
-    samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
+    samples = collect(vit, collection, train, evaluate, bookmark=bookmark, out=folder / "samples.json")
     return Collected(samples, skipped.evaluation, skipped.training)
 
 

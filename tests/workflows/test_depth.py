@@ -143,7 +143,7 @@ def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> No
     )
     assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
-    assert names == {"samples.json", "ranking.json", "last.safetensors"}
+    assert names == {"samples.json", "last.safetensors"}
     assert set(split_for(read, 4, 2).rmse) == {1}
 
 
