@@ -52,11 +52,7 @@ class RankedViT:
 
     @classmethod
     def whole(cls, vit: PrunableViT, settings: UnitSettings) -> "RankedViT":
-        """Return a ViT with all its units, and no importance yet.
-
-        Raises:
-            DepthError: A layer that should keep a unit is beyond the depth.
-        """
+        """Return a ViT with all its units, and no importance yet; DepthError for a layer beyond the depth."""
         for unit in UnitType:
             beyond = max(settings.kept(unit), default=0)
             if beyond > vit.spec.depth:
@@ -65,11 +61,7 @@ class RankedViT:
         return cls(vit, DepthPlan(variant=settings.variant), Importance.unknown(vit.spec.depth))
 
     def trained(self, train: Train, stage: Stage) -> "RankedViT":
-        """Return it after a stage of training, with the importance that its gates learned.
-
-        Raises:
-            DepthError: An attention branch cannot be gated.
-        """
+        """Return it after a stage of training, with the importance that its gates learned."""
         vit = copy.deepcopy(self.vit)
         with trainable(vit), gated(vit, self.importance, self.plan.variant) as student:
             train(student, stage)
@@ -78,11 +70,7 @@ class RankedViT:
         return RankedViT(apply_plan(vit, DepthPlan(), unmerged=True), self.plan, importance)
 
     def without(self, unit: UnitType, count: int, settings: UnitSettings) -> "RankedViT":
-        """Return it without its least important units of a type; of equal ones the first layers go.
-
-        Raises:
-            DepthError: Fewer of them may go.
-        """
+        """Return it without its least important units of a type; of equal ones the first layers go."""
         spare(self.vit, unit, settings, count)
         scores = self.importance.of(unit)
         least = sorted(_candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1])[:count]
@@ -91,11 +79,7 @@ class RankedViT:
 
 
 def spare(vit: PrunableViT, unit: UnitType, settings: UnitSettings, needed: int = 0) -> int:
-    """Return how many units of a type may go; one attention stays.
-
-    Raises:
-        DepthError: They are fewer than are needed.
-    """
+    """Return how many units of a type may go, one attention stays; DepthError if fewer than are needed."""
     found = len(_candidates(vit, unit, settings))
     if unit == UnitType.ATTENTION and found == len(vit.spec.attention_layers):
         found -= 1
@@ -159,8 +143,7 @@ class Bookmark:
     def write(self, stages: int, ranked: RankedViT, kept: Mapping[str, object] | None = None) -> None:
         """Replace the state by that after so many stages; `kept` are records by name that belong to it.
 
-        Raises:
-            OutputError: The file cannot be written.
+        OutputError where the file cannot be written.
         """
         mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(kept or {}))
         depth = Depth(ranked.plan, merged=False)
@@ -169,11 +152,7 @@ class Bookmark:
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
         """Return the number of stages done, what they led to, and what was kept; None where there is no file.
 
-        Args:
-            vit: What the search started from.
-
-        Raises:
-            ArtefactError: The file is broken, or of another search.
+        ArtefactError where the file is broken, or of another search.
         """
         found = Unfinished(self.path, "search", self.run).state(_read)
         if found is None:

@@ -28,9 +28,8 @@ from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import read_json, to_json
-from exporter.models.base import PrunableViT
+from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.networks import ModelRequest, identity_of
-from exporter.models.weights import weights_sha256
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
