@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
     from exporter.vocabulary import Precision as Precision
-    from exporter.workflows.compiling.compile import compare_methods, compile_model
+    from exporter.workflows.compile import compare_methods, compile_model
     from exporter.workflows.evaluate import evaluate_models
     from exporter.workflows.finetune import finetune_model
     from exporter.workflows.inspect import inspect_artefact
@@ -83,8 +83,8 @@ _PLACES = {
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},
-    "compare": ("workflows.compiling.compile", "compare_methods"),
-    "compile": ("workflows.compiling.compile", "compile_model"),
+    "compare": ("workflows.compile", "compare_methods"),
+    "compile": ("workflows.compile", "compile_model"),
     "evaluate": ("workflows.evaluate", "evaluate_models"),
     "finetune": ("workflows.finetune", "finetune_model"),
     "inspect": ("workflows.inspect", "inspect_artefact"),

@@ -1,6 +1,6 @@
 """Lower models into memory, and time all of them interleaved in one run.
 
-Outputs are not compared here; `exporter.workflows.compiling.proof` does that.
+Outputs are not compared here; `exporter.workflows.proof` does that.
 """
 
 import logging

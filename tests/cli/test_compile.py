@@ -14,7 +14,7 @@ from exporter.formats.canonical_json import load_json
 from exporter.records import Pair
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import Method
-from exporter.workflows.compiling import compile as compile_module
+from exporter.workflows import compile as compile_module
 from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 

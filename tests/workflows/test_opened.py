@@ -33,7 +33,7 @@ from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import opened as module
-from exporter.workflows.compiling.compile import compile_model, dry_compile
+from exporter.workflows.compile import compile_model, dry_compile
 from exporter.workflows.finetune import dry_finetune
 from exporter.workflows.measuring import warn_where_slow
 from exporter.workflows.opened import (

@@ -23,7 +23,7 @@ from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.training.checkpoint import versions
 from exporter.vocabulary import Precision
 from exporter.workflows import steps
-from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.measuring import warn_where_slow
 from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe

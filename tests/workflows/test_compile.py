@@ -15,7 +15,7 @@ from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import RunSettings
 from exporter.targets import OPENVINO_BF16
 from exporter.vocabulary import Layout, Method
-from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.compile import compile_model
 from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.folders.check import check_folder
 from exporter.workflows.folders.export_folder import read_checksums

@@ -27,12 +27,6 @@ from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.compiling.proof import (
-    pictures_of,
-    prove,
-    save_comparison_of,
-    save_page_of,
-)
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     CHECKSUMS,
@@ -56,6 +50,12 @@ from exporter.workflows.opened import (
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.proof import (
+    pictures_of,
+    prove,
+    save_comparison_of,
+    save_page_of,
+)
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 
