@@ -57,7 +57,7 @@ def _plain(record: object) -> Any:
 
 
 def _onnx(path: Path) -> Described:
-    from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner  # noqa: PLC0415
+    from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
     read_lowered(path)  # checks the records within
     with OnnxRuntimeRunner(path) as runner:

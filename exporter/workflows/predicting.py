@@ -19,7 +19,7 @@ from exporter.data.source import ImageSource
 from exporter.errors import ArtefactError, ImageError, RecipeError
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.embeddings import Embeddings, embed_each
+from exporter.evaluation.loss import Embeddings, embed_each
 from exporter.files import PathLike
 from exporter.processes import processes
 from exporter.records import ModelSpec, Schedule

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from exporter.errors import MissingDependencyError, ModelError, RecipeError
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.request import ModelRequest

@@ -9,8 +9,8 @@ import pytest
 
 from exporter.artefact import read_pair
 from exporter.errors import ArtefactError, UserError
-from exporter.evaluation.benchmark import gpu_time
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings, filled_batch
+from exporter.evaluation import gpu_time
+from exporter.evaluation.batch_sweep import BenchSettings, filled_batch
 from exporter.records import Pair
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.choice import RunSettings
