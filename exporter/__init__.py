@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
     from exporter.vocabulary import Precision as Precision
-    from exporter.workflows.compiling.compile import compare_methods, compile_model
-    from exporter.workflows.evaluating.evaluate import evaluate_models
-    from exporter.workflows.evaluating.models import models_at as models_at
-    from exporter.workflows.evaluating.models import torch_models as torch_models
-    from exporter.workflows.evaluating.settings import EvalSettings as EvalSettings
+    from exporter.workflows.compile import compare_methods, compile_model
+    from exporter.workflows.evaluate import evaluate_models
     from exporter.workflows.finetune import finetune_model
     from exporter.workflows.inspect import inspect_artefact
+    from exporter.workflows.predicting import models_at as models_at
+    from exporter.workflows.predicting import torch_models as torch_models
     from exporter.workflows.progress import CallbackStages as CallbackStages
     from exporter.workflows.progress import Stages as Stages
+    from exporter.workflows.recipe import EvalSettings as EvalSettings
     from exporter.workflows.recipe import Images as Images
     from exporter.workflows.recipe import Lowering as Lowering
     from exporter.workflows.recipe import Measuring as Measuring
@@ -64,10 +64,9 @@ _PLACES = {
     "targets": ("TARGETS",),
     "training.settings": ("FinetuneSettings", "preset_values"),
     "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
-    "workflows.evaluating.models": ("models_at", "torch_models"),
-    "workflows.evaluating.settings": ("EvalSettings",),
+    "workflows.predicting": ("models_at", "torch_models"),
     "workflows.progress": ("CallbackStages", "Stages"),
-    "workflows.recipe": ("Images", "Lowering", "Measuring", "Recipe"),
+    "workflows.recipe": ("EvalSettings", "Images", "Lowering", "Measuring", "Recipe"),
     "workflows.steps": (
         "bench",
         "calibrate",
@@ -84,9 +83,9 @@ _PLACES = {
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},
-    "compare": ("workflows.compiling.compile", "compare_methods"),
-    "compile": ("workflows.compiling.compile", "compile_model"),
-    "evaluate": ("workflows.evaluating.evaluate", "evaluate_models"),
+    "compare": ("workflows.compile", "compare_methods"),
+    "compile": ("workflows.compile", "compile_model"),
+    "evaluate": ("workflows.evaluate", "evaluate_models"),
     "finetune": ("workflows.finetune", "finetune_model"),
     "inspect": ("workflows.inspect", "inspect_artefact"),
 }

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from exporter.errors import ArtefactError, OutputError, UserError, reason_of
 
 __all__ = [
-    "NO_PATH",
     "GivenPath",
     "PathLike",
     "Unfinished",
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 else:
     GivenPath = Path | None
-
-NO_PATH: Any = None
 
 # What file systems take; a longer name or path would be an OSError wherever it is first looked at.
 LONGEST_NAME, LONGEST_PATH = 255, 4095

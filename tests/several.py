@@ -23,11 +23,10 @@ from exporter.schedule.prune import Prune
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import LoopSettings
-from exporter.workflows.evaluating.evaluate import evaluate_models
-from exporter.workflows.evaluating.models import torch_models
-from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.predicting import torch_models
+from exporter.workflows.recipe import EvalSettings, Recipe
 from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit

@@ -40,7 +40,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("fields",), ("sections",), ("flags",)),
+    "settings": (("fields",), ("flags",)),
     "lowering": (
         ("markers",),
         ("graph",),
@@ -64,11 +64,12 @@ INNER_ORDER = {
         ("report",),
     ),
     "workflows": (
-        ("progress", "memory", "recipe"),
+        ("progress", "recipe"),
         ("folders", "measuring"),
         ("steps", "inspect"),
-        ("opened", "evaluating"),
-        ("compiling", "exam"),
+        ("opened", "predicting", "evaluate"),
+        ("proof",),
+        ("compile", "exam"),
         ("finetune",),
         ("depth",),
         ("tuning",),
@@ -174,8 +175,8 @@ HEAVY = (
         ("exporter.evaluation.parity.comparison", set()),
         ("exporter.evaluation.accuracy", set()),
         ("exporter.evaluation.loss", set()),
-        ("exporter.workflows.evaluating.evaluate", {"PIL"}),
-        ("exporter.workflows.evaluating.settings", set()),
+        ("exporter.workflows.evaluate", {"PIL"}),
+        ("exporter.workflows.recipe", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

@@ -188,8 +188,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     text = docs_site().public_names()
     assert text.count("::: exporter.") == len(exporter.__all__) - 1
     assert (
-        "::: exporter.workflows.compiling.compile.compile_model\n    options:\n      heading: exporter.compile"
-        in text
+        "::: exporter.workflows.compile.compile_model\n    options:\n      heading: exporter.compile" in text
     )
 
 

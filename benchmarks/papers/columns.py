@@ -29,10 +29,9 @@ from exporter.evaluation.parity.reference import patches_left_of, reference_runn
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.workflows import steps
-from exporter.workflows.evaluating.models import torch_models
-from exporter.workflows.evaluating.predicting import predict_models
-from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.measuring import noise
+from exporter.workflows.predicting import predict_models, torch_models
+from exporter.workflows.recipe import EvalSettings
 
 __all__ = ["MEASURED", "Numbers", "flops", "kept_shares", "rates"]
 

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at
-from exporter.depth.collect import Measured, SampleBook
+from exporter.depth.collect import Measured, load_samples
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.depth.predictor import (
@@ -36,7 +36,7 @@ from exporter.errors import DepthError
 from exporter.formats.canonical_json import read_json, save_json
 from exporter.models.registry import trainable
 from exporter.vocabulary import UnitType
-from exporter.workflows.depth.training import collect_to
+from exporter.workflows.depth import collect_to
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 
@@ -60,6 +60,7 @@ NOISY = (
 # The columns of what a collection costs.
 COST = ("samples, h", "fit, s", "samples, MB")
 SECONDS = "seconds.json"
+SAMPLES = "samples.json"
 # Images of a collection's trainings (rebuttal, 4wzp, Q10).
 TRAINED_ON = 100_000
 
@@ -87,7 +88,7 @@ def noise_of_samples(row: Prepared) -> dict[str, float | None]:
 def cost_of_samples(row: Prepared) -> dict[str, float | None]:
     """Return the hours of the collection, the seconds of its fit, and the megabytes of its samples on disk."""
     folder = _collection(row)
-    samples = [each.sample for each in SampleBook(folder).samples()]
+    samples = [each.sample for each in load_samples(folder / SAMPLES)]
     start = time.perf_counter()
     try:
         fit_best(samples)
@@ -95,11 +96,11 @@ def cost_of_samples(row: Prepared) -> dict[str, float | None]:
         raise Missing from None
     fitted = time.perf_counter() - start
     hours = read_json(folder / SECONDS) / 3600
-    return dict(zip(COST, (hours, fitted, SampleBook(folder).path.stat().st_size / 1e6), strict=True))
+    return dict(zip(COST, (hours, fitted, (folder / SAMPLES).stat().st_size / 1e6), strict=True))
 
 
 def _samples(row: Prepared) -> tuple[Measured, ...]:
-    return SampleBook(_collection(row)).samples()
+    return load_samples(_collection(row) / SAMPLES)
 
 
 def _collection(row: Prepared) -> Path:

@@ -74,8 +74,7 @@ def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Mapping[
     """Return the two models and the arrays of their reference."""
     from exporter.artefact import read_pair
     from exporter.records import Pair
-    from exporter.workflows.folders.export_folder import read_folder
-    from exporter.workflows.folders.reference import REFERENCE, read_reference
+    from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):

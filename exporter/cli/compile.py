@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.compiling.compile import compile_model, dry_compile
+    from exporter.workflows.compile import compile_model, dry_compile
 
     first, *others = getattr(arguments, "method", "").split(",")
     if others:
@@ -76,7 +76,7 @@ def _compare(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     """Compile by each method, and print a row for each model."""
     from exporter.cli.output import RichStages, print_json, print_lines, print_table
     from exporter.evaluation.parity.checks import explain
-    from exporter.workflows.compiling.compile import compare_methods
+    from exporter.workflows.compile import compare_methods
 
     recipe, out = recipe_of(arguments), arguments.out
     if arguments.dry_run:

@@ -26,8 +26,7 @@ from exporter.workflows.recipe import A_MODEL, Recipe, needed
 if TYPE_CHECKING:
     from exporter.cli.output import RichStages
     from exporter.depth.plan import DepthPlan
-    from exporter.workflows.depth.steps import Applied, Found
-    from exporter.workflows.depth.training import Chosen, Collected
+    from exporter.workflows.depth import Applied, Chosen, Collected, Found
     from exporter.workflows.opened import Opened
 
 __all__ = ["EXAMPLES", "add_arguments", "polynomial_lines", "run"]
@@ -105,7 +104,7 @@ def _add_apply(actions: Any) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_lines
     from exporter.depth.plan import DepthPlan
-    from exporter.workflows.depth.steps import apply_to
+    from exporter.workflows.depth import apply_to
 
     model, plan = _opened(arguments).recipe.model, from_flags(DepthPlan, arguments)
     done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
@@ -140,7 +139,7 @@ def _choose(arguments: argparse.Namespace) -> int:
 def _split(arguments: argparse.Namespace) -> "Found":
     """Split the budget by the samples: no weights are read."""
     from exporter.depth.plan import CollectSettings
-    from exporter.workflows.depth.steps import read_samples, split_of
+    from exporter.workflows.depth import read_samples, split_of
 
     samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
     vit = _opened(arguments).described
@@ -151,8 +150,7 @@ def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
     """Choose the units; all settings are checked before."""
     from exporter.cli.output import RichStages
     from exporter.depth.plan import ChoiceSettings, CollectSettings
-    from exporter.workflows.depth.steps import read_samples
-    from exporter.workflows.depth.training import choose_to, choose_within
+    from exporter.workflows.depth import choose_to, choose_within, read_samples
 
     opened = _opened(arguments, RichStages(quiet=arguments.quiet))
     training = training_of(arguments, opened.recipe)

@@ -20,8 +20,8 @@ from exporter.workflows.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.cli.output import RichStages
     from exporter.evaluation.loss import Agreement, PairResult
-    from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult
-    from exporter.workflows.evaluating.models import EvalModel
+    from exporter.workflows.evaluate import Evaluation, ModelResult
+    from exporter.workflows.predicting import EvalModel
 
 __all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
 
@@ -41,7 +41,7 @@ MOST_CLASSES = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     from exporter.runtimes.choice import RunSettings
-    from exporter.workflows.evaluating.settings import EvalSettings
+    from exporter.workflows.recipe import EvalSettings
 
     parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
     parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
@@ -63,13 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.evaluating.evaluate import (
+    from exporter.workflows.evaluate import (
         disagreement_paths,
         evaluate_models,
         require_within,
         save_disagreements,
     )
-    from exporter.workflows.evaluating.settings import EvalSettings
+    from exporter.workflows.recipe import EvalSettings
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
     from exporter.runtimes.choice import RunSettings
-    from exporter.workflows.evaluating.models import models_at
+    from exporter.workflows.predicting import models_at
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
@@ -113,8 +113,8 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
 
 
 def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[EvalModel, ...]":
-    from exporter.workflows.evaluating.models import torch_models
     from exporter.workflows.opened import open_recipe
+    from exporter.workflows.predicting import torch_models
 
     opened = open_recipe(recipe, stages)
     schedule = None if opened.recipe.prune.has_number else opened.given

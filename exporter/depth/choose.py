@@ -4,10 +4,10 @@ One unit at a time, the least important of its type after a stage of training; t
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -116,13 +116,14 @@ SEARCH = "search"
 class _Mark:
     """The settings and inputs of a search, the stages that are done, and the importance that they learned.
 
-    `skipped` has the images that they could not read.
+    `skipped` has the images that they could not read, `kept` what else a search found, as plain values.
     """
 
     run: str
     stages: int
     importance: Importance
     skipped: Skipped = field(default_factory=Skipped)
+    kept: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,17 @@ class Bookmark:
     run: str
     skipped: Skipped = field(default_factory=Skipped)
 
-    def write(self, stages: int, ranked: RankedViT) -> None:
-        """Replace the state by that after so many stages; OutputError if the file cannot be written."""
-        mark = _Mark(self.run, stages, ranked.importance, self.skipped)
+    def write(self, stages: int, ranked: RankedViT, kept: Mapping[str, object] | None = None) -> None:
+        """Replace the state by that after so many stages; `kept` are records by name that belong to it.
+
+        OutputError where the file cannot be written.
+        """
+        mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(kept or {}))
         depth = Depth(ranked.plan, merged=False)
         save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
 
-    def read(self, vit: PrunableViT) -> tuple[int, RankedViT] | None:
-        """Return the number of stages done and what they led to from `vit`; None where there is no file.
+    def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
+        """Return the number of stages done, what they led to, and what was kept; None where there is no file.
 
         ArtefactError where the file is broken, or of another search.
         """
@@ -159,7 +163,7 @@ class Bookmark:
         load_into(pruned.model, read_state_dict(self.path), str(self.path))
         # Nothing more is removed; the digest is that of the loaded weights.
         restored = apply_plan(pruned, depth.plan, unmerged=True)
-        return mark.stages, RankedViT(restored, depth.plan, mark.importance)
+        return mark.stages, RankedViT(restored, depth.plan, mark.importance), mark.kept
 
 
 def _read(path: Path) -> tuple[str, tuple[_Mark, Depth]]:
@@ -195,7 +199,7 @@ def choose_units(
     for unit, count in counts.items():
         spare(vit, unit, settings, count)
     found = bookmark.read(vit) if bookmark else None
-    done, ranked = found or (0, RankedViT.whole(vit, settings))
+    done, ranked, _ = found or (0, RankedViT.whole(vit, settings), {})
     order = list(turns(**{str(unit): count for unit, count in counts.items()}))
     for index, unit in enumerate(order[done:], start=done):
         stage = Stage(f"stage {index + 1} of {len(order)}: {unit}", index)

@@ -12,16 +12,18 @@ from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from exporter.depth.choose import Bookmark, RankedViT, Stage, Train, spare
 from exporter.depth.gates import Importance
 from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.depth.predictor import Sample
 from exporter.errors import ArtefactError, reason_of
-from exporter.formats.canonical_json import from_json, load_json, read_json, save_json, to_json
+from exporter.formats.canonical_json import read_json, save_json
 from exporter.models.base import PrunableViT
 from exporter.vocabulary import UnitType
 
-__all__ = ["Evaluate", "Measured", "SampleBook", "Step", "Tally", "collect", "steps_of"]
+__all__ = ["Evaluate", "Measured", "Step", "Tally", "collect", "load_samples", "steps_of"]
 
 
 class Tally(NamedTuple):
@@ -53,38 +55,24 @@ class Measured:
         return Sample(self.attention, self.activation, self.accuracy, self.images)
 
 
+def load_samples(path: Path) -> tuple[Measured, ...]:
+    """Read the samples of a collection.
+
+    Raises:
+        ArtefactError: The file is missing or broken.
+    """
+    try:
+        return msgspec.convert(read_json(path), tuple[Measured, ...])
+    except (OSError, ValueError) as error:
+        raise ArtefactError(str(path), reason_of(error), "the samples of a collection") from None
+
+
 @dataclass(frozen=True)
-class SampleBook:
-    """The files of a collection in a folder: `samples.json`, and `ranking.json`, the units' first importance."""
+class _Kept:
+    """What a collection found: the samples, and the importance of all units before the first step."""
 
-    folder: Path
-
-    @property
-    def path(self) -> Path:
-        """The file of the samples, a JSON list."""
-        return self.folder / "samples.json"
-
-    def samples(self) -> tuple[Measured, ...]:
-        """Those measured so far, in order; ArtefactError if the file is broken."""
-        if not self.path.exists():
-            return ()
-        try:
-            told = read_json(self.path)
-            return tuple(from_json(Measured, to_json(each), source=str(self.path)) for each in told)
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise ArtefactError(str(self.path), reason_of(error), "the samples of a collection") from None
-
-    def add(self, measured: Measured) -> None:
-        """Write one more sample; OutputError if the file cannot be written."""
-        save_json([*self.samples(), measured], self.path)
-
-    def ranking(self) -> Importance:
-        """The importance of all units before the first step; ArtefactError if the file is missing or broken."""
-        return load_json(Importance, self.folder / "ranking.json")
-
-    def rank(self, importance: Importance) -> None:
-        """Write that importance; OutputError if the file cannot be written."""
-        save_json(importance, self.folder / "ranking.json")
+    samples: tuple[Measured, ...] = ()
+    ranking: Importance | None = None
 
 
 # Measures a ViT.
@@ -106,8 +94,8 @@ def collect(
     train: Train,
     evaluate: Evaluate,
     *,
-    book: SampleBook,
     bookmark: Bookmark,
+    out: Path,
 ) -> tuple[Measured, ...]:
     """Measure a ViT and smaller ones; each sample is written when it is measured.
 
@@ -119,31 +107,44 @@ def collect(
         settings: How far the steps go.
         train: Trains a stage: the ranking, which has index 0, or a step, whose index is its place.
         evaluate: Measures the accuracy.
-        book: Takes the samples.
-        bookmark: Takes the state after each step.
+        bookmark: Takes the state after each step, and the samples.
+        out: Takes the samples, a JSON list.
 
     Raises:
         DepthError: A type has no unit that may go.
-        ArtefactError: The files are of another collection.
+        ArtefactError: The bookmark is of another collection.
+        OutputError: A file cannot be written.
     """
     available = {unit: spare(vit, unit, settings, 1) for unit in UnitType}
     steps = list(steps_of(available, settings.units, settings.step))
     whole = RankedViT.whole(vit, settings)
-    stages, ranked = _arrived(whole, book, bookmark)
-    _measure(ranked, evaluate, book)
-    if not stages:
-        ranking = ranked.trained(train, Stage("ranking", 0)).importance
-        book.rank(ranking)
-        stages, ranked = 1, replace(whole, importance=ranking)
-        bookmark.write(stages, ranked)
-    start = replace(whole, importance=book.ranking())
+    stages, ranked, told = bookmark.read(vit) or (0, whole, {})
+    kept = msgspec.convert(told, _Kept)
+
+    def measured() -> _Kept:
+        if any(ranked.plan == each.plan for each in kept.samples):
+            return kept
+        sample = Measured.of(ranked.plan, ranked.vit.spec.depth, evaluate(ranked.vit))
+        own = replace(kept, samples=(*kept.samples, sample))
+        bookmark.write(stages, ranked, vars(own))
+        return own
+
+    kept = measured()
+    save_json(kept.samples, out)
+    ranking = kept.ranking or ranked.trained(train, Stage("ranking", 0)).importance
+    if kept.ranking is None:
+        stages, ranked, kept = 1, replace(whole, importance=ranking), replace(kept, ranking=ranking)
+        bookmark.write(stages, ranked, vars(kept))
+    start = replace(whole, importance=ranking)
     for number, step in enumerate(steps[stages - 1 :], start=stages):
         stage = Stage(f"step {number} of {len(steps)}: {step.unit}", step.place)
         before = start if step.place == 1 else ranked
         ranked = before.without(step.unit, step.count, settings).trained(train, stage)
-        bookmark.write(number + 1, ranked)
-        _measure(ranked, evaluate, book)
-    return book.samples()
+        stages = number + 1
+        bookmark.write(stages, ranked, vars(kept))
+        kept = measured()
+        save_json(kept.samples, out)
+    return kept.samples
 
 
 def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
@@ -164,19 +165,3 @@ def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterat
                 break
             left, unit_left[unit] = left - count, unit_left[unit] - count
             yield Step(place, unit, count)
-
-
-def _arrived(whole: RankedViT, book: SampleBook, bookmark: Bookmark) -> tuple[int, RankedViT]:
-    """Return the stages that are done, the ranking being the first, and the last one's ViT."""
-    found = bookmark.read(whole.vit)
-    if found is None:
-        if book.path.exists():
-            raise ArtefactError(str(book.path), "samples of another collection", "a new or empty folder")
-        found = 0, whole
-        bookmark.write(*found)
-    return found
-
-
-def _measure(ranked: RankedViT, evaluate: Evaluate, book: SampleBook) -> None:
-    if all(ranked.plan != each.plan for each in book.samples()):
-        book.add(Measured.of(ranked.plan, ranked.vit.spec.depth, evaluate(ranked.vit)))

@@ -10,26 +10,24 @@ from exporter.settings.fields import (
     Number,
     Points,
     Positive,
+    Sections,
     ServedBatch,
     Settings,
     Share,
     Threads,
     Weight,
     fields_of,
-    from_table,
-    option,
-    redeclared,
-)
-from exporter.settings.flags import Parser, add_flags, from_flags
-from exporter.settings.sections import (
-    Sections,
     flags_of,
+    from_table,
     from_tables,
     homes_of,
+    option,
     places_of,
+    redeclared,
     sections_of,
     told_of,
 )
+from exporter.settings.flags import Parser, add_flags, from_flags
 
 __all__ = [
     "LARGEST",

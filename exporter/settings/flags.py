@@ -17,8 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from exporter.errors import RecipeError
 from exporter.files import path_of
-from exporter.settings.fields import GROUPS, SHORT, Field, Settings, fields_of
-from exporter.settings.sections import Sections, flags_of
+from exporter.settings.fields import GROUPS, SHORT, Field, Sections, Settings, fields_of, flags_of
 
 __all__ = ["Parser", "add_flags", "from_flags"]
 

@@ -10,12 +10,10 @@ from exporter.processes import processes
 from exporter.records import ModelSpec
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches
-from exporter.workflows.evaluating.models import EvalModel
-from exporter.workflows.evaluating.predicting import predict_models
-from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.opened import Opened
+from exporter.workflows.predicting import EvalModel, predict_models
 from exporter.workflows.progress import Advance, Stages
-from exporter.workflows.recipe import Images, needed
+from exporter.workflows.recipe import EvalSettings, Images, needed
 
 __all__ = ["Exam", "shown", "train_images"]
 

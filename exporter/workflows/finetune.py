@@ -34,13 +34,12 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.evaluating.models import torch_models
 from exporter.workflows.exam import Exam, shown, train_images
 from exporter.workflows.measuring import mean_useful_macs
-from exporter.workflows.memory import check_batches
 from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
+from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Recipe, check_batches
 from exporter.workflows.steps import OwnModel, loaded
 
 __all__ = [

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 from exporter.artefact import KEY_PREFIX, read_lowered
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import PathLike
+from exporter.formats.canonical_json import load_json, read_json, to_json
 from exporter.formats.onnx_metadata import read_metadata
+from exporter.records import Schedule
+from exporter.runtimes.tensorrt.manifest import read_manifest
+from exporter.workflows.folders.export_folder import REPORT, read_folder, read_reference
 
 if TYPE_CHECKING:
     from exporter.models.identity import Identity
@@ -27,7 +31,7 @@ def inspect_artefact(path: PathLike) -> Described:
     Raises:
         ArtefactError: The file is missing, or star-export did not write it; a file of the folder was changed.
     """
-    place = _report_of(Path(path)) if Path(path).is_dir() else Path(path)
+    place = read_folder(Path(path)).place / REPORT if Path(path).is_dir() else Path(path)
     if not place.is_file():
         raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")
     readers: dict[str, Callable[[Path], Described]] = {
@@ -48,11 +52,8 @@ def inspect_artefact(path: PathLike) -> Described:
     return {"path": str(place), **readers[place.suffix](place)}
 
 
-def _report_of(folder: Path) -> Path:
-    """Return the report of an export folder whose files are whole."""
-    from exporter.workflows.folders.export_folder import REPORT, read_folder  # noqa: PLC0415
-
-    return read_folder(folder).place / REPORT
+def _plain(record: object) -> Any:
+    return json.loads(to_json(record))
 
 
 def _onnx(path: Path) -> Described:
@@ -83,56 +84,43 @@ def _safetensors(path: Path) -> Described:
 def _checkpoint(path: Path, identity: "Identity") -> Described:
     """Describe weights that name their network, and what prunes them."""
     from exporter.depth.checkpoint import read_depth  # noqa: PLC0415
-    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
     from exporter.pruning.checkpoint import read_pruning  # noqa: PLC0415
 
     pruning = read_pruning(path)
-    schedule = None if pruning is None else json.loads(to_json(pruning.schedule))
-    calibrated = pruning is not None and pruning.calibration is not None
-    depth = json.loads(to_json(read_depth(path)))
-    told = {
-        "network": json.loads(to_json(identity)),
-        "schedule": schedule,
-        "has_calibration": calibrated,
-        "depth": depth,
+    return {
+        "kind": "checkpoint",
+        "network": _plain(identity),
+        "schedule": None if pruning is None else _plain(pruning.schedule),
+        "has_calibration": pruning is not None and pruning.calibration is not None,
+        "depth": _plain(read_depth(path)),
+        "size_bytes": path.stat().st_size,
     }
-    return {"kind": "checkpoint", **told, "size_bytes": path.stat().st_size}
 
 
 def _calibration(path: Path) -> Described:
     from exporter.calibration.record import load_calibration  # noqa: PLC0415
-    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
 
     calibration = load_calibration(path)
-    record = json.loads(to_json(calibration.record))
     return {
         "kind": "calibration",
         "acs": calibration.acs.tolist(),
         "has_relevance": calibration.inter is not None,
         "overlap": calibration.overlap_by_layer,
-        **record,
+        **_plain(calibration.record),
     }
 
 
 def _reference(path: Path) -> Described:
-    from exporter.workflows.folders.reference import read_reference  # noqa: PLC0415
-
     shapes = {name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()}
     return {"kind": "reference", "arrays": shapes}
 
 
 def _engine(path: Path) -> Described:
     """Describe an engine by its manifest: only the machine that built it can load the engine itself."""
-    from exporter.formats.canonical_json import to_json  # noqa: PLC0415
-    from exporter.runtimes.tensorrt.manifest import read_manifest  # noqa: PLC0415
-
-    return {"kind": "engine", **json.loads(to_json(read_manifest(path))), "size_bytes": path.stat().st_size}
+    return {"kind": "engine", **_plain(read_manifest(path)), "size_bytes": path.stat().st_size}
 
 
 def _json(path: Path) -> Described:
-    from exporter.formats.canonical_json import load_json, read_json  # noqa: PLC0415
-    from exporter.records import Schedule  # noqa: PLC0415
-
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:

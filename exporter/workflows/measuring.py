@@ -1,21 +1,26 @@
-"""The multiply-adds of an image in PyTorch, and noise to time models on."""
+"""The multiply-adds of an image in PyTorch, noise to time models on, and what is slow on this CPU."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from exporter.calibration.record import Calibration
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.evaluation.parity.reference import patches_left_of
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import mean_macs
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.vocabulary import InputKind
 
-__all__ = ["image_cost", "mean_useful_macs", "noise"]
+__all__ = ["image_cost", "mean_useful_macs", "noise", "warn_where_slow"]
 
 Array = np.ndarray[Any, Any]
+
+logger = logging.getLogger(__name__)
 
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
@@ -46,3 +51,15 @@ def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
     if input_kind == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.standard_normal(shape, dtype=np.float32)
+
+
+def warn_where_slow(*targets: Target) -> None:
+    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
+
+    With AVX-512 it is faster, also without VNNI.
+    """
+    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
+        logger.warning(
+            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
+            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
+        )

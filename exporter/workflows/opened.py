@@ -24,7 +24,6 @@ from exporter.data.images import ImageFolder, check_folder, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import CheckpointError, RecipeError
-from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.files import PathLike
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
@@ -38,22 +37,14 @@ from exporter.schedule.methods import SEARCH
 from exporter.schedule.plan import schedule_of
 from exporter.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.settings import Settings, fields_of, sections_of, told_of
-from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
+from exporter.targets import Target
 from exporter.vocabulary import InputKind
 from exporter.workflows.measuring import image_cost
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import A_MODEL, Images, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
 
-__all__ = [
-    "A_FOLDER",
-    "DryRun",
-    "Opened",
-    "dry_run",
-    "open_recipe",
-    "warn_where_slow",
-    "warn_where_unsettled",
-]
+__all__ = ["A_FOLDER", "DryRun", "Opened", "dry_run", "open_recipe", "warn_where_unsettled"]
 
 # Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64
@@ -204,28 +195,25 @@ class Opened:
         prune = self.recipe.prune
         if self.searches_counts:
             with self.stages.stage("counts, on calibration images"):
-                return self.searched(vit, calibration)
+                return self._searched(vit, calibration)
         if not prune.counts_on_images:
             return schedule_of(prune, vit.spec, calibration, self.given)
         with self.stages.stage("rho, on calibration images"):
             cost = self.image_cost(vit, calibration)
             return schedule_of(prune, vit.spec, calibration, self.given, image_cost=cost)
 
-    def searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
-        """Return the schedule of a share of MACs whose counts are searched on the calibration images."""
-        prune, images = self.recipe.prune, self.recipe.images
+    def _searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
+        prune, spec = self.recipe.prune, vit.spec
         share = prune.mac_reduction
         assert share is not None  # `Prune.check`
-        files = sample(self.folder, READ_FOR_COUNTS, images.seed).files
+        files = sample(self.folder, READ_FOR_COUNTS, self.recipe.images.seed).files
+        pixels = batches(files, spec.preprocessing, InputKind.FLOAT32, 32)
         found = search_counts(
             vit,
             prune,
-            [
-                torch.from_numpy(each)
-                for each, _ in batches(files, vit.spec.preprocessing, InputKind.FLOAT32, 32)
-            ],
-            target=(1.0 - share) * dense_macs(vit.spec).total,
-            cost=lambda schedule: schedule_macs(vit.spec, schedule).total,
+            [torch.from_numpy(each) for each, _ in pixels],
+            target=(1.0 - share) * dense_macs(spec).total,
+            cost=lambda schedule: schedule_macs(spec, schedule).total,
             inter=None if calibration is None else calibration.inter,
             inter_sha256="" if calibration is None else calibration.inter_sha256,
         )
@@ -336,11 +324,7 @@ def _own_name(request: ModelRequest) -> str:
 
 
 def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
-    """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored.
-
-    Raises:
-        RecipeError: The recipe asks for another way to prune, but not to recalibrate.
-    """
+    """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored."""
     file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
     restored = None if file is None else read_pruning(file)
     if restored is None or not restore:
@@ -364,20 +348,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
 def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) -> None:
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
-        images = calibration.record.images
-        sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
-
-
-def warn_where_slow(*targets: Target) -> None:
-    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
-
-    With AVX-512 it is faster, also without VNNI.
-    """
-    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
-        logger.warning(
-            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
-            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
-        )
+        sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, calibration.record.images)
 
 
 @dataclass(frozen=True)
@@ -409,7 +380,10 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
         UserError: The calibration is of another model, or the amount is out of reach.
     """
     calibration, spec, prune = opened.calibration_of_vit, opened.vit.spec, opened.recipe.prune
-    unknown = unknown or _unknown(opened)
+    if not unknown and (opened.searches_counts or prune.counts_on_images):
+        unknown = "the images"
+    elif not unknown and opened.follows_acs and not opened.has_calibration:
+        unknown = "the calibration"
     dense, schedule, pruned = dense_macs(spec).gmacs, None, None
     if prune.mac_reduction is not None:
         pruned = (1 - prune.mac_reduction) * dense
@@ -421,12 +395,3 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
         fields_of(type(each))[name].key: value for each in records for name, value in told_of(each).items()
     }
     return DryRun(spec.name, told, dense, pruned, schedule, unknown)
-
-
-def _unknown(opened: Opened) -> str:
-    """Return what the schedule still depends on, "" if on nothing."""
-    if opened.searches_counts or opened.recipe.prune.counts_on_images:
-        return "the images"
-    if opened.follows_acs and not opened.has_calibration:
-        return "the calibration"
-    return ""

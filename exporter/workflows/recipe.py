@@ -1,7 +1,9 @@
 """A recipe: the settings of a compilation, a record for each of its steps, and the TOML file of it."""
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,17 +16,32 @@ from exporter.errors import MissingDependencyError, RecipeError, reason_of
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
+from exporter.records import ModelSpec, Preprocessing
 from exporter.schedule.prune import AMOUNTS, Prune
-from exporter.settings import Natural, Positive, Sections, Settings, Threads, from_table, from_tables, option
+from exporter.settings import (
+    Natural,
+    Points,
+    Positive,
+    Sections,
+    Settings,
+    Threads,
+    from_table,
+    from_tables,
+    option,
+)
 from exporter.targets import ONNXRUNTIME, TARGETS, Target, target_named
 from exporter.vocabulary import InputKind, Layout, Method
 
 __all__ = [
     "A_MODEL",
+    "EvalSettings",
     "Images",
     "Lowering",
     "Measuring",
     "Recipe",
+    "bytes_of_image",
+    "check_batches",
+    "free_bytes",
     "needed",
     "over",
     "read_recipe",
@@ -258,3 +275,97 @@ def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
     with written_beside(path) as partial:
         comment = f"# {head}\n" if head else ""
         partial.write_text(comment + tomli_w.dumps(tables), encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSettings(Settings):
+    """Which images count, and how they are run."""
+
+    class_map: GivenPath = option(
+        None,
+        "JSON file that maps class names to class indices; or sorted (as torchvision) or natural (as timm), an "
+        "order of the folders. By default, the model's names of its classes decide, else the only order there is.",
+        group="images",
+    )
+    subset: bool = option(
+        False,
+        "Choose only among the classes of the class map, as for ImageNet-R and ImageNet-A.",
+        group="images",
+    )
+    labels: bool = option(
+        True,
+        "Use the labels of the images; without labels, only the agreement of two models is measured.",
+        group="images",
+    )
+    max_eval_images: Positive | None = option(
+        None,
+        "Largest number of images; drawn at random by the seed from a folder, the first ones from tar files.",
+        group="images",
+    )
+    seed: Natural = option(0, "Seed of the random draw of images.", group="advanced")
+    batch: Positive = option(
+        32, "Images per run; an engine takes only the batch sizes that it was built for.", group="measurement"
+    )
+    workers: Threads = option(0, "Threads that decode images; 0: one per usable CPU.", group="advanced")
+    within: Points | None = option(
+        None,
+        "Fail if the 95 % interval of the loss (or of one model's top-1, or of retrieval@1) is wider than ± "
+        "so many percentage points.",
+        group="measurement",
+    )
+
+    def check(self) -> None:
+        """Raise RecipeError for a subset of no class map."""
+        super().check()
+        if self.subset and (self.class_map is None or is_order(self.class_map) or not self.labels):
+            raise RecipeError("subset", "no class map", "--class-map FILE, with the classes to choose among")
+
+
+FLOAT_BYTES = 4
+GB = 1e9
+
+
+def check_batches(flag: str, batches: Sequence[int], shape: ModelSpec | Preprocessing) -> None:
+    """Compare the memory of the largest batch with what is free.
+
+    Args:
+        flag: What gives the batches, for the error.
+        batches: Images per run.
+        shape: The dense model's, or only that of its images.
+
+    Raises:
+        RecipeError: The batch takes more; the line says how much, how much there is, and the largest that fits.
+    """
+    batch, free, each = max(batches, default=1), free_bytes(), bytes_of_image(shape)
+    if free is not None and batch * each > free:
+        got = f"{batch}, whose images take at least {batch * each / GB:,.1f} GB"
+        raise RecipeError(flag, got, f"at most {max(free // each, 1)}: {free / GB:,.1f} GB are free")
+
+
+def bytes_of_image(shape: ModelSpec | Preprocessing) -> int:
+    """Return the memory that an image takes at least: its pixels, and its tokens in a block."""
+    if isinstance(shape, Preprocessing):
+        return FLOAT_BYTES * math.prod(shape.input_size)
+    tokens = shape.num_prefix_tokens + shape.num_patches
+    # Query, key and value, and what they are made of.
+    return bytes_of_image(shape.preprocessing) + FLOAT_BYTES * 4 * tokens * shape.dim
+
+
+def free_bytes() -> int | None:
+    """Return the memory that this process may still take, in bytes; None where the system does not say."""
+    limits = [_number(Path("/proc/meminfo"), "MemAvailable:")]
+    limits[0] = None if limits[0] is None else limits[0] * 1024
+    for place, most, used in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        limit, taken = (_number(Path(place, name)) for name in (most, used))
+        limits.append(None if limit is None or taken is None else max(limit - taken, 0))
+    return min((each for each in limits if each is not None), default=None)
+
+
+def _number(path: Path, label: str = "") -> int | None:
+    """Return the first number of a file, or the one after a label; None where there is none."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(path.read_text().partition(label)[2].split()[0] if label else path.read_text())
+    return None

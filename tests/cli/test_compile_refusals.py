@@ -1,82 +1,94 @@
-"""What `compile` is given and cannot be done: one line, exit code 2."""
+"""`compile` takes what `plan` takes: a schedule, rates by layer; and refuses the rest before any work."""
 
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.commands import Command, Workplace, recipe_file
-from tests.vits import make_model
+import exporter
+from exporter.errors import RecipeError
+from exporter.formats.canonical_json import load_json
+from exporter.records import Schedule
+from tests.commands import BRIEF, Command, Workplace, recipe_file
+from tests.vits import make_vit
 
-
-def compile_with(star_export: Command, workplace: Workplace, out: Path, *flags: object) -> str:
-    done = star_export(
-        "compile", *workplace.model, "--images", workplace.images, "--rho", "0.5", "--out", out, *flags
-    )
-    assert done.code == 2
-    return done.error
+QUICK = ("--rounds", "0", "--recipe", BRIEF, "--scorer", "intra")
 
 
-def test_a_checkpoint_of_another_shape(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    torch.save(make_model(embed_dim=24).state_dict(), tmp_path / "w.pth")
-    assert "of shape" in compile_with(
-        star_export, workplace, tmp_path / "o", "--checkpoint", tmp_path / "w.pth"
-    )
+def compile_flags(workplace: Workplace, out: Path, *more: object) -> tuple[object, ...]:
+    return ("compile", *workplace.model, "--images", workplace.images, "--out", out, *QUICK, *more)
 
 
-def test_a_pickle_that_is_not_weights(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    torch.save([Path("x")], tmp_path / "w.pth")
-    assert "w.pth" in compile_with(star_export, workplace, tmp_path / "o", "--checkpoint", tmp_path / "w.pth")
-
-
-def test_gamma_above_the_class_count(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    assert "gamma | got 3 | need at most 2" in compile_with(
-        star_export, workplace, tmp_path / "o", *recipe_file(tmp_path, gamma=3), "--method", "star"
-    )
-
-
-def test_an_empty_folder(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    assert "no image" in compile_with(star_export, workplace, tmp_path / "o", "--images", tmp_path / "empty")
-
-
-def test_fewer_images_than_a_round(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    assert "192 for a round" in compile_with(
-        star_export, workplace, tmp_path / "o", *recipe_file(tmp_path, protocol="paper"), "--reduce", "drop"
-    )
-
-
-def test_an_output_that_cannot_be_written(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    assert "taken" in compile_with(star_export, workplace, tmp_path / "taken")
-
-
-def test_an_unknown_target(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    assert "onnxruntime-fp32" in compile_with(star_export, workplace, tmp_path / "o", "--target", "abacus")
-
-
-def test_a_calibration_of_another_model(
-    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
+@pytest.mark.ort
+def test_rates_then_the_schedule_that_they_left(
+    star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    torch.save(make_model(seed=5, num_classes=2).state_dict(), tmp_path / "other.pth")
-    other = ("--checkpoint", tmp_path / "other.pth", "--calibration", calibration)
-    assert "calibrate this model" in compile_with(star_export, workplace, tmp_path / "o", *other)
+    done = star_export(*compile_flags(workplace, tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json"))
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "a/schedule.json")
+    assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (0.5, None, None)
+    assert not (tmp_path / "a/calibration.safetensors").exists()
+    again = star_export(*compile_flags(workplace, tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"))
+    assert again.code == 0, again.err
+    for name in ("schedule.json", "report.json"):
+        assert (tmp_path / "b" / name).is_file()
+    assert (tmp_path / "a/schedule.json").read_bytes() == (tmp_path / "b/schedule.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "compile | got no amount to prune | need one of rho"),
+        (["--rho", "0.7", "--mac-reduction", "0.3"], "rho and mac_reduction | got both"),
+        (["--rates", "2=0.5", "--schedule", "s.json"], "rates and schedule | got both"),
+        (["--rho", "0"], "--rho | got 0"),
+        (["--rho", "nan"], "--rho | got 'nan'"),
+        (["--rho", "0.7", "--scorer", "attention"], "--scorer | got 'attention' | need one of fused"),
+        (["--rates", "2=1.5"], "LAYER=RATE"),
+        (["--rates", "2=0.5", "2=0.7"], "--rates | got a name twice"),
+        (["--schedule", "none.json"], "none.json"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    star_export: Command, workplace: Workplace, tmp_path: Path, flags: list[str], message: str
+) -> None:
+    done = star_export(*compile_flags(workplace, tmp_path / "out", *flags))
+    assert done.code == 2
+    assert message in done.error
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
+        ({"gamma": 3, "method": "star"}, "gamma | got 3 | need at most 2"),
+        ({"protocol": "paper", "reduce": "drop"}, "192 for a round"),
         ({"device": "abacus"}, "device | got 'abacus'"),
-        (
-            {"preprocess": {"wings": 2}},
-            "preprocess | got {'wings': 2} | need values of interpolation, mean, std",
-        ),
         ({"preprocess": {"mean": "abc"}}, "preprocessing | got could not convert"),
-        ({"preprocess": {"mean": [0.5, 0.5]}}, "preprocessing | got 2 numbers"),
     ],
 )
-def test_settings_of_the_model(
+def test_settings_that_the_model_or_the_images_do_not_allow(
     star_export: Command, workplace: Workplace, tmp_path: Path, keys: dict[str, object], message: str
 ) -> None:
-    told = recipe_file(tmp_path, **keys)
-    assert message in compile_with(star_export, workplace, tmp_path / "o", *told)
+    images = ("--images", workplace.images, "--out", tmp_path / "out")
+    done = star_export("compile", *workplace.model, *images, *recipe_file(tmp_path, rho=0.5, **keys))
+    assert done.code == 2
+    assert message in done.error
+
+
+@pytest.mark.ort
+def test_a_program_gives_paths_as_text(workplace: Workplace, tmp_path: Path) -> None:
+    recipe = exporter.Recipe.of(
+        images=str(workplace.images),
+        rates={2: 0.5},
+        scorer="intra",
+        check_images=4,
+        rounds=0,
+    )
+    report = exporter.compile(recipe, str(tmp_path / "out"), make_vit(num_classes=2))
+    assert report.passed
+    assert exporter.inspect(str(tmp_path / "out"))["kind"] == "report"
+
+
+def test_a_recipe_that_is_wrong_is_none() -> None:
+    with pytest.raises(RecipeError, match="scorer"):
+        exporter.Recipe.of(scorer="attention")

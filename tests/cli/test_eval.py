@@ -140,41 +140,24 @@ def test_too_few_images_for_the_interval(star_export: Command, folder: Path, wor
     assert star_export(*flags, "--within", "99").code == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"class_0": 0}, "no class for folder 'class_1'"),
-        ({"class_0": 0, "class_1": 2}, "got 2 for 'class_1'"),
-        ([], "a JSON list"),
-    ],
-)
 def test_a_class_map_that_does_not_fit(
-    star_export: Command,
-    folder: Path,
-    workplace: Workplace,
-    tmp_path: Path,
-    content: object,
-    message: str,
+    star_export: Command, folder: Path, workplace: Workplace, tmp_path: Path
 ) -> None:
-    (tmp_path / "map.json").write_text(json.dumps(content))
+    (tmp_path / "map.json").write_text('{"class_0": 0}')
     done = star_export("eval", folder, "--images", workplace.images, "--class-map", tmp_path / "map.json")
     assert done.code == 2
-    assert message in done.error
+    assert "no class for folder 'class_1'" in done.error
 
 
 def test_images_that_are_none(star_export: Command, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.tar").write_bytes(b"no tar file" * 200)
-    (tmp_path / "empty").mkdir()
     make_images(tmp_path / "three", classes=3, each=1)
     unnamed = write_shard(tmp_path / "named.tar", {"1.png": encoded(1), "1.cls": "cat"})
-    high = write_shard(tmp_path / "high.tar", {"1.png": encoded(1), "1.cls": "7"})
     for place, message in (
         (tmp_path / "none", "got no such folder or tar file"),
-        (tmp_path / "empty", "got no image"),
         (tmp_path / "broken.tar", "broken.tar | got no whole tar file"),
         (tmp_path / "three", "got 3 class folders ('class_0', 'class_1', 'class_2') | need 2"),
         (unnamed, "named.tar/1.png | got the class 'cat'"),
-        (high, "high.tar/1.png | got the class 7 | need an index from 0 below 2"),
     ):
         done = star_export("eval", folder, "--images", place, *QUICK)
         assert done.code == 2
@@ -202,11 +185,9 @@ def test_models_that_are_none(
     (tmp_path / "other.onnx").write_bytes(linear_classifier())
     for models, message in (
         ((), "got no model"),
-        ((folder, files["dense"]), "an export folder alone"),
         ((folder, *workplace.model), "got 3 models"),
         ((tmp_path / "other.onnx",), "without star-export's metadata"),
         ((files["dense"], "--disagreements", tmp_path / "out"), "--disagreements | got one model"),
-        ((files["dense"], "--subset"), "subset | got no class map"),
         ((files["dense"], "--within", "0"), "--within | got 0 | need a number of percentage points"),
     ):
         done = star_export("eval", *models, "--images", workplace.images)

@@ -82,13 +82,6 @@ def test_int8_goes_to_the_lowering_with_its_images(
     assert str(tmp_path / "m.onnx") in done.out
 
 
-def test_a_place_that_cannot_be_written(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    done = star_export("export", *workplace.model, "--dense", "--out", tmp_path / "taken/m.onnx")
-    assert done.code == 2
-    assert "taken" in done.error
-
-
 def test_weights_that_do_not_say_what_prunes_them_need_a_schedule(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The flags that verbs share, and a recipe beneath them."""
+"""The flags that verbs share, those of training too, and a recipe beneath them."""
 
 import argparse
 from pathlib import Path
@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 
 from exporter.cli import compile  # noqa: A004
-from exporter.cli.flags import AMOUNT, IMAGES, MEASURED, MODEL, SCHEDULE, recipe_of
+from exporter.cli.flags import (
+    AMOUNT,
+    IMAGES,
+    MEASURED,
+    MODEL,
+    SCHEDULE,
+    add_recipe,
+    add_training,
+    recipe_of,
+    training_of,
+)
 from exporter.errors import RecipeError
 from exporter.schedule.prune import Prune
-from exporter.settings import flags_of
+from exporter.settings import Parser, flags_of
+from exporter.training.presets import PRESETS
+from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Images, Recipe
-from tests.commands import Command
+from tests.commands import Command, recipe_file
 
 
 def arguments_of(*flags: str) -> argparse.Namespace:
@@ -79,3 +91,47 @@ def test_a_flag_stands_over_the_recipes_other_way_to_say_how_much(
     )
     done = star_export("compile", "--recipe", recipe, flag, value, "--out", tmp_path / "out")
     assert "--images" in done.error
+
+
+def settings_of(*flags: object) -> FinetuneSettings:
+    parser = Parser()
+    add_recipe(parser)
+    add_training(parser, "short")
+    arguments = parser.parse_args([*map(str, flags)])
+    return training_of(arguments, recipe_of(arguments))
+
+
+def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> None:
+    recipe = recipe_file(tmp_path, seed=3, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"})
+    settings = settings_of("--epochs", "2", *recipe)
+    assert (settings.epochs, settings.ema_decay, settings.augment, settings.seed) == (2, 0.9, "none", 3)
+    assert settings.lr == PRESETS["short"]["lr"]
+    assert settings_of("--preset", "paper") == FinetuneSettings()
+
+
+def test_a_recipe_takes_the_table_of_the_one_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    base = recipe_file(tmp_path / "base", training={"ema_decay": 0.9, "epochs": 7})[1]
+    recipe = recipe_file(tmp_path, extends=str(base), training={"epochs": 8})
+    assert (settings_of(*recipe).epochs, settings_of(*recipe).ema_decay) == (8, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"nosuch": 1}, "[training] nosuch | got an unknown key"),
+        ({"ema_decay": 2}, "[training] ema_decay | got 2"),
+        ({"warmup_epochs": 9}, "warmup_epochs | got 9 | need below epochs"),
+    ],
+)
+def test_what_is_none_of_the_table(tmp_path: Path, training: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        settings_of(*recipe_file(tmp_path, training=training))
+    assert message in str(caught.value)
+
+
+def test_few_settings_have_flags() -> None:
+    parser = Parser()
+    add_training(parser, "short")
+    flags = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
+    assert flags - {"--help"} == {"--preset", "--epochs", "--batch-size", "--lr", "--amp", "--no-amp"}

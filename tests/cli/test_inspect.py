@@ -39,14 +39,3 @@ def says_what_it_is(star_export: Command, path: Path, kind: str) -> None:
     lines = dict(line.split(": ", 1) for line in shown.out.splitlines())
     assert lines["kind"] == kind
     assert set(lines) == set(described.json)
-
-
-@pytest.mark.parametrize(
-    "name", ["none.json", "text.txt", "other.json", "other.onnx", "other.safetensors", "other.npz"]
-)
-def test_what_is_not_ours(star_export: Command, tmp_path: Path, name: str) -> None:
-    if name != "none.json":
-        (tmp_path / name).write_bytes(b"{}")
-    done = star_export("inspect", tmp_path / name)
-    assert done.code == 2
-    assert name in done.error

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import re
 import shlex
 import subprocess
@@ -212,9 +213,7 @@ def test_steps_are_logged_where_that_is_asked_for(
             ["search", "--speedup", "2"],
             "search | got a name that is gone | need star-export tune --speedup X",
         ),
-        (["best", "--rho", "0.7"], "star-export tune"),
         (["compile", "--speedup=2"], "star-export tune"),
-        (["compile", "--sweep", "0.9"], "star-export tune"),
         (["-q", "compile", "--max-drop", "1"], "star-export tune"),
         (["compile"], "--out"),
         (["fly"], "'fly'"),
@@ -234,3 +233,42 @@ def test_a_line_is_said_once(star_export: Command, workplace: Workplace, image_f
     done = star_export("finetune", *workplace.model, *images, *out)
     assert done.code == 0, done.err
     assert done.err == f"WARNING: {image_folder}: files left out by their ending: 1 .txt\n"
+
+
+ROOT = Path(exporter.__file__).parents[1]
+
+
+def completions(line: str, folder: Path) -> list[str]:
+    """What is offered behind the line."""
+    # argcomplete writes to descriptor 8, and to a file where one is named.
+    told, where = folder / "told", {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    environment = {**os.environ, **where, "_ARGCOMPLETE_STDOUT_FILENAME": str(told), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", "from exporter.cli.main import main; main()"]
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return sorted(told.read_text(encoding="utf-8").replace("\v", "\013").split("\013"))
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("star-export ser", {"serve-config "}),
+        ("star-export compile --method a", {"a-star", "a-star-batch"}),
+        ("star-export compile --max-", {"--max-images", "--max-eval-images"}),
+        ("star-export models --why digits", {"digits_vit "}),
+        ("star-export compile --model deit_small_dist", {"deit_small_distilled_patch16_224 "}),
+    ],
+)
+def test_what_is_offered(line: str, offered: set[str], tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    assert {each.strip() for each in completions(line, tmp_path)} == {each.strip() for each in offered}
+
+
+def test_without_the_library_the_extra_is_named(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    done = star_export("models")
+    assert done.code == 2
+    assert "star-export[completion]" in done.error

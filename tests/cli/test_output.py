@@ -1,11 +1,22 @@
-"""Results go to stdout: whole, as tables or JSON."""
+"""Results go to stdout: whole, as tables or JSON. Progress goes to stderr: bars on a terminal, lines elsewhere."""
 
 import json
+import time
 from dataclasses import dataclass
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
-from exporter.cli.output import percent_interval, print_json, print_lines, print_table
+from exporter.cli.output import (
+    RichStages,
+    percent_interval,
+    print_json,
+    print_lines,
+    print_table,
+    progress_line,
+    repeated,
+)
 
 
 @dataclass(frozen=True)
@@ -56,3 +67,69 @@ def test_a_table_is_whole_on_a_narrow_terminal_and_in_a_pipe(
 
 def test_an_interval_is_in_percent() -> None:
     assert percent_interval((0.91234, 1.0)) == "91.23% to 100.00%"
+
+
+def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    with RichStages().stage("calibration") as advance:
+        advance(1, 2)
+        advance(2, 2)
+        assert capsys.readouterr() == ("", "")
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = filter(None, err.splitlines())  # rich 13 leaves an empty line
+    assert "calibration" in line
+    assert line.startswith("✓")
+
+
+def test_quiet_stages_say_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.cli.output.TOLD_S", 0.001)
+    with RichStages(quiet=True).stage("calibration"):
+        time.sleep(0.02)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_stage_without_a_terminal_tells_how_long_it_has_taken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that reports no progress of its own; a long name is not broken into lines."""
+    monkeypatch.setattr("exporter.cli.output.TOLD_S", 0.01)
+    name = "lowering " + "x" * 100
+    with RichStages().stage(name):
+        time.sleep(0.2)
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == f"{name}: 0:00:00 so far"
+    assert last.startswith(f"✓ {name}, 0.")
+
+
+def test_the_line_of_a_stage_says_how_far_it_is_and_how_long_it_may_take() -> None:
+    now = [0.0]
+    progress = Progress(console=Console(get_time=lambda: now[0]), disable=True, get_time=lambda: now[0])
+    task = progress.add_task("calibration", total=None)
+    shown = progress.tasks[task]
+    assert progress_line(shown, 31.4) == "calibration: 0:00:31 so far"
+    for done in range(4):
+        now[0] = 20.0 * done
+        progress.update(task, completed=done, total=512)
+    assert progress_line(shown, 60) == "calibration: 3 of 512, 0:01:00 so far, about 2:49:40 left"
+    progress.update(task, total=None)
+    shown.total = None
+    assert progress_line(shown, 60).startswith("calibration: 3 done, ")
+
+
+def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
+        raise ZeroDivisionError
+    assert "✓" not in capsys.readouterr().err
+
+
+def test_the_thread_ends_with_the_body() -> None:
+    told: list[int] = []
+    with pytest.raises(ZeroDivisionError), repeated(lambda: told.append(1), 0.001):
+        time.sleep(0.05)
+        raise ZeroDivisionError
+    count = len(told)
+    assert count > 0
+    time.sleep(0.02)
+    assert len(told) == count

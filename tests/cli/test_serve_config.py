@@ -48,9 +48,3 @@ def test_what_cannot_be_served(
     assert done.code == 2
     assert named in done.error
     assert not (tmp_path / "models").exists()
-
-
-def test_a_folder_that_is_none(star_export: Command, tmp_path: Path) -> None:
-    done = star_export("serve-config", tmp_path / "none", "--out", tmp_path / "models")
-    assert done.code == 2
-    assert "none" in done.error

@@ -196,7 +196,7 @@ def bookmark(tmp_path: Path) -> Bookmark:
 def test_it_is_read_back(bookmark: Bookmark) -> None:
     found = bookmark.read(seeded_vit())
     assert found is not None
-    stages, ranked = found
+    stages, ranked, _ = found
     assert (stages, ranked.plan, ranked.importance) == (3, PLAN, IMPORTANCE)
     assert ranked.vit.weights_sha256 == apply_plan(seeded_vit(), PLAN, unmerged=True).weights_sha256
     depth = read_depth(bookmark.path)

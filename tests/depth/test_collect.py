@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.depth.choose import Bookmark, Stage, Train
-from exporter.depth.collect import Evaluate, Measured, SampleBook, Tally, collect, steps_of
+from exporter.depth.collect import Evaluate, Measured, Tally, collect, load_samples, steps_of
 from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
@@ -29,7 +29,7 @@ def evaluate(vit: PrunableViT) -> Tally:
 
 def run(folder: Path, train: Train, measure: Evaluate = evaluate, name: str = "run") -> tuple[Measured, ...]:
     bookmark = Bookmark(folder / "last.safetensors", Identity("vit", "vit"), name)
-    return collect(seeded_vit(), SETTINGS, train, measure, book=SampleBook(folder), bookmark=bookmark)
+    return collect(seeded_vit(), SETTINGS, train, measure, bookmark=bookmark, out=folder / "samples.json")
 
 
 def counts(samples: tuple[Measured, ...]) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ def test_three_walks_from_the_trained_model(tmp_path: Path) -> None:
     assert set(attention[0]) < set(attention[1]) < set(attention[2])
     assert found[4].plan.attention == ()
     assert found[7].plan.activation == found[4].plan.activation
-    assert SampleBook(tmp_path).samples() == found
+    assert load_samples(tmp_path / "samples.json") == found
 
 
 @pytest.fixture(scope="module")
@@ -86,20 +86,18 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
 
     with pytest.raises(PowerCutError):
         run(tmp_path, train, measure)
-    assert run(tmp_path, nudge()) == SampleBook(whole).samples()
-    for name in ("samples.json", "ranking.json", "last.safetensors"):
+    samples = load_samples(whole / "samples.json")
+    assert run(tmp_path, nudge()) == samples
+    for name in ("samples.json", "last.safetensors"):
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
     # One that is done has nothing left to do.
-    assert run(tmp_path, nudge(0), measure) == SampleBook(whole).samples()
+    assert run(tmp_path, nudge(0), measure) == samples
 
 
 def test_another_collection_is_refused(tmp_path: Path) -> None:
     run(tmp_path, nudge())
     with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search of other settings"):
         run(tmp_path, nudge(), name="other")
-    (tmp_path / "last.safetensors").unlink()
-    with pytest.raises(ArtefactError, match=r"samples\.json \| got samples of another collection"):
-        run(tmp_path, nudge())
 
 
 def test_a_type_that_cannot_go_is_refused(tmp_path: Path) -> None:
@@ -110,8 +108,8 @@ def test_a_type_that_cannot_go_is_refused(tmp_path: Path) -> None:
             SETTINGS,
             nudge(),
             evaluate,
-            book=SampleBook(tmp_path),
             bookmark=bookmark,
+            out=tmp_path / "samples.json",
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -145,23 +143,15 @@ def test_steps_of_two_units() -> None:
     assert told == [step for walk in walks for step in walk]
 
 
-def test_they_are_added_and_read_back(tmp_path: Path) -> None:
-    book = SampleBook(tmp_path)
-    assert book.samples() == ()
-    first = Measured.of(DepthPlan(), 12, Tally(9, 10))
-    second = Measured.of(DepthPlan((1, 4, 2), (7,), AttentionVariant.NOSE), 12, Tally(1, 3))
-    book.add(first)
-    book.add(second)
-    assert book.samples() == (first, second)
-    assert (second.attention, second.activation) == (0.25, 1 / 12)
-    assert (first.accuracy, second.accuracy, second.images) == (90.0, 100 / 3, 3)
-    assert [path.name for path in tmp_path.iterdir()] == ["samples.json"]
+def test_a_sample_says_which_share_of_the_layers_went() -> None:
+    whole = Measured.of(DepthPlan(), 12, Tally(9, 10))
+    less = Measured.of(DepthPlan((1, 4, 2), (7,), AttentionVariant.NOSE), 12, Tally(1, 3))
+    assert (less.attention, less.activation) == (0.25, 1 / 12)
+    assert (whole.accuracy, less.accuracy, less.images) == (90.0, 100 / 3, 3)
 
 
 @pytest.mark.parametrize("content", ["{", "3", '[{"attention": 0}]', '[["a"]]', '{"a": 1}'])
 def test_broken_files(tmp_path: Path, content: str) -> None:
     (tmp_path / "samples.json").write_text(content)
     with pytest.raises(ArtefactError, match=r"samples\.json"):
-        SampleBook(tmp_path).samples()
-    with pytest.raises(ArtefactError, match=r"ranking\.json"):
-        SampleBook(tmp_path).ranking()
+        load_samples(tmp_path / "samples.json")

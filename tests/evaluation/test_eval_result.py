@@ -9,7 +9,7 @@ from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.intervals import half_width, loss_interval, wilson
 from exporter.evaluation.loss import Agreement, PairResult
-from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult, require_within
+from exporter.workflows.evaluate import Evaluation, ModelResult, require_within
 
 MODEL = ModelResult("m.onnx", "onnxruntime", Accuracy.of(top1_hits=320, top5_hits=400, images=400))
 ALONE = Evaluation({"m": MODEL}, None, 400, {}, 10, {})

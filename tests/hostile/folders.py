@@ -11,8 +11,14 @@ import numpy as np
 import onnx
 
 from exporter.tensor_names import RAW_IMAGES
-from exporter.workflows.folders.export_folder import CHECKSUMS, MODEL, REPORT, SCHEDULE, save_checksums
-from exporter.workflows.folders.reference import REFERENCE
+from exporter.workflows.folders.export_folder import (
+    CHECKSUMS,
+    MODEL,
+    REFERENCE,
+    REPORT,
+    SCHEDULE,
+    save_checksums,
+)
 from tests.hostile import flags
 from tests.hostile.inputs import Hostile, Place
 

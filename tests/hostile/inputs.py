@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
-from exporter.settings.sections import homes_of
+from exporter.settings import homes_of
 from exporter.workflows.recipe import Recipe
 
 __all__ = ["Hostile", "Place", "each", "keys", "state_of"]

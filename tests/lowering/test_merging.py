@@ -31,7 +31,7 @@ from exporter.targets import (
     Target,
 )
 from exporter.vocabulary import Method
-from exporter.workflows.folders.reference import read_reference, save_reference
+from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.exhaustive import also, mark_further
 from tests.lowering.models import dense, lowered, merging, run, star, tome
 from tests.vits import random_images

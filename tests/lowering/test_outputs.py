@@ -27,7 +27,7 @@ from exporter.schedule.plan import keep_everything, manual_schedule, star_schedu
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
-from exporter.workflows.folders.reference import read_reference, save_reference
+from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.vits import cut_vit, make_images, make_tower, make_vit, random_images, varied_images, with_tokens
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}

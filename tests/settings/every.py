@@ -15,7 +15,6 @@ MODULES = (
     "runtimes.tensorrt.settings",
     "schedule.prune",
     "training.settings",
-    "workflows.evaluating.settings",
     "workflows.recipe",
     "models.request",
     "workflows.folders.triton",

@@ -33,13 +33,6 @@ def test_a_key_that_is_not_ours_stays_text(tmp_path: Path) -> None:
     assert inspect_artefact(path)["note"] == "{"
 
 
-@pytest.mark.parametrize(("name", "kind"), [("schedule.json", "schedule"), ("reference.npz", "reference")])
-def test_what_lies_beside_it(tmp_path: Path, name: str, kind: str) -> None:
-    write_folder(tmp_path)
-    told = inspect_artefact(tmp_path / name)
-    assert (told["kind"], told["path"]) == (kind, str(tmp_path / name))
-
-
 @pytest.mark.parametrize(
     ("key", "kind"),
     [("parity", "report"), ("prune", "recipe"), ("engine_sha256", "engine manifest")],

@@ -33,14 +33,14 @@ from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import opened as module
-from exporter.workflows.compiling.compile import compile_model, dry_compile
+from exporter.workflows.compile import compile_model, dry_compile
 from exporter.workflows.finetune import dry_finetune
+from exporter.workflows.measuring import warn_where_slow
 from exporter.workflows.opened import (
     DryRun,
     Opened,
     dry_run,
     open_recipe,
-    warn_where_slow,
     warn_where_unsettled,
 )
 from exporter.workflows.recipe import Recipe
@@ -114,21 +114,11 @@ def test_what_is_refused_without_work(values: dict[str, Any], kind: type[Excepti
         opened(**values)
 
 
-def test_no_amount_is_said_by_the_verb() -> None:
-    told = r"compile \| got no amount to prune \| need one of rho, mac_reduction"
-    with pytest.raises(RecipeError, match=told):
-        opened().check_amount("compile")
-
-
 def test_int8_needs_images_for_its_ranges() -> None:
     with pytest.raises(RecipeError, match="a folder of images, for the activation ranges of openvino-int8"):
         opened(target="openvino-int8").check_ranges()
     opened(target="openvino-int8", images=PHOTOS).check_ranges()
     opened(target="onnxruntime-fp32").check_ranges()
-
-
-def test_a_model_that_no_training_pruned_is_not_compared_on_noise() -> None:
-    assert not opened(rho=0.5).on_noise
 
 
 def test_no_model_is_named() -> None:
@@ -360,9 +350,7 @@ def test_a_schedule_that_needs_nothing_is_known(workplace: Workplace, calibratio
         assert found.gmacs_pruned == schedule_macs(spec, found.schedule).gmacs
 
 
-def test_what_compile_refuses_is_refused(workplace: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="amount"):
-        dry_compile(workplace.recipe(), tmp_path)
+def test_images_that_compile_refuses_are_refused(workplace: Workplace, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="no such folder"):
         dry_compile(workplace.recipe(rho=0.5, eval_images=tmp_path / "none"), tmp_path)
 

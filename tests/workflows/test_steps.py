@@ -17,7 +17,6 @@ from exporter.errors import ImageError, ModelError, RecipeError, ScheduleError
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.plan import manual_schedule
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
@@ -158,22 +157,6 @@ def schedule_of(vit: PrunableViT, method: Method = Method.STAR) -> Schedule:
     return manual_schedule(vit.spec, {2: 0.5}, replace(INTRA, method=method))
 
 
-def test_a_model_that_is_given_is_taken(tiny_vit: PrunableViT) -> None:
-    assert steps.load_model(tiny_vit) is tiny_vit
-    network = make_model(num_classes=3).train().requires_grad_(True)
-    adapted = steps.load_model(network, name="mine")
-    assert adapted.spec.name == "mine"
-    assert adapted.model is not network  # a copy, which may be frozen
-    assert network.training and all(each.requires_grad for each in network.parameters())
-    assert steps.load_model(network).spec.name == "vit"
-
-
-def test_a_model_is_loaded_by_its_name() -> None:
-    assert steps.load_model(ModelRequest("digits_vit")).spec.name == "digits_vit"
-    with pytest.raises(RecipeError, match="--model"):
-        steps.load_model(ModelRequest(""))
-
-
 def test_pruning_takes_the_layout(tiny_vit: PrunableViT) -> None:
     schedule = schedule_of(tiny_vit, Method.A_STAR)
     assert steps.prune(tiny_vit, schedule, layout="packed").layout == Layout.PACKED
@@ -189,13 +172,6 @@ def test_a_schedule_of_other_scores(tiny_vit: PrunableViT) -> None:
         steps.prune(tiny_vit, replace(schedule, inter_sha256="f" * 64), made)
 
 
-def test_the_dense_model_answers_as_the_vit_does(tiny_vit: PrunableViT) -> None:
-    dense, images = steps.dense(tiny_vit), random_images(tiny_vit, 2)
-    assert dense.method == "dense"
-    with torch.no_grad():
-        assert torch.equal(dense(images), tiny_vit.model(images))
-
-
 def test_exporting_for_what_was_asked(tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(steps, "lower", lambda *given: asked.append(given))
@@ -209,13 +185,6 @@ def test_exporting_for_what_was_asked(tiny_vit: PrunableViT, monkeypatch: pytest
         (pruned, OPENVINO_INT8, InputKind.UINT8),
     ]
     assert [each[3] is None for each in asked] == [True, True, False]
-
-
-def test_a_folder_by_text_or_path(tiny_vit: PrunableViT, image_folder: Path) -> None:
-    by_text, by_path = (folder_of(place, tiny_vit.spec) for place in (str(image_folder), image_folder))
-    assert by_text == by_path
-    assert len(by_text.files) == 6
-    assert array_of(image_folder, tiny_vit.spec, InputKind.UINT8).dtype == np.uint8
 
 
 def test_the_first_of_a_loader_and_all_of_an_array(tiny_vit: PrunableViT) -> None:

@@ -44,10 +44,9 @@ from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, prof
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, count_name, variant_path
-from exporter.workflows.folders.export_folder import save_raw_images
-from exporter.workflows.folders.reference import REFERENCE, read_reference
-from exporter.workflows.memory import check_batches
+from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
 from exporter.workflows.progress import Advance, Silent, Stages
+from exporter.workflows.recipe import check_batches
 
 __all__ = ["Bench", "bench", "useful_macs"]
 
@@ -191,10 +190,6 @@ def _engines(models: Pair[LoweredFile], settings: BenchSettings) -> Engines:
     """Return the engines of both files, after checking that they can be measured at every batch.
 
     The sliced variant's are there if the selection cost is asked for, and `build` built them.
-
-    Raises:
-        ArtefactError: An engine is missing.
-        UserError: An engine was not built for one of the batches, or this machine cannot measure GPU time.
     """
     found = {role: each.path for role, each in vars(models).items()}
     sliced = variant_path(models.pruned.path, SLICED)
@@ -221,12 +216,7 @@ def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     plugin: Path | None,
     advance: Advance,
 ) -> tuple[AtBatch, ...]:
-    """Measure all engines at each batch; the folder gets the raw images of its own that it lacks.
-
-    Raises:
-        UserError: An engine does not load or run.
-        OutputError: Raw images cannot be written.
-    """
+    """Measure all engines at each batch; the folder gets the raw images of its own that it lacks."""
     timer, measured = timer_here(_any(engines).manifest.built.tensorrt), list[AtBatch]()
     with _raw_images(images, settings.batches, _any(engines).onnx.parent) as raw:
         for each in measure_engines(engines, macs, Run(images, settings, timer, plugin, raw)):

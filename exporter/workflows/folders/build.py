@@ -154,12 +154,7 @@ def _instead_of(target: Target) -> str:
 
 
 def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:
-    """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise.
-
-    Raises:
-        ArtefactError: The plugin library does not fit.
-        UserError: The model needs the plugin and none was given, or this TensorRT cannot build it.
-    """
+    """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise."""
     if settings.plugin is None and calls_plugin(pruned):
         hint = f"build --plugin FILE, or {_without_plugin(artefact)[1]}"
         raise UserError(pruned.name, "no plugin", "the library of --plugin-source, which selects", hint)

@@ -2,24 +2,35 @@
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from exporter.artefact import LoweredFile, read_pair
+from exporter.artefact import Artefact, LoweredFile, read_pair
 from exporter.errors import ArtefactError, OutputError, UserError, reason_of
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.files import path_of, regular, sha256_of, written_beside
 from exporter.formats.canonical_json import load_json, read_json
+from exporter.formats.npz import read_arrays
 from exporter.records import ModelSpec, Pair, Schedule
+from exporter.runtimes.base import Runner, TensorInfo
+from exporter.runtimes.playback_runner import dense_name, recorded
 from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path, read_manifest
 from exporter.schedule.fits import check_fits
+from exporter.schedule.plan import keep_everything
 from exporter.targets import Target
-from exporter.tensor_names import ALL_VARIANTS, IMAGES, RAW_IMAGES, variant_path
-from exporter.workflows.folders.reference import REFERENCE, read_reference, read_whole
+from exporter.tensor_names import (
+    ALL_VARIANTS,
+    IMAGES,
+    RAW_IMAGES,
+    count_name,
+    keep_layers,
+    keep_name,
+    variant_path,
+)
 
 __all__ = [
     "CALIBRATION",
@@ -27,6 +38,7 @@ __all__ = [
     "MODEL",
     "PAGE",
     "RECIPE",
+    "REFERENCE",
     "REPORT",
     "SCHEDULE",
     "ExportFolder",
@@ -34,9 +46,12 @@ __all__ = [
     "raw_images_in",
     "read_checksums",
     "read_folder",
+    "read_reference",
+    "read_whole",
     "remove_stale",
     "save_checksums",
     "save_raw_images",
+    "save_reference",
     "verify_checksums",
 ]
 
@@ -282,3 +297,104 @@ def _old_engines(folder: Path) -> set[Path]:
         if not fits:
             old |= {engine, manifest_path(engine), layers_path(engine)}
     return old
+
+
+REFERENCE = "reference.npz"
+
+
+def read_reference(path: Path) -> dict[str, Array]:
+    """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them.
+
+    Raises:
+        ArtefactError: The file is missing, contains no images, or what a layer keeps of them is of another form.
+    """
+    expected = f"a {REFERENCE}, which star-export compile writes"
+    try:
+        reference = read_arrays(path)
+    except ValueError as error:
+        raise ArtefactError(str(path), reason_of(error), expected) from None
+    if IMAGES not in reference:
+        raise ArtefactError(str(path), f"no {IMAGES}", expected)
+    images = reference[IMAGES]
+    if not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiu" for array in reference.values()):
+        raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
+    if images.ndim != 4 or not len(images):
+        raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
+    if images.dtype.kind not in "fu" or not np.isfinite(images).all():
+        raise ArtefactError(str(path), f"images of {images.dtype} that are no finite pixels", expected)
+    _check_decisions(path, reference)
+    return reference
+
+
+def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
+    """Read `reference.npz` and check all of it against the pruned model and the number of images recorded.
+
+    Raises:
+        ArtefactError: A member is missing, unknown, of another type or shape, or has a value that no model gives.
+    """
+    reference, spec = read_reference(path), artefact.spec
+    dense = recorded(spec, keep_everything(spec))
+    wanted = {
+        IMAGES: TensorInfo(IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)),
+        **{each.name: each for each in recorded(spec, artefact.schedule)},
+        **{dense_name(each.name): replace(each, name=dense_name(each.name)) for each in dense},
+    }
+    for name in sorted(reference.keys() ^ wanted.keys()):
+        got = f"no {name}" if name in wanted else f"an unknown member {name}"
+        raise ArtefactError(str(path), got, f"the members {', '.join(sorted(wanted))}", "compile it again")
+    for name, array in reference.items():
+        info = TensorInfo(name, (images, *wanted[name].shape[1:]), wanted[name].dtype)
+        sizes = zip(array.shape, info.shape, strict=False)
+        fits = len(array.shape) == len(info.shape) and all(size in ("", got) for got, size in sizes)
+        if str(array.dtype) != info.dtype or not fits:
+            got = str(TensorInfo(name, array.shape, str(array.dtype)))
+            raise ArtefactError(str(path), got, str(info), "compile it again")
+        # Indices and counts are of patches.
+        is_real = (
+            np.isfinite(array) if array.dtype.kind == "f" else (array >= 0) & (array <= spec.num_patches)
+        )
+        if name != IMAGES and not is_real.all():
+            raise ArtefactError(str(path), f"{name} with {array[~is_real][0]}", "what a model gives")
+    return reference
+
+
+def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
+    """Raise ArtefactError where the patches that a layer keeps are no whole numbers for each image."""
+    images = len(reference[IMAGES])
+    for layer in keep_layers(reference):
+        for name, shape in ((keep_name(layer), [images, "k"]), (count_name(layer), [images])):
+            array = reference.get(name)
+            if array is None:
+                continue
+            fits = (
+                array.dtype == np.int64 and array.ndim == len(shape) and len(array) == images and array.size
+            )
+            if not fits:
+                got, need = (
+                    f"{name} {array.dtype} {list(array.shape)}",
+                    f"int64 [{', '.join(map(str, shape))}]",
+                )
+                raise ArtefactError(str(path), got, need)
+
+
+def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
+    """Write real images and PyTorch's outputs for them as `reference.npz`, and return the arrays.
+
+    The arrays are `images` as the models take them; the outputs of the pruned model with `keep_NN`, `score_NN`, for
+    a-STAR `count_NN`, with merging `into_NN` and `gap_NN`; and the outputs of the dense model as `dense_…`. Scores
+    and gaps give the margin of a flip without PyTorch.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with reference, dense:
+        results = reference.run({IMAGES: images})
+        arrays = {
+            IMAGES: images,
+            **results,
+            **{dense_name(name): array for name, array in dense.run({IMAGES: images}).items()},
+        }
+    with written_beside(path) as partial, partial.open("wb") as file:
+        # NumPy 1 would store a keyword as an array; the stub takes an array's name for one.
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return arrays

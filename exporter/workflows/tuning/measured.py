@@ -35,12 +35,11 @@ from exporter.targets import TARGETS, Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.evaluating.models import EvalModel
-from exporter.workflows.evaluating.predicting import predict_models
-from exporter.workflows.evaluating.settings import EvalSettings
 from exporter.workflows.measuring import image_cost, mean_useful_macs
 from exporter.workflows.opened import Opened
+from exporter.workflows.predicting import EvalModel, predict_models
 from exporter.workflows.progress import Stages
+from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
 

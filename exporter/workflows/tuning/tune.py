@@ -23,12 +23,12 @@ from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.training.checkpoint import versions
 from exporter.vocabulary import Precision
 from exporter.workflows import steps
-from exporter.workflows.compiling.compile import compile_model
+from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
-from exporter.workflows.memory import check_batches
-from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe, warn_where_slow
+from exporter.workflows.measuring import warn_where_slow
+from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, needed, save_recipe
+from exporter.workflows.recipe import Recipe, check_batches, needed, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import (
     Judged,

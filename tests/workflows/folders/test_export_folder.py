@@ -1,16 +1,28 @@
-"""The export folder, read as a deployment reads it."""
+"""The export folder as a deployment reads it: its reference, its checksums, and what an earlier one left."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, OutputError
+from exporter.files import sha256_of
+from exporter.records import Pair
+from exporter.runtimes.tensorrt.manifest import engine_path
 from exporter.targets import OPENVINO_BF16
 from exporter.tensor_names import variant_path
-from exporter.workflows.folders.export_folder import read_folder, save_checksums, save_raw_images
-from exporter.workflows.folders.reference import read_reference
-from tests.folders import artefacts, write_folder
+from exporter.workflows.folders.export_folder import (
+    finish_folder,
+    read_checksums,
+    read_folder,
+    read_reference,
+    remove_stale,
+    save_checksums,
+    save_raw_images,
+    verify_checksums,
+)
+from tests.folders import artefacts, write_engines, write_folder
+from tests.runtimes.tensorrt.fake_cuda import manifest
 
 
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
@@ -94,3 +106,156 @@ def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
     one, four = (np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names)
     np.testing.assert_array_equal(one, images[:1])
     np.testing.assert_array_equal(four, np.concatenate([images, images]))
+
+
+def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    arrays = {"images": np.ones((2, 3, 4, 4), np.float32), "logits": np.zeros((2, 7), np.float32)}
+    np.savez(tmp_path / "reference.npz", **arrays)  # type: ignore[arg-type]
+    read = read_reference(tmp_path / "reference.npz")
+    assert read.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array)
+
+
+def test_images_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "reference.npz"
+    with pytest.raises(ArtefactError, match=r"reference\.npz"):
+        read_reference(path)
+    for arrays in ({"logits": np.zeros(3)}, {"images": np.zeros((0, 3, 4, 4))}, {"images": np.zeros(3)}):
+        np.savez(path, **arrays)
+        with pytest.raises(ArtefactError):
+            read_reference(path)
+    for content in (b"", b"text", b"PK\x03\x04 cut"):
+        path.write_bytes(content)
+        with pytest.raises(ArtefactError):
+            read_reference(path)
+
+
+IMAGES = np.zeros((2, 3, 4, 4), np.float32)
+KEEP, COUNT = np.array([[0, 2], [1, 3]]), np.array([2, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "got"),
+    [
+        ("keep_03", KEEP.astype(np.float32), r"float32 \[2, 2\]"),
+        ("keep_03", KEEP.astype(np.uint64), r"uint64 \[2, 2\]"),
+        ("keep_03", KEEP[:1], r"int64 \[1, 2\]"),
+        ("keep_03", KEEP[:, :0], r"int64 \[2, 0\]"),
+        ("keep_03", KEEP[0], r"int64 \[2\]"),
+        ("count_03", COUNT[:, None], r"int64 \[2, 1\]"),
+        ("count_03", COUNT.astype(np.float64), r"float64 \[2\]"),
+    ],
+)
+def test_kept_patches_are_whole_numbers_for_each_image(
+    tmp_path: Path, name: str, array: np.ndarray, got: str
+) -> None:
+    path, arrays = tmp_path / "reference.npz", {"images": IMAGES, "keep_03": KEEP, "count_03": COUNT}
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    assert read_reference(path).keys() == arrays.keys()
+    np.savez(path, **{**arrays, name: array})  # type: ignore[arg-type]
+    with pytest.raises(ArtefactError, match=rf"got {name} {got} \| need int64 \[2"):
+        read_reference(path)
+
+
+def test_checksums(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").write_text("a")
+    save_checksums(tmp_path, ["a"])
+    assert set(verify_checksums(tmp_path)) == {"a"}
+    (tmp_path / "a").write_text("b")
+    with pytest.raises(ArtefactError, match=r"a \| got sha256 .* of SHA256SUMS \| copy it again"):
+        verify_checksums(tmp_path)
+    (tmp_path / "a").unlink()
+    with pytest.raises(ArtefactError, match="no such file"):
+        verify_checksums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("nonsense")
+    with pytest.raises(ArtefactError, match="SHA256SUMS"):
+        verify_checksums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("")
+    with pytest.raises(ArtefactError, match="an empty list"):
+        verify_checksums(tmp_path)
+
+
+def test_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    save_checksums(tmp_path, ["a"])
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(f"{sums.read_text()}{'0' * 64}  ../passwd\n")
+    for read in (read_checksums, verify_checksums):
+        with pytest.raises(ArtefactError, match="outside the folder"):
+            read(tmp_path)
+
+
+def test_a_file_that_is_gone_has_no_sum(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="another command"):
+        save_checksums(tmp_path, ["a"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """A folder with a calibration and raw images of two batches, of which `bench` wrote one."""
+    write_folder(tmp_path)
+    (tmp_path / "calibration.safetensors").write_bytes(b"sums")
+    images = np.zeros((1, 3, 4, 4), np.float32)
+    save_checksums(tmp_path, [*names_in(tmp_path) - {"SHA256SUMS"}, *save_raw_images(images, (3,), tmp_path)])
+    save_raw_images(images, (64,), tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def test_what_the_new_compilation_did_not_write_is_removed(earlier: Path) -> None:
+    kept = ["report.json", "model.json"]
+    remove_stale(earlier, kept)
+    assert names_in(earlier) == {*kept, "SHA256SUMS", "notes.txt"}
+    assert not (earlier / "inputs").exists()
+
+
+def test_a_calibration_that_was_given_stays_and_is_listed(earlier: Path) -> None:
+    own, model = earlier / "calibration.safetensors", "model.json"
+    finish_folder(earlier, [model], own)
+    assert names_in(earlier) == {model, own.name, "SHA256SUMS", "notes.txt"}
+    assert verify_checksums(earlier).keys() == {model, own.name}
+    finish_folder(earlier, [model], earlier / "notes.txt")
+    assert verify_checksums(earlier).keys() == {model}
+    assert not own.exists()
+
+
+def test_without_a_list_nothing_is_removed(earlier: Path) -> None:
+    there = names_in(earlier)
+    for content in ("", f"{'0' * 64}  ../passwd\n"):
+        (earlier / "SHA256SUMS").write_text(content)
+        remove_stale(earlier, ["report.json"])
+        assert names_in(earlier) == there
+    (earlier / "SHA256SUMS").unlink()
+    remove_stale(earlier, ["report.json"])
+    assert names_in(earlier) == there - {"SHA256SUMS"}
+
+
+def test_engines_stay_where_their_models_do(tmp_path: Path) -> None:
+    """A compilation of the same settings writes the same bytes, and a build takes minutes."""
+    files = write_folder(tmp_path)
+    listed = names_in(tmp_path) - {"SHA256SUMS"}
+    for onnx in vars(files).values():
+        write_engines(Pair(onnx, onnx), manifest(onnx=onnx.name, onnx_sha256=sha256_of(onnx)))
+    (tmp_path / "engines/timing.cache").write_bytes(b"cache")
+    built = names_in(tmp_path)
+    remove_stale(tmp_path, listed)
+    assert names_in(tmp_path) == built
+    files.pruned.write_bytes(files.pruned.read_bytes() + b"\0")
+    remove_stale(tmp_path, listed)
+    old = engine_path(tmp_path / "engines", files.pruned).relative_to(tmp_path)
+    assert names_in(tmp_path) == built - {str(old), str(old.with_suffix(".json"))}
+
+
+def test_what_cannot_be_removed_is_told(earlier: Path) -> None:
+    (earlier / "schedule.json").unlink()
+    (earlier / "schedule.json").mkdir()
+    with pytest.raises(OutputError, match=r"schedule\.json"):
+        remove_stale(earlier, ["report.json"])

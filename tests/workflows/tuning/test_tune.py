@@ -101,7 +101,7 @@ def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machi
 
 
 def test_tome_is_reached_without_a_calibration_and_before_one(
-    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     screened: list[list[tuple[str, str]]] = []
 
@@ -113,8 +113,9 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
     found = search(method=Method.TOME, calibration=None)
     assert found.choice is not None and found.choice.candidate.method == Method.TOME
     machine.predicted.clear()
+    (tmp_path / "measurements.jsonl").unlink()
     with pytest.raises(KeyboardInterrupt):
-        search(calibration=None, seed=1)
+        search(calibration=None)
     assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 40% saved"]
 
 

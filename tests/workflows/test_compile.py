@@ -15,11 +15,11 @@ from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import RunSettings
 from exporter.targets import OPENVINO_BF16
 from exporter.vocabulary import Layout, Method
-from exporter.workflows.compiling.compile import compile_model
-from exporter.workflows.evaluating.evaluate import evaluate_models
-from exporter.workflows.evaluating.models import models_at
+from exporter.workflows.compile import compile_model
+from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.folders.check import check_folder
 from exporter.workflows.folders.export_folder import read_checksums
+from exporter.workflows.predicting import models_at
 from exporter.workflows.progress import Advance
 from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder

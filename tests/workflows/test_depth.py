@@ -1,4 +1,4 @@
-"""Choosing units and collecting samples with the training loop; what was interrupted ends with the same files."""
+"""Plans add up over checkpoints; choosing and collecting that were interrupted end with the same files."""
 
 import json
 from dataclasses import replace
@@ -11,14 +11,15 @@ from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import load_vit, read_depth
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
-from exporter.errors import DepthError, OutputError, RecipeError
+from exporter.depth.predictor import Sample
+from exporter.errors import ArtefactError, DepthError, OutputError, RecipeError
 from exporter.models.networks import ModelRequest
 from exporter.training.checkpoint import RunState
 from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.depth import training
-from exporter.workflows.depth.steps import apply_to, fitted, read_samples
-from exporter.workflows.depth.training import choose_to, collect_to
+from exporter.vocabulary import AttentionVariant
+from exporter.workflows import depth
+from exporter.workflows.depth import apply_to, choose_to, collect_to, read_samples, split_for
 from exporter.workflows.opened import Opened, open_recipe
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
@@ -119,7 +120,7 @@ def test_a_collection_trains_on_no_more_images_than_are_asked_for(
         trained.add(len(images.files))
         return TrainBatches(images, *rest, **more)
 
-    monkeypatch.setattr(training, "TrainBatches", counted)
+    monkeypatch.setattr(depth, "TrainBatches", counted)
     found = collect_to(job, STEPS, QUICK, tmp_path / "s", most=8)
     assert trained == {8}
     assert {each.images for each in found.samples} == {12}
@@ -142,8 +143,8 @@ def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> No
     )
     assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
-    assert names == {"samples.json", "ranking.json", "last.safetensors"}
-    assert set(fitted(read).rmse) == {1}
+    assert names == {"samples.json", "last.safetensors"}
+    assert set(split_for(read, 4, 2).rmse) == {1}
 
 
 def test_a_collection_that_was_cut_ends_with_the_same_bytes(
@@ -202,3 +203,90 @@ def test_what_does_not_fit_is_refused(job: Opened, workplace: Workplace, tmp_pat
     pruned = told(job, model="", checkpoint=less, model_kwargs={})
     with pytest.raises(DepthError, match="a model without some units"):
         collect_to(pruned, STEPS, QUICK, tmp_path / "s")
+
+
+# Accuracy falls by 20 and 10 points with the shares, faster towards the end.
+SAMPLES = tuple(
+    Sample(a / 6, t / 6, 80 - 20 * (a / 6) ** 2 - 10 * (t / 6) ** 2) for a in range(4) for t in range(4)
+)
+
+
+@pytest.fixture
+def request_(workplace: Workplace) -> ModelRequest:
+    kwargs = {key: value for key, value in TINY.items() if key != "num_classes"}
+    return ModelRequest("vit_tiny_patch16_224", workplace.checkpoint, model_kwargs=kwargs)
+
+
+def test_units_go_and_the_file_says_which(request_: ModelRequest, tmp_path: Path) -> None:
+    out = tmp_path / "d.safetensors"
+    done = apply_to(request_, DepthPlan((2,), (3,)), out)
+    assert done.gmacs_after < done.gmacs_before
+    assert done.parameters_after < done.parameters_before
+    found = read_depth(out)
+    assert found is not None
+    assert (found.plan, found.merged) == (DepthPlan((2,), (3,)), True)
+    assert load_vit(ModelRequest("", out)).spec.attention_layers == (1, 3, 4)
+
+
+def test_plans_add_up_and_training_form_is_merged_later(request_: ModelRequest, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / f"{at}.safetensors" for at in range(3))
+    apply_to(request_, DepthPlan((2,), (3,)), first, unmerged=True)
+    apply_to(ModelRequest("", first), DepthPlan((), (1,)), second, unmerged=True)
+    apply_to(ModelRequest("", second), DepthPlan(), third)
+    found = read_depth(third)
+    assert found is not None
+    assert (found.plan, found.merged) == (DepthPlan((2,), (1, 3)), True)
+    at_once = tmp_path / "once.safetensors"
+    apply_to(request_, DepthPlan((2,), (1, 3)), at_once)
+    assert third.read_bytes() == at_once.read_bytes()
+
+
+def test_a_plan_that_does_not_fit_is_refused(request_: ModelRequest, tmp_path: Path) -> None:
+    out = tmp_path / "d.safetensors"
+    with pytest.raises(DepthError, match="no unit to remove"):
+        apply_to(request_, DepthPlan(), out)
+    with pytest.raises(DepthError, match="layer 9"):
+        apply_to(request_, DepthPlan((9,)), out)
+    with pytest.raises(OutputError, match=r"\.safetensors"):
+        apply_to(request_, DepthPlan((2,)), tmp_path / "d.pth")
+    assert not out.exists()
+    apply_to(request_, DepthPlan((2,)), out)
+    with pytest.raises(DepthError, match="whose layers are merged"):
+        apply_to(ModelRequest("", out), DepthPlan((), (1,)), tmp_path / "e.safetensors", unmerged=True)
+    with pytest.raises(DepthError, match="twice"):
+        apply_to(ModelRequest("", out), DepthPlan((2,)), tmp_path / "e.safetensors")
+    with pytest.raises(DepthError, match="remove, as the checkpoint has"):
+        apply_to(
+            ModelRequest("", out), DepthPlan((3,), (), AttentionVariant.NOSE), tmp_path / "e.safetensors"
+        )
+
+
+def test_the_best_split_takes_more_of_what_costs_less() -> None:
+    found = split_for(SAMPLES, 6, 4)
+    assert found.predictor.degree == 2
+    assert (found.best.attention, found.best.activation) == (1, 3)
+    assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
+    assert [each.attention for each in found.splits] == [0, 1, 2, 3, 4]
+    assert min(found.rmse, key=found.rmse.__getitem__) == 2
+
+
+def test_one_attention_stays() -> None:
+    assert max(each.attention for each in split_for(SAMPLES, 6, 11).splits) == 5
+    with pytest.raises(DepthError, match="0 to 11"):
+        split_for(SAMPLES, 6, 12)
+
+
+def test_one_attention_stays_also_where_all_would_go() -> None:
+    """Where attention costs almost nothing, all of it would go."""
+    free = tuple(replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES)
+    found = split_for(free, 6, 6)
+    assert found.best.attention == 5
+
+
+@pytest.mark.parametrize("content", [{"a": 1}, [{"attention": 2.0}], [{"attention": 0.5}], [1], "text"])
+def test_other_files_are_no_samples(tmp_path: Path, content: Any) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(content))
+    with pytest.raises(ArtefactError, match="a JSON list of"):
+        read_samples(tmp_path / "s.json")
+    with pytest.raises(ArtefactError, match=r"none\.json"):
+        read_samples(tmp_path / "none.json")

@@ -25,9 +25,9 @@ from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows import steps
-from exporter.workflows.evaluating.evaluate import evaluate_models
-from exporter.workflows.evaluating.models import torch_models
-from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.evaluate import evaluate_models
+from exporter.workflows.predicting import torch_models
+from exporter.workflows.recipe import EvalSettings
 from tests.digits import digits
 from tests.disk_cache import shared_folder
 from tests.vits import make_images, make_model, make_vit

@@ -5,15 +5,16 @@ from pathlib import Path
 import onnx
 import pytest
 
+from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
-from exporter.workflows.compiling.proof import pictures_of, prove, save_page_of
 from exporter.workflows.progress import Silent
+from exporter.workflows.proof import pictures_of, prove, save_page_of
 from exporter.workflows.recipe import Measuring
-from tests.lowering.models import a_star, dense, star
+from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
-from tests.workflows.compiling.pairs import lowered_pair
 
 QUIET = Measuring(batch=2, rounds=0, threads=1)
 
@@ -98,3 +99,10 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
         stages=Silent(),
     )
     assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (False, True, False)
+
+
+def lowered_pair(folder: Path, pruned: PrunedViT) -> Pair[LoweredFile]:
+    """Both models in a folder; `pruned` is one of `tests.lowering.models`."""
+    for name, model in (("dense", dense()), ("pruned", pruned)):
+        onnx.save(lowered(model), folder / f"{name}.onnx")
+    return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))

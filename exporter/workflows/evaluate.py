@@ -20,11 +20,9 @@ from exporter.evaluation.intervals import Interval, half_width, images_for, loss
 from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.workflows.evaluating.models import EvalModel
-from exporter.workflows.evaluating.predicting import embed_models, predict_models
-from exporter.workflows.evaluating.settings import EvalSettings
-from exporter.workflows.memory import check_batches
+from exporter.workflows.predicting import EvalModel, embed_models, predict_models
 from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipe import EvalSettings, check_batches
 
 if TYPE_CHECKING:
     from torch import nn
@@ -146,7 +144,7 @@ def _ready(models: "Sequence[AnyModel]") -> list[EvalModel]:
     """Return models that can run; if models in PyTorch have the same name, all names are numbered."""
     if all(isinstance(each, EvalModel) for each in models):
         return [each for each in models if isinstance(each, EvalModel)]
-    from exporter.workflows.evaluating.models import torch_model  # noqa: PLC0415  (needs PyTorch)
+    from exporter.workflows.predicting import torch_model  # noqa: PLC0415  (needs PyTorch)
 
     found = [each if isinstance(each, EvalModel) else torch_model(each) for each in models]
     if len({each.name for each in found}) == len(found):
@@ -200,11 +198,7 @@ def _common_classes(models: Sequence[EvalModel]) -> int:
 
 
 def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
-    """Return the names of the classes that the models share; none where none of them knows names.
-
-    Raises:
-        RecipeError: They know different ones.
-    """
+    """Return the names of the classes that the models share; none where none of them knows names."""
     known = [model for model in models if model.spec.class_names]
     for model in known[1:]:
         for index, pair in enumerate(zip(known[0].spec.class_names, model.spec.class_names, strict=False)):

@@ -27,37 +27,36 @@ from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.compiling.proof import (
-    pictures_of,
-    prove,
-    save_comparison_of,
-    save_page_of,
-)
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     CHECKSUMS,
     MODEL,
     RECIPE,
+    REFERENCE,
     REPORT,
     SCHEDULE,
     finish_folder,
     read_checksums,
     save_raw_images,
+    save_reference,
 )
-from exporter.workflows.folders.reference import REFERENCE, save_reference
-from exporter.workflows.measuring import noise
-from exporter.workflows.memory import check_batches
+from exporter.workflows.measuring import noise, warn_where_slow
 from exporter.workflows.opened import (
     A_FOLDER,
     DryRun,
     Opened,
     dry_run,
     open_recipe,
-    warn_where_slow,
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Images, Lowering, Recipe, needed
+from exporter.workflows.proof import (
+    pictures_of,
+    prove,
+    save_comparison_of,
+    save_page_of,
+)
+from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 
 __all__ = ["compare_methods", "compile_model", "dry_compile"]

@@ -1,5 +1,6 @@
 """One or two models over images in one pass. A model's logits are the mean colour of its images."""
 
+import csv
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +12,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.errors import ImageError, RecipeError
-from exporter.evaluation.accuracy import Accuracy
+from exporter.errors import ImageError, OutputError, RecipeError
+from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.records import Output, Preprocessing
 from exporter.runtimes.base import Feed, TensorInfo
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import CropMode, InputKind, Interpolation, OutputKind
-from exporter.workflows.evaluating.evaluate import Disagreement, Evaluation, evaluate_models
-from exporter.workflows.evaluating.models import EvalModel
-from exporter.workflows.evaluating.settings import EvalSettings
+from exporter.workflows.evaluate import (
+    Disagreement,
+    Evaluation,
+    disagreement_paths,
+    disagreements,
+    evaluate_models,
+    save_disagreements,
+)
+from exporter.workflows.predicting import EvalModel
 from exporter.workflows.progress import Advance
+from exporter.workflows.recipe import EvalSettings
 from tests.fakes import NumpyRunner
 from tests.shards import write_shard
 from tests.vits import make_vit
@@ -221,3 +229,61 @@ def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right"):
         evaluate_models([named, other], [tmp_path], QUICK)
     assert evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[0].pair is not None
+
+
+def test_a_subset_is_that_of_a_class_map() -> None:
+    with pytest.raises(RecipeError, match=r"subset \| got no class map"):
+        EvalSettings(subset=True)
+    with pytest.raises(RecipeError, match="subset"):
+        EvalSettings(subset=True, class_map=Path("map.json"), labels=False)
+    assert EvalSettings(subset=True, class_map=Path("map.json")).subset
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"within": 0.0}, {"within": 100.0}, {"batch": 0}, {"max_eval_images": 0}], ids=str
+)
+def test_settings_out_of_range(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(RecipeError, match=name):
+        EvalSettings(**wrong)
+
+
+NAMES = ("dense", "pruned")
+
+
+def predictions(best: list[int], labels: list[int]) -> Predictions:
+    return Predictions(np.array(best)[:, None], np.array(labels))
+
+
+@pytest.mark.parametrize(("labels", "told"), [([0, 1, 2], [1, 2]), ([-1] * 3, [None, None])])
+def test_only_the_images_that_differ_are_listed(labels: list[int], told: list[int | None]) -> None:
+    found = disagreements(predictions([0, 1, 2], labels), predictions([0, 2, 1], labels), ["a", "b", "c"])
+    assert found == (Disagreement("b", told[0], 1, 2), Disagreement("c", told[1], 2, 1))
+
+
+@pytest.mark.parametrize("name", ["out.v1", "out.v1.json", "out.v1.csv"])
+def test_both_files_say_the_same(tmp_path: Path, name: str) -> None:
+    found = (Disagreement('cat/1, "new".png', 3, 3, 5), Disagreement("dog/é.png", None, 0, 1))
+    save_disagreements(found, NAMES, tmp_path / "new" / name)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["out.v1.csv", "out.v1.json"]
+    told = json.loads((tmp_path / "new/out.v1.json").read_text(encoding="utf-8"))
+    assert (told["first"], told["second"]) == NAMES
+    assert told["images"][0] == {"image": 'cat/1, "new".png', "label": 3, "first": 3, "second": 5}
+    with (tmp_path / "new/out.v1.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["image", "label", "dense", "pruned"],
+        ['cat/1, "new".png', "3", "3", "5"],
+        ["dog/é.png", "", "0", "1"],
+    ]
+
+
+def test_a_place_that_cannot_be_written_is_found_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError):
+        disagreement_paths(tmp_path / "file" / "out")
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(OutputError, match=r"out\.csv \| got a folder"):
+        disagreement_paths(tmp_path / "out")
+    with pytest.raises(OutputError, match=r"^/ \| got a folder"):
+        disagreement_paths(Path("/"))

@@ -1,35 +1,192 @@
-"""Depth pruning that trains: choose units by learned gates, and collect samples of how many of each type can go."""
+"""Depth pruning as a job: apply a plan to a model, choose units by training, find how many of each type can go."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from torch import nn
 
 from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import images_at
-from exporter.depth.checkpoint import Depth, read_depth
-from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units
-from exporter.depth.collect import Measured, SampleBook, Tally, collect
+from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
+from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
+from exporter.depth.collect import Measured, Tally, collect
 from exporter.depth.gates import Importance
-from exporter.depth.plan import ChoiceSettings, CollectSettings, UnitSettings
-from exporter.depth.predictor import Sample
+from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan, UnitSettings
+from exporter.depth.predictor import (
+    CrossValidation,
+    Predictor,
+    Sample,
+    Split,
+    accuracies_of,
+    best_split,
+    fit_best,
+    splits,
+)
 from exporter.depth.surgery import apply_plan
-from exporter.errors import DepthError
-from exporter.files import writable_folder
-from exporter.formats.canonical_json import to_json
+from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
+from exporter.files import writable_file, writable_folder
+from exporter.formats.canonical_json import read_json, to_json
 from exporter.models.base import PrunableViT, weights_sha256
-from exporter.models.networks import identity_of
+from exporter.models.networks import ModelRequest, identity_of
+from exporter.pruning.checkpoint import pruning_records, read_pruning
+from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.depth.steps import Applied, Found, split_of, weights_file, written
-from exporter.workflows.evaluating.models import torch_models
+from exporter.vocabulary import UnitType
 from exporter.workflows.exam import Exam, shown, train_images
 from exporter.workflows.opened import Opened
+from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
+from exporter.workflows.steps import loaded
 
-__all__ = ["Chosen", "Collected", "choose_to", "choose_within", "collect_to"]
+__all__ = [
+    "Applied",
+    "Chosen",
+    "Collected",
+    "Found",
+    "apply_to",
+    "choose_to",
+    "choose_within",
+    "collect_to",
+    "read_samples",
+    "split_for",
+    "split_of",
+]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A network without some units: its file, what it lacks, and multiply-adds and parameters before and after."""
+
+    file: str
+    depth: Depth
+    gmacs_before: float
+    gmacs_after: float
+    parameters_before: int
+    parameters_after: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The split of a budget with the highest predicted accuracy, and all of them.
+
+    `rmse` has the cross-validation error of each degree, in percentage points.
+    """
+
+    best: Split
+    splits: tuple[Split, ...]
+    predictor: Predictor
+    rmse: dict[int, float]
+
+
+def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: bool = False) -> Applied:
+    """Remove the units of a plan from a model, and write its weights with what it is.
+
+    Units that the checkpoint lacks already stay gone; without a plan of its own, an unmerged one is merged. What
+    prunes the checkpoint's patches is kept.
+
+    Raises:
+        UserError: The plan does not suit the model, or the file cannot be written.
+    """
+    before = read_depth(request.checkpoint)
+    whole = _joined(before.plan if before else DepthPlan(), plan)
+    if not whole.units:
+        raise DepthError("depth", "no unit to remove", "--attention or --activation with layers")
+    _weights_file(out)
+    vit = loaded(request)
+    if before is not None and before.merged and unmerged:
+        raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
+    result = apply_plan(vit, whole, unmerged=unmerged)
+    return _written(request, vit, result, Depth(whole, merged=not unmerged), out)
+
+
+def _weights_file(out: Path) -> Path:
+    """Check the path of weights to write before the work starts."""
+    if out.suffix != ".safetensors":
+        raise OutputError("--out", str(out), "a name that ends in .safetensors")
+    return writable_file(out)
+
+
+def _written(
+    request: ModelRequest,
+    before: PrunableViT,
+    result: PrunableViT,
+    depth: Depth,
+    out: Path,
+    *,
+    keep_pruning: bool = True,
+) -> Applied:
+    """Write a requested model without some units; what its checkpoint prunes patches with is kept if asked for."""
+    trained = read_pruning(request.checkpoint) if keep_pruning and request.checkpoint is not None else None
+    more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
+    identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
+    save_checkpoint(result, identity, depth, out, **more)
+    return Applied(
+        str(out),
+        depth,
+        dense_macs(before.spec).gmacs,
+        dense_macs(result.spec).gmacs,
+        _parameters(before.model),
+        _parameters(result.model),
+    )
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
+    """Return the plan with the units of both; the variant is the first one's where that removes attention."""
+    if first.attention and second.attention and first.variant != second.variant:
+        raise DepthError("variant", str(second.variant), f"{first.variant}, as the checkpoint has")
+    variant = first.variant if first.attention else second.variant
+    return DepthPlan((*first.attention, *second.attention), (*first.activation, *second.activation), variant)
+
+
+def read_samples(path: Path) -> tuple[Sample, ...]:
+    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}.
+
+    Raises:
+        ArtefactError: The file is something else.
+    """
+    expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
+    try:
+        content = read_json(path)
+        samples = tuple(msgspec.convert(content, list[Sample]))
+        if any("accuracy" not in each for each in content):
+            raise ValueError("a sample without its accuracy")
+        return samples
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtefactError(str(path), reason_of(error), expected) from None
+
+
+def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: CollectSettings) -> Found:
+    """Return the best split of a budget among the units of a ViT that may go; its weights are not read.
+
+    Raises:
+        DepthError: There are too few samples, or the budget is out of range.
+    """
+    most = {unit: spare(vit, unit, settings) for unit in UnitType}
+    return split_for(samples, vit.spec.depth, settings.units, most)
+
+
+def split_for(
+    samples: tuple[Sample, ...], depth: int, units: int, most: Mapping[UnitType, int] | None = None
+) -> Found:
+    """Fit the predictor, and return the best split of a budget of units; `most` of each type may go.
+
+    By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
+
+    Raises:
+        DepthError: There are too few samples, they determine nothing, or the budget is out of range.
+    """
+    rmse, predictor = CrossValidation(samples).rmse(accuracies_of(samples)), fit_best(samples)
+    every = tuple(splits(predictor, depth, units))
+    return Found(best_split(predictor, depth, units, most), every, predictor, rmse)
 
 
 @dataclass(frozen=True)
@@ -48,8 +205,8 @@ class Collected:
 class Chosen:
     """The network without the chosen units, and the scores that chose them.
 
-    `training_skipped` has the reasons of the images to train on that could not be read, by name. Within a budget,
-    `found` says how many units of each type go, and `collected` what that follows from unless samples were given.
+    `training_skipped` is as in `Collected`. Within a budget, `found` says how many units of each type go, and
+    `collected` what that follows from unless samples were given.
     """
 
     applied: Applied
@@ -75,7 +232,7 @@ def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings
         UserError: The job cannot be carried out, or a file cannot be written.
     """
     path, last = _checked(opened, choice, out), choice.last_weights
-    request, stages = opened.recipe.model, opened.stages
+    request = opened.recipe.model
     vit, images = _loaded(opened)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
@@ -84,11 +241,11 @@ def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings
         run,
     )
     train = _DepthTrainer(
-        vit, images, settings, path.with_suffix(".ckpt"), run, stages, bookmark.skipped, choice.growth
+        vit, images, settings, path.with_suffix(".ckpt"), run, opened.stages, bookmark.skipped, choice.growth
     )
     ranked = choose_units(vit, choice, train, bookmark)
     chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
-    applied = written(request, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
+    applied = _written(request, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance, bookmark.skipped.training)
 
@@ -115,8 +272,7 @@ def choose_within(
     Raises:
         UserError: The job cannot be carried out, or a file cannot be written.
     """
-    path, collected = _checked(opened, choice, out), None
-    vit = opened.described
+    path, collected, vit = _checked(opened, choice, out), None, opened.described
     if samples is None:
         collected = collect_to(opened, budget, settings, path.with_suffix(".samples"))
         samples = tuple(each.sample for each in collected.samples)
@@ -165,23 +321,18 @@ def collect_to(
     identity = identity_of(request, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
-    samples = collect(vit, collection, train, evaluate, book=SampleBook(folder), bookmark=bookmark)
+    samples = collect(vit, collection, train, evaluate, bookmark=bookmark, out=folder / "samples.json")
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
 def _checked(opened: Opened, choice: ChoiceSettings, out: Path) -> Path:
-    """Return the path of the weights, which are checked before the work.
-
-    Raises:
-        DepthError: They would be those of stages that do not prune patches, for a model that was trained to.
-        OutputError: They cannot be written.
-    """
+    """Return the path of the weights, which are checked before the work."""
     if choice.last_weights and opened.restored is not None:
         file = opened.recipe.model.checkpoint
         got = f"the last stage's beside {file}, whose pruned patches these stages do not train"
         hint = "recalibrate = true in the table [model] allows it, and the file then prunes no patches"
         raise DepthError("--last-weights", got, "those of the whole model", hint)
-    return weights_file(out)
+    return _weights_file(out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,12 +376,7 @@ class _DepthTrainer:
 
 
 def _loaded(opened: Opened) -> tuple[PrunableViT, ImageFolder]:
-    """Return the model and the images to train on.
-
-    Raises:
-        DepthError: The model lacks units already.
-        ModelError: Its answers are the same for every image.
-    """
+    """Return the model and the images to train on."""
     file = opened.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")

@@ -1,1 +1,0 @@
-"""Compile a trained ViT into an export folder, and say beforehand what that would do."""

@@ -1,1 +1,0 @@
-"""Depth pruning as jobs: choose and apply."""
