@@ -102,14 +102,16 @@ def _dense_cells(report: "Report") -> dict[str, str]:
     cells = {"GMACs": f"{report.gmacs.dense:.3f}"}
     if report.accuracy:
         cells["top-1 (95 %)"] = _with_interval(report.accuracy.dense)
+    if report.as_it_came and report.as_it_came.accuracy:
+        cells["points lost (95 %)"] = f"{report.precision_loss:.2f}"
     if report.speed:
         cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.dense.images_per_s:.1f}"
     return cells
 
 
 def _cells(report: "Report") -> dict[str, str]:
-    """Return what was measured of the pruned model, by column."""
-    cells, pair = {"GMACs": f"{report.gmacs.pruned:.3f}"}, report.pair
+    """Return what was measured of the pruned model, by column; losses are against the model as it came, in fp32."""
+    cells, pair = {"GMACs": f"{report.gmacs.pruned:.3f}"}, report.loss
     if report.accuracy:
         cells["top-1 (95 %)"] = _with_interval(report.accuracy.pruned)
     if pair and pair.loss_interval_points:
@@ -151,6 +153,8 @@ def _print(report: "Report", out: Path) -> None:
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
         dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
         rows.append(("95 % interval", dense, pruned))
+        if report.as_it_came and report.as_it_came.accuracy:
+            rows.append(("top-1 as it came, fp32", f"{report.as_it_came.accuracy.top1:.2%}", ""))
     if report.pair:
         rows.append(("same class", "", f"{report.pair.agreement:.2%}"))
     if report.agreement:
@@ -182,9 +186,10 @@ def _lines(report: "Report") -> Iterator[str]:
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
-    if report.pair and report.pair.loss_interval_points:
-        low, high = report.pair.loss_interval_points
-        yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
+    if report.loss and report.loss.loss_interval_points:
+        low, high = report.loss.loss_interval_points
+        against = f", {report.precision_loss:.2f} of them by the precision alone" if report.as_it_came else ""
+        yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
     yield from _skipped(report)
     if report.speed:
         compared = report.speed.comparison

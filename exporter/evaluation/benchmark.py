@@ -238,7 +238,8 @@ class TradePoint:
 class TradeOff:
     """Speed against accuracy: the unpruned model by target in images per second, and the models that were measured.
 
-    `metric` is what the points count: "top1" or "agreement"; `images` is the number of images.
+    `metric` is what the points count: "top1" or "agreement"; `images` is the number of images. `unpruned_loss` is
+    what the unpruned model loses by the target's precision.
     """
 
     batch: int
@@ -246,6 +247,7 @@ class TradeOff:
     images: int
     unpruned: dict[str, float]
     points: tuple[TradePoint, ...]
+    unpruned_loss: float = 0.0
 
 
 CPUINFO = Path("/proc/cpuinfo")

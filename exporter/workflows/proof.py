@@ -12,14 +12,15 @@ from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.evaluation.accuracy import Batches, predict_each
+from exporter.evaluation.accuracy import Batches, Predictions, predict_each
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import TradeOff, environment
-from exporter.evaluation.loss import agreement_of, compare_predictions, embed_each
+from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions, embed_each
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Chart, Picture, Shown, drawn, save_comparison, save_page
 from exporter.evaluation.report.record import (
+    AsItCame,
     CalibratedOn,
     Gmacs,
     Report,
@@ -90,7 +91,7 @@ def prove(
         reports = [replace(each, measured_on="noise") for each in reports]
     if folder is not None and spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
-            reports = _with_classes(reports, models, folder, measuring)
+            reports = _with_classes(reports, references[0].dense, models, folder, measuring)
     if folder is not None and spec.embedding:
         with stages.stage("agreement of embeddings"):
             reports = _with_agreement(reports, models, folder, measuring)
@@ -152,26 +153,43 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: 
 
 def _with_classes(
     reports: Sequence[Report],
+    reference: PrunedViT,
     models: Sequence[Pair[LoweredFile]],
     folder: ImageFolder,
     measuring: Measuring,
 ) -> list[Report]:
-    """Return the reports with what the models say about the same images, of which all show the same."""
+    """Return the reports with what the models say about the same images, of which all show the same.
+
+    Below fp32, the model as it came answers too: PyTorch's dense reference.
+    """
     names, skipped = list[str](), dict[str, str]()
-    runners = _runners(models, measuring)
+    runners, artefact = [*_runners(models, measuring).values()], models[0].dense.artefact
+    if artefact.target.reduced:
+        runners.append(reference_runner(reference, artefact.input_kind, threads=measuring.threads))
     loaded = _batches(len(runners), models[0].dense, folder, measuring, names=names, skipped=skipped)
-    dense, *found = predict_each([*runners.values()], loaded)
+    dense, *found = predict_each(runners, loaded)
+    original = found.pop() if artefact.target.reduced else None
     examples = chosen_examples(names, dense, found)
     return [
         replace(
             report,
             accuracy=Pair(dense.accuracy, each.accuracy) if dense.labelled else None,
-            pair=replace(compare_predictions(dense, each, ("dense", "pruned"), {}), classes=()),
+            pair=_compared(dense, each, ("dense", "pruned")),
+            as_it_came=None if original is None else _as_it_came(original, Pair(dense, each)),
             examples=shown,
             skipped=skipped,
         )
         for report, each, shown in zip(reports, found, examples, strict=True)
     ]
+
+
+def _as_it_came(original: Predictions, files: Pair[Predictions]) -> AsItCame:
+    losses = [_compared(original, each, ("fp32", role)) for role, each in vars(files).items()]
+    return AsItCame(original.accuracy if original.labelled else None, Pair(*losses))
+
+
+def _compared(first: Predictions, second: Predictions, names: tuple[str, str]) -> PairResult:
+    return replace(compare_predictions(first, second, names, {}), classes=())
 
 
 def _with_agreement(

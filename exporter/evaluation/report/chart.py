@@ -51,8 +51,8 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
         if best:
             _draw_points(axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-")
         rates = list(trade_off.unpruned.values())
-        axes.plot(rates, [0.0] * len(rates), "s", color=palette.dense, label="unpruned")
-        unpruned = [(name, rate, 0.0) for name, rate in trade_off.unpruned.items()]
+        axes.plot(rates, [-trade_off.unpruned_loss] * len(rates), "s", color=palette.dense, label="unpruned")
+        unpruned = [(name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()]
         _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
         for some, colour in ((others, palette.text), (best, palette.pruned)):
             named = [(each.label, each.images_per_s, -each.loss_points) for each in some]

@@ -123,14 +123,26 @@ class CalibratedOn:
 
 
 @dataclass(frozen=True)
+class AsItCame:
+    """The model as it came, fp32 in PyTorch, on the images of the report, and what each file loses against it.
+
+    `accuracy` is None without labels.
+    """
+
+    accuracy: Accuracy | None
+    losses: Pair[PairResult]
+
+
+@dataclass(frozen=True)
 class Report:
     """A compilation: the schedule, both files, whether they agree with PyTorch, what they cost, how fast they are.
 
     What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
     the pruned model's embeddings with the dense one's, without an embedding. `batches` are the times at every batch
     size, none where no rounds were asked for; `batch` is that of the settings. `pair` compares the classes of both
-    models, and `examples` are the images that the page shows, with the model's `class_names`. `file_bytes` are the
-    sizes of `files`.
+    models; `as_it_came` compares both with the model in fp32, None where the target computes in fp32 and its dense
+    model is that one. `examples` are the images that the page shows, with the model's `class_names`. `file_bytes`
+    are the sizes of `files`.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
     keep, None under STAR, whose counts are in the schedule. `calibration` is None where none was read.
@@ -152,6 +164,7 @@ class Report:
     batches: tuple[AtBatch, ...] = ()
     accuracy: Pair[Accuracy] | None = None
     pair: PairResult | None = None
+    as_it_came: AsItCame | None = None
     agreement: Agreement | None = None
     use: PatchUse | None = None
     calibration: CalibratedOn | None = None
@@ -170,6 +183,16 @@ class Report:
     def speed(self) -> AtBatch | None:
         """The times at the batch size of the settings."""
         return next((each for each in self.batches if each.batch == self.batch), None)
+
+    @property
+    def loss(self) -> PairResult | None:
+        """What the pruned model loses against the model as it came, in fp32."""
+        return self.pair if self.as_it_came is None else self.as_it_came.losses.pruned
+
+    @property
+    def precision_loss(self) -> float:
+        """Points of top-1 that the dense model loses by the target's precision alone."""
+        return 0.0 if self.as_it_came is None else self.as_it_came.losses.dense.loss_points or 0.0
 
     @property
     def trade_off(self) -> TradeOff | None:
@@ -197,7 +220,7 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
     """Return speed and loss of models that were measured in one run; None where either is missing."""
     points = []
     for each in reports:
-        pair, at, rho = each.pair, each.speed, each.schedule.rho
+        pair, at, rho = each.loss, each.speed, each.schedule.rho
         if at is None or pair is None or pair.loss_points is None:
             return None
         method, alone = str(each.schedule.method), len(reports) == 1
@@ -205,11 +228,12 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         rate = at.throughput.pruned.images_per_s
         points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
         dense, images = at.throughput.dense.images_per_s, pair.images
-    every = [(dense, 0.0), *((each.images_per_s, each.loss_points) for each in points)]
+    precision_loss = reports[0].precision_loss
+    every = [(dense, precision_loss), *((each.images_per_s, each.loss_points) for each in points)]
 
     def beaten(point: TradePoint) -> bool:
         own = (point.images_per_s, point.loss_points)
         return any(rate >= own[0] and loss <= own[1] and (rate, loss) != own for rate, loss in every)
 
     front = tuple(replace(each, front=not beaten(each)) for each in points)
-    return TradeOff(reports[0].batch, "top1", images, {reports[0].target: dense}, front)
+    return TradeOff(reports[0].batch, "top1", images, {reports[0].target: dense}, front, precision_loss)
