@@ -32,7 +32,7 @@ from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import keep_everything, saving_schedule
 from exporter.schedule.prune import Prune
-from exporter.schedule.shapes import SHAPES
+from exporter.schedule.rates import SHAPES
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method

@@ -9,7 +9,7 @@ from deits import MODELS, deit
 
 from exporter.evaluation.benchmark import ratio_of, throughput
 from exporter.lowering.pipeline import lower
-from exporter.models.outputs import as_it_came
+from exporter.models.spec import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything

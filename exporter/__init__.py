@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from exporter.vocabulary import Layout as Layout
     from exporter.vocabulary import Method as Method
     from exporter.vocabulary import Precision as Precision
-    from exporter.workflows.compiling.compile import compile_model
+    from exporter.workflows.compiling.compile import compare_methods, compile_model
     from exporter.workflows.evaluating.evaluate import evaluate_models
     from exporter.workflows.evaluating.models import models_at as models_at
     from exporter.workflows.evaluating.models import torch_models as torch_models
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from exporter.workflows.tuning.choice import TuneSettings as TuneSettings
     from exporter.workflows.tuning.tune import tune as tune
 
-    compile, evaluate = compile_model, evaluate_models  # noqa: A001
+    compare, compile, evaluate = compare_methods, compile_model, evaluate_models  # noqa: A001
     finetune, inspect = finetune_model, inspect_artefact
 
 __version__ = "0.2.0"
@@ -84,6 +84,7 @@ _PLACES = {
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},
+    "compare": ("workflows.compiling.compile", "compare_methods"),
     "compile": ("workflows.compiling.compile", "compile_model"),
     "evaluate": ("workflows.evaluating.evaluate", "evaluate_models"),
     "finetune": ("workflows.finetune", "finetune_model"),

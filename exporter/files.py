@@ -1,30 +1,31 @@
-"""Write artefacts atomically, by a temporary file and a rename; and refuse the unfinished work of another job."""
+"""Write artefacts atomically, by a temporary file and a rename; and keep the unfinished work of a job."""
 
 import hashlib
+import json
 import os
 import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from exporter.errors import ArtefactError, OutputError, reason_of
+from exporter.errors import ArtefactError, OutputError, UserError, reason_of
 
 __all__ = [
     "NO_PATH",
-    "START_AGAIN",
     "GivenPath",
     "PathLike",
+    "Unfinished",
     "folder_beside",
     "partial_of",
     "path_of",
     "regular",
     "remove_left",
-    "require_same_job",
     "sha256_of",
     "writable_file",
     "writable_folder",
@@ -56,21 +57,89 @@ LONGEST_NAME, LONGEST_PATH = 255, 4095
 WRITABLE = 0o222
 
 
-START_AGAIN = "delete it to start again"
+StateT = TypeVar("StateT")
 
 
-def require_same_job(path: Path, what: str, found: object, own: str) -> None:
-    """Raise ArtefactError unless unfinished work is that of this job: whoever resumes something asks here.
+@dataclass(frozen=True)
+class Unfinished:
+    """The file of a job that may be interrupted: it names the job, and no other job continues from it.
+
+    A job either replaces a state, or appends a line for each record that is finished.
 
     Args:
-        path: Its file.
-        what: What is resumed, for people.
-        found: The identity in the file: all that the result depends on, as text.
-        own: That of this job.
+        path: The file, which need not exist.
+        what: The kind of job, for people.
+        job: All that the result depends on, as text.
     """
-    if found != own:
-        got = f"{what} of other settings, images or versions"
-        raise ArtefactError(str(path), got, "that of this job", START_AGAIN)
+
+    path: Path
+    what: str
+    job: str
+
+    def state(self, read: Callable[[Path], tuple[object, StateT]]) -> StateT | None:
+        """Return the state that the file holds; None where there is no file.
+
+        Args:
+            read: Returns the job that the file names, and its state.
+
+        Raises:
+            ArtefactError: The file is broken, of another kind or another job's.
+        """
+        if not os.path.lexists(self.path):
+            return None
+        try:
+            job, state = read(regular(self.path))
+        except (OSError, ValueError, TypeError, KeyError, UserError) as error:
+            raise self._refused(reason_of(error), f"an unfinished {self.what}") from None
+        if job != self.job:
+            got = f"a {self.what} of other settings, images or versions"
+            raise self._refused(got, "that of this job")
+        return state
+
+    def replace(self, write: Callable[[Path], object]) -> None:
+        """Write the file anew with `write`, which also writes the job.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        with written_beside(self.path) as partial:
+            write(partial)
+
+    def records(self) -> list[Any]:
+        """Return what was appended, as plain values; a line that is not whole is no record.
+
+        Raises:
+            ArtefactError: As of `state`.
+        """
+        return self.state(_lines_of) or []
+
+    def append(self, record: Any) -> None:
+        """Append a record of plain values.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        if not self.path.exists():
+            self.replace(lambda path: path.write_text(json.dumps({"job": self.job}) + "\n", encoding="utf-8"))
+        try:
+            with self.path.open("a+b") as file:
+                file.seek(-1, os.SEEK_END)
+                torn = file.read() != b"\n"  # the job ended while it wrote this line
+                file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
+        except OSError as error:
+            raise _cannot_write(self.path, error) from None
+
+    def _refused(self, got: str, expected: str) -> ArtefactError:
+        return ArtefactError(str(self.path), got, expected, "delete it to start again")
+
+
+def _lines_of(path: Path) -> tuple[object, list[Any]]:
+    first, *lines = path.read_bytes().split(b"\n")
+    records = []
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            records.append(json.loads(line))
+    return json.loads(first)["job"], records
 
 
 def path_of(text: str) -> Path:

@@ -8,7 +8,7 @@ largest similarities to survivors, and `sizes_03` the sizes of the merged tokens
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 __all__ = [
@@ -61,64 +61,28 @@ _KEEP, _RANKED, _STAYS = "keep_", "/tokens", "/stays"
 _CHOICE = re.compile(rf"{_KEEP}(\d+)({_RANKED}|{_STAYS})?")
 
 
-def keep_name(layer: int) -> str:
-    """Return the name of a layer's kept patches; layers count from 1 here and below."""
-    return f"{_KEEP}{layer:02d}"
+def _of_layer(kind: str, rest: str = "") -> Callable[[int], str]:
+    """Return how a kind of tensor is named; layers count from 1."""
+    return lambda layer: f"{kind}{layer:02d}{rest}"
 
 
-def count_name(layer: int) -> str:
-    """Return the name of the number of patches that each image keeps in a layer."""
-    return f"count_{layer:02d}"
-
-
-def into_name(layer: int) -> str:
-    """Return the name of the survivors that the input patches of a layer join."""
-    return f"into_{layer:02d}"
-
-
-def gap_name(layer: int) -> str:
-    """Return the name of the differences of each patch's two largest similarities to survivors."""
-    return f"gap_{layer:02d}"
-
-
-def sizes_name(layer: int) -> str:
-    """Return the name of the token sizes after a layer merged."""
-    return f"sizes_{layer:02d}"
-
-
-def shares_name(layer: int) -> str:
-    """Return the name of the weights by which a layer averages the tokens that merge."""
-    return f"{sizes_name(layer)}/shares"
-
-
-def ranked_name(layer: int) -> str:
-    """Return the name of a layer's kept tokens, used instead of `keep_NN` if prefix tokens are ranked too."""
-    return f"{keep_name(layer)}{_RANKED}"
-
-
-def stays_name(layer: int) -> str:
-    """Return the name of which tokens of the first set stay, used instead of `keep_NN` where pairs are counted."""
-    return f"{keep_name(layer)}{_STAYS}"
+# The patches that a layer keeps; the tokens, where prefix tokens are ranked too; how many patches an image keeps.
+keep_name, ranked_name, count_name = _of_layer(_KEEP), _of_layer(_KEEP, _RANKED), _of_layer("count_")
+# The scores of a layer's input patches; the class token's attention logits per head, or another factor of a score.
+score_name, class_row_name, factor_name = _of_layer("score_"), _of_layer("class_row_"), _of_layer("factor_")
+# The survivors that a layer's input patches join, and how clearly: the difference of the two largest similarities.
+into_name, gap_name = _of_layer("into_"), _of_layer("gap_")
+# Which tokens of the first set stay, where pairs are counted and no node reads who is kept.
+stays_name = _of_layer(_KEEP, _STAYS)
+# The token sizes after a layer merged, and the weights of the mean.
+sizes_name, shares_name = _of_layer("sizes_"), _of_layer("sizes_", "/shares")
+# A layer's attention output per head; the pruned tokens that enter its MLP; its output tokens, if it gives them.
+context_name, tokens_name, layer_name = _of_layer(CONTEXT), _of_layer("tokens_"), _of_layer("layer_")
 
 
 def rows_of(keep: str) -> str:
     """Return the name of the token rows, prefix tokens included, of the kept patches or tokens `keep`."""
     return f"{keep.removesuffix(_RANKED)}/rows"
-
-
-def score_name(layer: int) -> str:
-    """Return the name of the scores of a layer's input patches."""
-    return f"score_{layer:02d}"
-
-
-def tokens_name(layer: int) -> str:
-    """Return the name of the pruned tokens that enter a layer's MLP."""
-    return f"tokens_{layer:02d}"
-
-
-def layer_name(layer: int) -> str:
-    """Return the name of a block's output tokens, if the model gives them."""
-    return f"layer_{layer:02d}"
 
 
 def token_positions_name(output: str) -> str:
@@ -129,21 +93,6 @@ def token_positions_name(output: str) -> str:
 def token_count_name(output: str) -> str:
     """Name of how many tokens of an output are an image's own, where that follows the image; then comes padding."""
     return f"{output}_count"
-
-
-def class_row_name(layer: int) -> str:
-    """Return the name of the class token's attention logits in a layer, per head."""
-    return f"class_row_{layer:02d}"
-
-
-def factor_name(layer: int) -> str:
-    """Return the name of another intra-layer factor of a layer's tokens."""
-    return f"factor_{layer:02d}"
-
-
-def context_name(layer: int) -> str:
-    """Return the name of a layer's attention output, per head."""
-    return f"{CONTEXT}{layer:02d}"
 
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:

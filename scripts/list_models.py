@@ -11,10 +11,9 @@ import timm
 
 from exporter import bundled
 from exporter.formats.canonical_json import save_json
-from exporter.models.catalogue import support_of
 from exporter.models.listed import LIST, ModelList, Shape
-from exporter.models.lvvit_adapter import LVVITS
-from exporter.models.registry import ModelRequest
+from exporter.models.lvvit import LVVITS
+from exporter.models.registry import ModelRequest, support_of
 
 __all__ = ["main"]
 
@@ -27,7 +26,7 @@ def main() -> None:
     for index, name in enumerate(names):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # timm's, on deprecated names
-            answer = support_of(ModelRequest(name)).answer
+            answer = support_of(ModelRequest(name))
         if answer.shape is None:
             refused[answer.reason].append(name)
         else:

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from exporter.targets import Target
-
-__all__ = ["FIRST_FAMILIES", "also", "first_of", "mark_further", "mark_further_families"]
+__all__ = ["FIRST_FAMILIES", "also", "mark_further", "mark_further_families"]
 
 # Of each way to lower a network: a class token, two, joined projections with rotations, and an adapter of its own.
 FIRST_FAMILIES = ("vit", "distilled", "eva02, joined, rotary", "lvvit")
@@ -22,14 +20,6 @@ def mark_further(values: Sequence[Any], first: Sequence[Any]) -> list[Any]:
     """All values; `make test` takes those of `first`."""
     assert all(value in values for value in first), "a first one that is none of them"
     return [value if value in first else also(value) for value in values]
-
-
-def first_of(targets: Sequence[Target]) -> list[Any]:
-    """All targets; `make test` takes the first of each runtime and quantization."""
-    found: dict[tuple[str, bool], Target] = {}
-    for target in targets:
-        found.setdefault((target.runtime, bool(target.quantization)), target)
-    return mark_further(targets, list(found.values()))
 
 
 def mark_further_families(items: Iterable[pytest.Item]) -> None:

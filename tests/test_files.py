@@ -13,8 +13,9 @@ from threading import Barrier, Event
 
 import pytest
 
-from exporter.errors import OutputError
+from exporter.errors import ArtefactError, OutputError
 from exporter.files import (
+    Unfinished,
     folder_beside,
     partial_of,
     path_of,
@@ -227,3 +228,34 @@ def test_files_of_living_processes_and_of_other_machines_stay(tmp_path: Path) ->
 
 def test_a_folder_that_is_not_there_has_nothing_left(tmp_path: Path) -> None:
     remove_left(tmp_path / "none" / "w")
+
+
+def unfinished(path: Path, job: str = "this job") -> Unfinished:
+    return Unfinished(path, "search", job)
+
+
+def test_records_are_appended_for_their_own_job_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "records"
+    assert unfinished(path).records() == []
+    for record in (1, {"a": [2.5, "é"]}):
+        unfinished(path).append(record)
+    assert unfinished(path).records() == [1, {"a": [2.5, "é"]}]
+    with pytest.raises(ArtefactError, match=r"records \| got a search of other settings.*delete it to start"):
+        unfinished(path, "another job").records()
+
+
+@pytest.mark.parametrize("torn", [1, 3, 7])
+def test_a_record_that_is_torn_is_none_and_the_next_one_is_whole(tmp_path: Path, torn: int) -> None:
+    file = unfinished(tmp_path / "records")
+    file.append("whole")
+    file.append("half")
+    file.path.write_bytes(file.path.read_bytes()[:-torn])
+    file.append("next")
+    assert file.records() == (["whole", "half", "next"] if torn == 1 else ["whole", "next"])
+
+
+@pytest.mark.parametrize("content", ["", "text", "[]", "{}", "\xff"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "records").write_text(content)
+    with pytest.raises(ArtefactError, match=r"records \| got .* \| need an unfinished search"):
+        unfinished(tmp_path / "records").records()

@@ -11,12 +11,10 @@ from PIL import Image
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.base import BlockParts, PrunableViT, weights_sha256
 from exporter.models.lvvit import LvVit
-from exporter.models.outputs import with_outputs
 from exporter.models.registry import adapt
-from exporter.models.spec import spec_of
-from exporter.models.weights import weights_sha256
+from exporter.models.spec import spec_of, with_outputs
 
 __all__ = [
     "CUT_RATES",

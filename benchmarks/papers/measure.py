@@ -15,8 +15,8 @@ from exporter.errors import UserError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import as_it_came
 from exporter.models.registry import describe, load
+from exporter.models.spec import as_it_came
 
 __all__ = ["Lab"]
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float64
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.calibration.draw import CHECKS, better_half_overlap, count_rounds, is_settled, plan
 from exporter.calibration.heads import explainable, explained_outputs
+from exporter.calibration.importance import scores_of_image
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
@@ -23,7 +25,7 @@ from exporter.calibration.record import (
 from exporter.calibration.sums import Scored, Sums, load_sums, save_sums, scored_chunks
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256
-from exporter.data.pixels import SkippedImage
+from exporter.data.pixels import SkippedImage, normalise
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import to_json
@@ -31,7 +33,7 @@ from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
 
-__all__ = ["calibrate", "calibrate_to", "resize_scores", "resized_to", "sums_path"]
+__all__ = ["calibrate", "calibrate_to", "relevance_maps", "resize_scores", "resized_to", "sums_path"]
 
 
 def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
@@ -135,11 +137,12 @@ def calibrate(
         images: All images that may be drawn from.
         settings: What to compute, and from how many images.
         partial: File for the sums, which stays. It continues from the sums of the same model, images and settings,
-            finished ones too, and replaces any other file there.
+            finished ones too.
         on_progress: Called with the number of images done and the total, with "auto" up to the next check.
 
     Raises:
         OutputError: The sums cannot be written.
+        ArtefactError: The file holds the sums of another job, or none.
         CalibrationError: The settings do not suit the model or the number of images.
         ImageError: No image can be read.
     """
@@ -169,6 +172,26 @@ def calibrate(
     found = _finished(vit, images, sums, digest, settings)
     save(sums)
     return found
+
+
+def relevance_maps(
+    vit: PrunableViT, pixels: NDArray[np.uint8], settings: CalibrationSettings
+) -> NDArray[np.float64]:
+    """Return each image's own scores, of which a calibration with these settings is the mean (STAR, Figure 1).
+
+    Args:
+        vit: As for `calibrate`.
+        pixels: uint8 [images, 3, height, width].
+        settings: Those of the calibration.
+
+    Returns:
+        [images, layers, patches] ≥ 0; 0 in a layer where no class had a score.
+    """
+    classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
+    scorer = in_dtype(vit, getattr(torch, settings.dtype))
+    inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
+    found = (scores_of_image(scorer, image[None], classes, settings.normalize) for image in inputs)
+    return np.stack([scores.inter for scores in found if scores.inter is not None])
 
 
 def _summed(

@@ -26,7 +26,6 @@ __all__ = [
     "count_rounds",
     "is_settled",
     "plan",
-    "unsettled",
     "warn_where_unsettled",
 ]
 
@@ -54,11 +53,6 @@ def better_half_overlap(halves: NDArray[np.float64]) -> NDArray[np.float64] | No
     return marked.all(0).sum(-1) / best.shape[-1]
 
 
-def unsettled(overlap: NDArray[np.float64], layers: Sequence[int]) -> dict[int, float]:
-    """Return the overlap of those of the 1-based layers whose scores are not settled."""
-    return {layer: float(overlap[layer - 1]) for layer in layers if overlap[layer - 1] < ENOUGH}
-
-
 def is_settled(halves: NDArray[np.float64]) -> bool:
     """Whether the scores of every layer are settled."""
     overlap = better_half_overlap(halves)
@@ -67,7 +61,8 @@ def is_settled(halves: NDArray[np.float64]) -> bool:
 
 def warn_where_unsettled(overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int) -> None:
     """Log one line if the scores of any of these 1-based layers are not settled."""
-    found = {} if overlap is None else unsettled(overlap, layers)
+    shares = {} if overlap is None else {layer: float(overlap[layer - 1]) for layer in layers}
+    found = {layer: share for layer, share in shares.items() if share < ENOUGH}
     if found:
         worst = min(found, key=lambda layer: found[layer])
         logger.warning(

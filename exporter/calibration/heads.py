@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from exporter.calibration import rules
-from exporter.calibration.gradients import pull_back
+from exporter.calibration.backward import pull_back
 from exporter.calibration.trace import ModelTrace
 from exporter.models.base import PrunableViT
 from exporter.models.parts import MeanPooling, Pooling

@@ -20,7 +20,7 @@ from jaxtyping import Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exporter.calibration import attention, cams, gradients, heads
+from exporter.calibration import attention, backward, heads
 from exporter.calibration.heads import top_outputs
 from exporter.calibration.trace import ModelTrace, in_dtype, trace
 from exporter.models.base import PrunableViT, whole_block
@@ -70,17 +70,17 @@ def sweep(
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
         for mlp, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
-            gradient = gradients.to_middle(mlp, inside, gradient)
-            cam = cams.to_middle(mlp, inside, cam)
+            gradient = backward.gradient_to_middle(mlp, inside, gradient)
+            cam = backward.cam_to_middle(mlp, inside, cam)
         if block.attention is not None and here.attention is not None:
             part, inner = block.attention, here.attention
-            skip, context_cam = cams.to_context(part, inner, cam)
-            context_gradient = gradients.to_context(part, inner, gradient)
+            skip, context_cam = backward.cam_to_context(part, inner, cam)
+            context_gradient = backward.gradient_to_context(part, inner, gradient)
             added, below, slopes = attention.propagate(inner, start + rolled, context_cam, context_gradient)
             rolled = rolled + added
             if layer > 0:  # nothing reads results below the first attention
-                cam = cams.to_block_input(part, inner, skip, below)
-                gradient = gradients.to_block_input(part, inner, gradient, slopes)
+                cam = backward.cam_to_block_input(part, inner, skip, below)
+                gradient = backward.gradient_to_block_input(part, inner, gradient, slopes)
         scores.append(rolled[..., vit.spec.num_prefix_tokens :])
     return torch.stack(scores[::-1], dim=2)
 

@@ -4,7 +4,6 @@ The processes of a launcher share the work. An interrupted calibration continues
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,8 @@ from exporter.calibration.draw import PlannedImage
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
-from exporter.errors import ArtefactError, reason_of
-from exporter.files import written_beside
+from exporter.errors import reason_of
+from exporter.files import Unfinished
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
@@ -162,25 +161,27 @@ def save_sums(sums: Sums, path: Path, key: str) -> None:
     """
     arrays = {name: value for name, value in vars(sums).items() if name != "skipped"}
     content = save(arrays, metadata={"key": to_json(key), "skipped": to_json(sums.skipped)})
-    with written_beside(path) as partial:
-        partial.write_bytes(content)
+    _file(path, key).replace(lambda partial: partial.write_bytes(content))
 
 
 def load_sums(path: Path, key: str) -> Sums | None:
-    """Read the sums of the job `key`; None where there is no file, or that of another job, to be replaced.
+    """Read the sums of the job `key`; None where there is no file.
 
     Raises:
-        ArtefactError: The file holds no sums: it is another program's.
+        ArtefactError: The file holds the sums of another job, or none.
     """
-    if not os.path.lexists(path):
-        return None
+    return _file(path, key).state(_read)
+
+
+def _file(path: Path, key: str) -> Unfinished:
+    return Unfinished(path, "calibration", to_json(key))
+
+
+def _read(path: Path) -> tuple[str, Sums]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if metadata["key"] != to_json(key):
-                return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-            return Sums(**arrays, skipped=json.loads(metadata["skipped"]))
-    except (OSError, SafetensorError, TypeError, ValueError, KeyError) as error:
-        expected = "the sums of an unfinished calibration, which would be replaced"
-        raise ArtefactError(str(path), reason_of(error), expected, "move it away") from None
+    except SafetensorError as error:
+        raise ValueError(reason_of(error)) from None
+    return metadata["key"], Sums(**arrays, skipped=json.loads(metadata["skipped"]))

@@ -74,7 +74,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.evaluation.parity import explain
     from exporter.evaluation.parity.reference import check, load_onnx
     from exporter.lowering.verify import artefact_of, check_graph
-    from exporter.models.outputs import asked_as, with_outputs
+    from exporter.models.spec import asked_as, with_outputs
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows import steps
     from exporter.workflows.opened import open_recipe

@@ -2,10 +2,13 @@
 
 Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if an exported
 model does not agree with its PyTorch reference. `tune` finds how to prune, how much, and the target.
+
+Several methods, as `--method star,a-star,tome`, are compared: each is compiled into a folder of its own in DIR, all
+are measured in one run, and one report shows them side by side.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +24,13 @@ from exporter.cli.flags import (
     print_dry_run,
     recipe_of,
 )
+from exporter.errors import RecipeError
 from exporter.settings import add_flags
+from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
+    from exporter.evaluation.accuracy import Accuracy
     from exporter.evaluation.report.record import Report
 
 __all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
@@ -32,6 +38,7 @@ __all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
 EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
     "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
+    "star-export compile --model digits_vit --images photos/ --rho 0.7 --method star,tome --out build/both",
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
 )
 FAILS = "an exported model does not agree with PyTorch"
@@ -47,10 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile and print the report; the exit code is 0 if both models pass the parity check, else 1."""
+    """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
     from exporter.cli.output import RichStages, print_json
     from exporter.workflows.compiling.compile import compile_model, dry_compile
 
+    first, *others = getattr(arguments, "method", "").split(",")
+    if others:
+        arguments.method = first
+        return _compare(arguments, [Method.named(each) for each in (first, *others)])
     if arguments.dry_run:
         return print_dry_run(dry_compile(recipe_of(arguments), arguments.out), as_json=arguments.json)
     report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
@@ -59,6 +70,74 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(report, arguments.out)
     return 0 if report.passed else 1
+
+
+def _compare(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
+    """Compile by each method, and print a row for each model."""
+    from exporter.cli.output import RichStages, print_json, print_lines, print_table
+    from exporter.evaluation.parity import explain
+    from exporter.workflows.compiling.compile import compare_methods
+
+    recipe, out = recipe_of(arguments), arguments.out
+    if arguments.dry_run:
+        raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
+    found = compare_methods(recipe, methods, out, stages=RichStages(quiet=arguments.quiet))
+    reports = list(found.values())
+    if arguments.json:
+        print_json(found)
+    else:
+        rows = dict(zip(("dense", *found), (_dense_cells(reports[0]), *map(_cells, reports)), strict=True))
+        columns = list(_cells(reports[0]))
+        cells = [(name, *(row.get(each, "") for each in columns)) for name, row in rows.items()]
+        print_table(f"{reports[0].model}, {reports[0].target}", ("", *columns), cells)
+        parity = [reports[0].parity.dense, *(each.parity.pruned for each in reports)]
+        skipped = [line for each in reports for line in _skipped(each)]
+        told = [*(explain(each)[0] for each in parity), *dict.fromkeys(skipped)]
+        print_lines([*told, f"full report: {out / 'report.html'}"])
+    return 0 if all(each.passed for each in reports) else 1
+
+
+def _dense_cells(report: "Report") -> dict[str, str]:
+    """Return what was measured of the dense model, by column."""
+    cells = {"GMACs": f"{report.gmacs.dense:.3f}"}
+    if report.accuracy:
+        cells["top-1 (95 %)"] = _with_interval(report.accuracy.dense)
+    if report.speed:
+        cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.dense.images_per_s:.1f}"
+    return cells
+
+
+def _cells(report: "Report") -> dict[str, str]:
+    """Return what was measured of the pruned model, by column."""
+    cells, pair = {"GMACs": f"{report.gmacs.pruned:.3f}"}, report.pair
+    if report.accuracy:
+        cells["top-1 (95 %)"] = _with_interval(report.accuracy.pruned)
+    if pair and pair.loss_interval_points:
+        low, high = pair.loss_interval_points
+        cells["points lost (95 %)"] = f"{pair.loss_points:.2f} ({low:.2f} to {high:.2f})"
+    elif pair:
+        cells["same class"] = f"{pair.agreement:.2%}"
+    if report.agreement:
+        cells["cosine of embeddings"] = f"{report.agreement.embedding_cosine:.4f}"
+    if report.speed:
+        compared = report.speed.comparison
+        low, high = compared.quartiles
+        cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.pruned.images_per_s:.1f}"
+        cells["speed-up (quartiles)"] = f"{compared.speedup:.2f} ({low:.2f} to {high:.2f})"
+    return cells
+
+
+def _with_interval(accuracy: "Accuracy") -> str:
+    from exporter.cli.output import percent_interval
+
+    return f"{accuracy.top1:.2%} ({percent_interval(accuracy.interval)})"
+
+
+def _skipped(report: "Report") -> Iterator[str]:
+    from exporter.cli.output import skipped_lines
+
+    calibrated = report.calibration.skipped if report.calibration else {}
+    return skipped_lines({"calibration": calibrated, "evaluation": report.skipped})
 
 
 def _print(report: "Report", out: Path) -> None:
@@ -98,7 +177,6 @@ def _print(report: "Report", out: Path) -> None:
 
 def _lines(report: "Report") -> Iterator[str]:
     """Yield what follows the tables: parity, loss and speed."""
-    from exporter.cli.output import skipped_lines
     from exporter.evaluation.parity import explain
 
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
@@ -107,8 +185,7 @@ def _lines(report: "Report") -> Iterator[str]:
     if report.pair and report.pair.loss_interval_points:
         low, high = report.pair.loss_interval_points
         yield f"loss: {report.pair.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f})"
-    calibrated = report.calibration.skipped if report.calibration else {}
-    yield from skipped_lines({"calibration": calibrated, "evaluation": report.skipped})
+    yield from _skipped(report)
     if report.speed:
         compared = report.speed.comparison
         low, high = compared.quartiles

@@ -70,9 +70,9 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
     as_named = request.num_classes is None and not request.model_kwargs
     if as_named and (found := listed(arguments.why)):
         return found
-    from exporter.models.catalogue import support_of
+    from exporter.models.registry import support_of
 
-    return support_of(request).answer
+    return support_of(request)
 
 
 def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import print_json, print_table
     from exporter.files import writable_file
     from exporter.formats.canonical_json import save_json
-    from exporter.models.outputs import with_outputs
+    from exporter.models.spec import with_outputs
     from exporter.schedule.macs import dense_macs, schedule_macs
     from exporter.workflows.opened import open_recipe
 

@@ -90,9 +90,6 @@ def save_checkpoint(vit: PrunableViT, identity: Identity, depth: Depth, path: Pa
         depth: What was removed.
         path: Ends in .safetensors.
         more: Further records for the metadata, by name.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     state = {key: value.detach().cpu().contiguous() for key, value in vit.model.state_dict().items()}
     with written_beside(path) as partial:

@@ -15,8 +15,8 @@ from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, DepthError
-from exporter.files import START_AGAIN, require_same_job
+from exporter.errors import DepthError
+from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_metadata
@@ -52,11 +52,7 @@ class RankedViT:
 
     @classmethod
     def whole(cls, vit: PrunableViT, settings: UnitSettings) -> "RankedViT":
-        """Return a ViT with all its units, and no importance yet.
-
-        Raises:
-            DepthError: A layer that should keep a unit is beyond the depth.
-        """
+        """Return a ViT with all its units, and no importance yet; DepthError for a layer beyond the depth."""
         for unit in UnitType:
             beyond = max(settings.kept(unit), default=0)
             if beyond > vit.spec.depth:
@@ -65,11 +61,7 @@ class RankedViT:
         return cls(vit, DepthPlan(variant=settings.variant), Importance.unknown(vit.spec.depth))
 
     def trained(self, train: Train, stage: Stage) -> "RankedViT":
-        """Return it after a stage of training, with the importance that its gates learned.
-
-        Raises:
-            DepthError: An attention branch cannot be gated.
-        """
+        """Return it after a stage of training, with the importance that its gates learned."""
         vit = copy.deepcopy(self.vit)
         with trainable(vit), gated(vit, self.importance, self.plan.variant) as student:
             train(student, stage)
@@ -78,11 +70,7 @@ class RankedViT:
         return RankedViT(apply_plan(vit, DepthPlan(), unmerged=True), self.plan, importance)
 
     def without(self, unit: UnitType, count: int, settings: UnitSettings) -> "RankedViT":
-        """Return it without its least important units of a type; of equal ones the first layers go.
-
-        Raises:
-            DepthError: Fewer of them may go.
-        """
+        """Return it without its least important units of a type; of equal ones the first layers go."""
         spare(self.vit, unit, settings, count)
         scores = self.importance.of(unit)
         least = sorted(_candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1])[:count]
@@ -91,11 +79,7 @@ class RankedViT:
 
 
 def spare(vit: PrunableViT, unit: UnitType, settings: UnitSettings, needed: int = 0) -> int:
-    """Return how many units of a type may go; one attention stays.
-
-    Raises:
-        DepthError: They are fewer than are needed.
-    """
+    """Return how many units of a type may go, one attention stays; DepthError if fewer than are needed."""
     found = len(_candidates(vit, unit, settings))
     if unit == UnitType.ATTENTION and found == len(vit.spec.attention_layers):
         found -= 1
@@ -156,37 +140,34 @@ class Bookmark:
     skipped: Skipped = field(default_factory=Skipped)
 
     def write(self, stages: int, ranked: RankedViT) -> None:
-        """Replace the state by that after so many stages.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Replace the state by that after so many stages; OutputError if the file cannot be written."""
         mark = _Mark(self.run, stages, ranked.importance, self.skipped)
         depth = Depth(ranked.plan, merged=False)
         save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
 
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT] | None:
-        """Return the number of stages done and what they led to, None where there is no file.
+        """Return the number of stages done and what they led to from `vit`; None where there is no file.
 
-        Args:
-            vit: What the search started from.
-
-        Raises:
-            ArtefactError: The file is broken, or of another search.
+        ArtefactError where the file is broken, or of another search.
         """
-        if not self.path.exists():
+        found = Unfinished(self.path, "search", self.run).state(_read)
+        if found is None:
             return None
-        told, depth = read_metadata(self.path).get(SEARCH), read_depth(self.path)
-        mark = None if told is None else from_json(_Mark, told, source=str(self.path))
-        if mark is None or depth is None:
-            raise ArtefactError(str(self.path), "another file", "that of an unfinished search", START_AGAIN)
-        require_same_job(self.path, "a search", mark.run, self.run)
+        mark, depth = found
         self.skipped.update(mark.skipped)
         pruned = apply_plan(vit, depth.plan, unmerged=True)
         load_into(pruned.model, read_state_dict(self.path), str(self.path))
         # Nothing more is removed; the digest is that of the loaded weights.
         restored = apply_plan(pruned, depth.plan, unmerged=True)
         return mark.stages, RankedViT(restored, depth.plan, mark.importance)
+
+
+def _read(path: Path) -> tuple[str, tuple[_Mark, Depth]]:
+    told, depth = read_metadata(path).get(SEARCH), read_depth(path)
+    if told is None or depth is None:
+        raise ValueError("another file")
+    mark = from_json(_Mark, told, source=str(path))
+    return mark.run, (mark, depth)
 
 
 def choose_units(

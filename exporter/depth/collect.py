@@ -65,11 +65,7 @@ class SampleBook:
         return self.folder / "samples.json"
 
     def samples(self) -> tuple[Measured, ...]:
-        """Those measured so far, in order.
-
-        Raises:
-            ArtefactError: The file is broken.
-        """
+        """Those measured so far, in order; ArtefactError if the file is broken."""
         if not self.path.exists():
             return ()
         try:
@@ -79,27 +75,15 @@ class SampleBook:
             raise ArtefactError(str(self.path), reason_of(error), "the samples of a collection") from None
 
     def add(self, measured: Measured) -> None:
-        """Write one more sample.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Write one more sample; OutputError if the file cannot be written."""
         save_json([*self.samples(), measured], self.path)
 
     def ranking(self) -> Importance:
-        """The importance of all units before the first step.
-
-        Raises:
-            ArtefactError: The file is missing or broken.
-        """
+        """The importance of all units before the first step; ArtefactError if the file is missing or broken."""
         return load_json(Importance, self.folder / "ranking.json")
 
     def rank(self, importance: Importance) -> None:
-        """Write that importance.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Write that importance; OutputError if the file cannot be written."""
         save_json(importance, self.folder / "ranking.json")
 
 

@@ -47,12 +47,7 @@ class Importance:
 
 
 class GatedViT(nn.Module):
-    """A network with one score a unit: to be trained as the network alone would be, inside `gated`.
-
-    Args:
-        vit: Its network is used, not copied.
-        importance: The scores to start from.
-    """
+    """The network of a ViT, not a copy, with one score a unit: to be trained as it would be, inside `gated`."""
 
     def __init__(self, vit: PrunableViT, importance: Importance) -> None:
         super().__init__()
@@ -76,15 +71,9 @@ class GatedViT(nn.Module):
 def gated(
     vit: PrunableViT, importance: Importance, variant: AttentionVariant = AttentionVariant.REMOVE
 ) -> Iterator[GatedViT]:
-    """Put a gate on every unit that can be removed, until the `with` ends.
+    """Put a gate on every unit that can be removed, until the `with` ends; scores start from `importance`.
 
-    Args:
-        vit: Any adapted ViT.
-        importance: The scores to start from.
-        variant: What is left of a removed attention.
-
-    Raises:
-        DepthError: An attention branch does not end in a module of the network.
+    DepthError where an attention branch does not end in a module of the network.
     """
     student, units = GatedViT(vit, importance), removable(vit)
     with ExitStack() as stack:

@@ -35,11 +35,7 @@ class DepthPlan(Settings):
         return len(self.attention) + len(self.activation)
 
     def also(self, unit: UnitType, layers: Sequence[int]) -> "DepthPlan":
-        """Return the plan with more layers of a type.
-
-        Raises:
-            DepthError: One of them is in the plan already.
-        """
+        """Return the plan with more layers of a type; DepthError if one of them is in the plan already."""
         if unit == UnitType.ATTENTION:
             return replace(self, attention=(*self.attention, *layers))
         return replace(self, activation=(*self.activation, *layers))

@@ -201,11 +201,7 @@ def best_split(
 
 
 def splits(predictor: Predictor, depth: int, units: int) -> Iterator[Split]:
-    """Return all splits of a budget that leave one attention, by rising number of attention layers, predicted.
-
-    Raises:
-        DepthError: The budget is not in 0 to 2L − 1.
-    """
+    """Return the splits of a budget in 0 to 2L − 1 that leave one attention, by rising number of attentions."""
     if not 0 <= units < 2 * depth:
         expected = f"0 to {2 * depth - 1}, two for each of the {depth} layers but one attention"
         raise DepthError("units", str(units), expected)

@@ -13,10 +13,9 @@ from typing_extensions import override
 
 from exporter.depth.plan import DepthPlan
 from exporter.errors import DepthError
-from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
+from exporter.models.base import BlockParts, MlpParts, PrunableViT, weights_sha256
 from exporter.models.parts import Gate, scale_of
 from exporter.models.spec import with_blocks
-from exporter.models.weights import weights_sha256
 from exporter.vocabulary import AttentionVariant
 
 __all__ = [
@@ -134,12 +133,7 @@ def without_affine(norm: nn.LayerNorm) -> nn.LayerNorm:
 
 
 def remove_activation(block: BlockParts, layer: int) -> BlockParts:
-    """Replace the activation inside the block by the identity; return the block's parts.
-
-    Args:
-        block: Its modules.
-        layer: Its number, counted from 1, for messages.
-    """
+    """Replace the activation inside the block by the identity; messages name its 1-based `layer`."""
     mlp = block.mlp
     reason = why_not(mlp)
     if mlp is None or reason:
@@ -168,16 +162,10 @@ def why_not(mlp: MlpParts | None) -> str:
 
 
 def merge(block: BlockParts, layer: int) -> BlockParts:
-    """Merge the linear layers of an MLP whose activation is gone; return the block's parts.
+    """Merge the linear layers of an MLP whose activation is gone; messages name its 1-based `layer`.
 
-    Where one layer would take more MACs than both, or there is only one, nothing changes.
-
-    Args:
-        block: Its modules.
-        layer: Its number, counted from 1, for messages.
-
-    Raises:
-        DepthError: Dropout inside the MLP is active, or the MLP is no module of the block.
+    Where one layer would take more MACs than both, or there is only one, nothing changes. DepthError where dropout
+    inside the MLP is active, or the MLP is no module of the block.
     """
     mlp = block.mlp
     if mlp is None or not isinstance(mlp.fc1, nn.Linear) or not isinstance(mlp.fc2, nn.Linear):
@@ -231,12 +219,7 @@ def _fold_scales(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.M
 
 @torch.no_grad()
 def halve_later_branches(vit: PrunableViT, layer: int) -> None:
-    """Change a network so that it computes what it would with the tokens doubled before the MLP of a layer.
-
-    Args:
-        vit: Its block `layer` has lost its attention; changed in place.
-        layer: Counted from 1.
-    """
+    """Let a network compute what it would with the tokens doubled before the MLP of a 1-based layer, in place."""
     for norm in _later_norms(vit, layer):
         norm.eps /= 4
     for linear in _later_outputs(vit, layer):
@@ -309,27 +292,15 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
         return
     if block.mlp is None:
         raise DepthError(f"layer {layer}", "a block of attention alone", "a block that also has an MLP")
-    stand_in = _without_linears(block.attention) if variant == AttentionVariant.IDENTITY else None
+    stand_in = None
+    if variant == AttentionVariant.IDENTITY:
+        stand_in = MlpParts(norm=block.attention.norm, out=block.attention.out)
     whole = MlpBlock(block.mlp, stand_in).train(block.whole.training)
     if not exchange(vit.model, block.whole, whole):
         raise DepthError(f"layer {layer}", "a block that is no module of the network", "one that is")
     _put(vit, layer, BlockParts(whole, None, block.mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)
-
-
-def _without_linears(attention: AttentionParts) -> MlpParts:
-    """Return what the variant identity leaves of an attention, x + out(norm x): token by token, as an MLP is."""
-    nothing = nn.Identity()
-    return MlpParts(
-        norm=attention.norm,
-        fc1=nothing,
-        act=nothing,
-        hidden_norm=nothing,
-        fc2=nothing,
-        whole=nothing,
-        out=attention.out,
-    )
 
 
 def _put(vit: PrunableViT, layer: int, block: BlockParts) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "DISSIMILARITY",
     "DOMAIN",
     "KEEP_TOP_K",
+    "MARKERS",
     "MERGE_INTO",
     "MERGE_TOKENS",
     "PACK_TOKENS",
@@ -113,6 +114,11 @@ STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
+# Those that no shipped file has.
+MARKERS = (
+    *(ATTENTION, CLASS_ROW, DISSIMILARITY, KEEP_TOP_K, MERGE_INTO),
+    *(MERGE_TOKENS, PACK_TOKENS, PAIR_TOKENS, RECEIVED, TAKE_TOKENS),
+)
 
 _TENSOR = ("Tensor", ["tensor(float)", "tensor(int64)", "tensor(bool)"], "")
 _ATTRIBUTES = {

@@ -17,6 +17,7 @@ from exporter.lowering.markers import (
     CLASS_ROW,
     DISSIMILARITY,
     KEEP_TOP_K,
+    MARKERS,
     MERGE_INTO,
     MERGE_TOKENS,
     PACK_TOKENS,
@@ -53,23 +54,11 @@ from exporter.lowering.passes.selection import (
 from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 
-__all__ = ["FINAL", "INITIAL", "MARKERS", "PASSES", "QUANTIZABLE", "Pass", "check_passes", "run_passes"]
+__all__ = ["FINAL", "INITIAL", "PASSES", "QUANTIZABLE", "Pass", "check_passes", "run_passes"]
 
 Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
-# Conditions that may hold between two passes. For a marker: the graph may contain such nodes.
-MARKERS = (
-    ATTENTION,
-    CLASS_ROW,
-    DISSIMILARITY,
-    KEEP_TOP_K,
-    MERGE_INTO,
-    MERGE_TOKENS,
-    PACK_TOKENS,
-    PAIR_TOKENS,
-    RECEIVED,
-    TAKE_TOKENS,
-)
+# Conditions that may hold between two passes; a marker is one too: the graph may contain such nodes.
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
 QUERIES_OPEN = "no mask counts the queries"

@@ -122,11 +122,7 @@ def lower_each(
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
-    """Write one file with the weights inside: next to `path` first, then renamed.
-
-    Raises:
-        OutputError: The place cannot be written.
-    """
+    """Write one file with the weights inside: next to `path` first, then renamed."""
     with written_beside(path) as partial:
         partial.write_bytes(model.SerializeToString(deterministic=True))
 

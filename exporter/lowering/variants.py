@@ -165,9 +165,9 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
-    """Write one for each of `tokens` [batch, t, dim], in place of their sizes."""
+    """Write one for each of `tokens` [batch, t, dim], in place of their sizes, which fp16 may hold."""
     op = Builder(graph, prefix=f"{sizes.name}/ones")
-    ones = op.Expand(np.ones((1, 1), np.float32), op.Shape(tokens, start=0, end=2))
+    ones = op.Expand(np.ones((1, 1), sizes.dtype), op.Shape(tokens, start=0, end=2))
     sizes.inputs.clear()
     rewire(sizes, ones)
 
@@ -200,9 +200,6 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
     a-STAR adds `count_NN` [batch] int64, the number of survivors in each row. Merging adds `into_NN`
     [batch, patches] int64, the survivor that each patch joins.
-
-    Raises:
-        ArtefactError: The model has no pruning layer, or star-export did not write it.
     """
     graph = _opened(model)
     artefact = artefact_of(model)
@@ -213,11 +210,7 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with `keep_NN`, a-STAR's `count_NN` and merging's `into_NN` as inputs for its own decisions.
-
-    Raises:
-        ArtefactError: The model has no pruning layer, or star-export did not write it.
-    """
+    """Return the model with `keep_NN`, a-STAR's `count_NN`, merging's `into_NN` as inputs for its decisions."""
     graph = _opened(model)
     artefact = artefact_of(model)
     patches_for_tokens(graph, artefact)
@@ -234,9 +227,6 @@ def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with every retention replaced by a slice to the same count; nothing scores patches any more.
 
     Its outputs mean nothing. Its time is the cost of the token counts without the selection.
-
-    Raises:
-        ArtefactError: The model has no pruning layer, or one that is not in the form that lowering writes.
     """
     graph = _opened(model)
     slice_selection(graph, artefact_of(model))
@@ -251,6 +241,7 @@ def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozense
 
 
 def _opened(model: onnx.ModelProto) -> gs.Graph:
+    """Return a model's graph; ArtefactError where it has no pruning layer."""
     graph = import_graph(model)
     if not keep_layers(graph.tensors()):
         raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
@@ -286,9 +277,6 @@ def save_variants(path: Path) -> dict[str, str]:
     """Write the variants of the model at `path`; return their file names by role, none for a dense model.
 
     For TensorRT, STAR has a third: `bench` measures the selection cost of engines, which are built from files.
-
-    Raises:
-        OutputError: The place cannot be written.
     """
     content = path.read_bytes()
     model = onnx.load_model_from_string(content)

@@ -5,9 +5,10 @@ halves: attention with what scores patches, and what reads tokens one by one, th
 operations of the original block, in the same order. A block may lack either.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,7 @@ __all__ = [
     "heads",
     "mlp_half",
     "project",
+    "weights_sha256",
     "whole_block",
 ]
 
@@ -41,42 +43,41 @@ __all__ = [
 LEAST_ROWS = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionParts:
     """The modules of x + out(proj(attention(qkv(norm x)))).
 
     `qkv` gives query, key and value concatenated, each [heads, head_dim]. `out` covers all that is applied to the
-    branch before it is added. Modules that a family does not have are `nn.Identity`.
+    branch before it is added.
     """
 
     norm: nn.Module
     qkv: Linear
-    q_norm: nn.Module
-    k_norm: nn.Module
-    context_norm: nn.Module
+    q_norm: nn.Module = field(default_factory=nn.Identity)
+    k_norm: nn.Module = field(default_factory=nn.Identity)
+    context_norm: nn.Module = field(default_factory=nn.Identity)
     proj: nn.Linear
     out: nn.Module
     num_heads: int
     head_dim: int
-    dropout: float
+    dropout: float = 0.0
     rotary: Rotary | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MlpParts:
     """The modules of x + out(fc2(hidden_norm(act(fc1(norm x))))); `whole` is the MLP from fc1 to fc2.
 
-    `act` is element-wise, or a `Gate`. Modules that a family does not have are `nn.Identity`. An MLP of one linear
-    layer has it as `fc2`; its `fc1` and `act` are `nn.Identity`. One without any is x + out(norm x).
+    `act` is element-wise, or a `Gate`. An MLP of one linear layer has it as `fc2`.
     """
 
     norm: nn.Module
-    fc1: Linear | nn.Identity
-    act: nn.Module
-    hidden_norm: nn.Module
-    fc2: nn.Linear | nn.Identity
-    whole: nn.Module
-    out: nn.Module
+    fc1: Linear | nn.Identity = field(default_factory=nn.Identity)
+    act: nn.Module = field(default_factory=nn.Identity)
+    hidden_norm: nn.Module = field(default_factory=nn.Identity)
+    fc2: nn.Linear | nn.Identity = field(default_factory=nn.Identity)
+    whole: nn.Module = field(default_factory=nn.Identity)
+    out: nn.Module = field(default_factory=nn.Identity)
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class PrunableViT(ABC):
         pooling: How a head that reads no class token pools the patches; None for one that does. `classify` then
             pools as the model does, and is not called with padding or merged tokens: `classify_pooled` is.
         outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
-            that it gives: `exporter.models.outputs` chooses others.
+            that it gives: `exporter.models.spec` chooses others.
         faithful: Whether `exporter.models.border` has found that it computes what its model computes.
     """
 
@@ -136,10 +137,9 @@ class PrunableViT(ABC):
     outputs: Sequence[Output] = (Output(LOGITS, OutputKind.LOGITS),)
     faithful: bool = False
 
-    def __init__(self, model: nn.Module, spec: ModelSpec, weights_sha256: str) -> None:
-        self.model = model
-        self.spec = spec
-        self.weights_sha256 = weights_sha256
+    def __init__(self, model: nn.Module, spec: ModelSpec) -> None:
+        self.model, self.spec = model, spec
+        self.weights_sha256 = weights_sha256(model)
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -206,6 +206,17 @@ class PrunableViT(ABC):
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.model.parameters()).device
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """Hash names, dtypes, shapes and bytes of all parameters and buffers to a hex digest; "" on the meta device."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if value.is_meta:
+            return ""
+        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class Seen(NamedTuple):

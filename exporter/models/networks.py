@@ -18,13 +18,12 @@ from typing_extensions import override
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
-from exporter.models import lvvit_adapter, timm_adapters, torchvision_vit
+from exporter.models import lvvit, timm_adapters, torchvision_vit
 from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.repository import Repository, hub_or_cache, is_path, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.listed import model_list
-from exporter.models.lvvit import LvVit
-from exporter.models.lvvit_adapter import LVVITS
+from exporter.models.lvvit import LVVITS, LvVit
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.records import Preprocessing
@@ -217,7 +216,7 @@ def preprocessing_of(model: nn.Module, source: Source) -> Preprocessing:
         RecipeError: There is no such interpolation or crop mode.
     """
     if isinstance(model, LvVit):
-        return lvvit_adapter.preprocessing_of(model, source.preprocessing)
+        return lvvit.preprocessing_of(model, source.preprocessing)
     if getattr(getattr(model, "patch_embed", None), "img_size", None) is None:
         raise ModelError(source.name, "a model without patch embedding", "a Vision Transformer")
     return timm_adapters.preprocessing_of(model, source.preprocessing)

@@ -14,21 +14,21 @@ from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import ModelError, reason_of
+from exporter.errors import HubError, ModelError, reason_of
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names, config_names, network_names
 from exporter.models.huggingface.instances import converted, is_instance
-from exporter.models.lvvit import LvVit
-from exporter.models.lvvit_adapter import LvVitAdapter
-from exporter.models.networks import ModelRequest, Source, create, source_of
+from exporter.models.listed import Answer, Shape
+from exporter.models.lvvit import LvVit, LvVitAdapter
+from exporter.models.networks import UNKNOWN, ModelRequest, Source, create, source_of
 from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
 from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 
-__all__ = ["ModelRequest", "adapt", "check_device", "describe", "load", "moved", "trainable"]
+__all__ = ["ModelRequest", "adapt", "check_device", "describe", "load", "moved", "support_of", "trainable"]
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,22 @@ def describe(request: ModelRequest) -> PrunableViT:
     network = create(source, device="meta")
     with running_with(request.model_kwargs, source.name):
         return _adapted(network, request, source)
+
+
+def support_of(request: ModelRequest) -> Answer:
+    """Return whether a model can be pruned; it is built without weights.
+
+    Raises:
+        ModelError: The name is unknown, or its hub cannot be reached.
+    """
+    try:
+        vit = describe(request)
+    except ModelError as error:
+        if error.subject == UNKNOWN or isinstance(error, HubError):
+            raise
+        return Answer(request.name, None, error.got)
+    spec, size = vit.spec, vit.spec.preprocessing.input_size[1:]
+    return Answer(request.name, Shape(spec.depth, spec.dim, size, spec.grid, bool(vit.classifiers)))
 
 
 def adapt(

@@ -1,6 +1,8 @@
-"""Derive a model's ModelSpec from its adapter, without any numbers given by hand."""
+"""Derive a model's ModelSpec from its adapter, without any numbers given by hand; choose its outputs by name."""
 
+import copy
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,9 +15,18 @@ from exporter.errors import ModelError, reason_of
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import AttentionPooling, Linear
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
+from exporter.tensor_names import EMBEDDING, GRID, TOKENS, layer_name
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
 
-__all__ = ["crop_share", "heads_of", "preprocessing_from", "spec_of", "tokens_read", "with_blocks"]
+__all__ = [
+    "as_it_came",
+    "asked_as",
+    "crop_share",
+    "preprocessing_from",
+    "spec_of",
+    "with_blocks",
+    "with_outputs",
+]
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -23,6 +34,7 @@ DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 LEAST_CROP = 0.1
 # Pixels divided by a smaller deviation would leave the range of fp32 within the model.
 LEAST_STD = 1e-4
+LAYER = re.compile(r"layer:(-?\d+)")
 
 
 def spec_of(
@@ -58,7 +70,7 @@ def spec_of(
     if any(part.num_heads * part.head_dim != dim for part in parts):
         got = f"{parts[0].num_heads} heads of {parts[0].head_dim} channels in {dim}"
         raise ModelError(name, got, "heads that together are as wide as the tokens")
-    outputs, macs = heads_of(vit, vit.outputs, dim, num_prefix_tokens + grid[0] * grid[1])
+    outputs, macs = _heads_of(vit, vit.outputs, dim, num_prefix_tokens + grid[0] * grid[1])
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     if vit.pooling is not None:
         patch_head_macs = vit.pooling.token_macs
@@ -78,10 +90,10 @@ def spec_of(
         num_class_tokens=_class_tokens(vit, name),
         probe_rows=vit.pooling.rows if isinstance(vit.pooling, AttentionPooling) else 0,
     )
-    return replace(spec, read_tokens=tokens_read(vit, outputs, spec))
+    return replace(spec, read_tokens=_tokens_read(vit, outputs, spec))
 
 
-def tokens_read(vit: PrunableViT, outputs: Sequence[Output], spec: ModelSpec) -> int:
+def _tokens_read(vit: PrunableViT, outputs: Sequence[Output], spec: ModelSpec) -> int:
     """Return `ModelSpec.read_tokens`: the class tokens where they are all that the outputs read, else 0.
 
     Heads that pool have no class token, others that read patches do multiply-adds for each, and one that reads a
@@ -92,7 +104,7 @@ def tokens_read(vit: PrunableViT, outputs: Sequence[Output], spec: ModelSpec) ->
     if whole or spec.patch_head_macs or not spec.num_class_tokens:
         return 0
     try:
-        heads_of(vit, outputs, spec.dim, spec.num_class_tokens)
+        _heads_of(vit, outputs, spec.dim, spec.num_class_tokens)
     except IndexError:
         return 0
     return spec.num_class_tokens
@@ -204,7 +216,7 @@ def _weights(*linears: Linear | nn.Identity) -> int:
 
 
 @torch.no_grad()
-def heads_of(
+def _heads_of(
     vit: PrunableViT, outputs: Sequence[Output], dim: int, tokens: int
 ) -> tuple[tuple[Output, ...], int]:
     """Return outputs of a model with their channels, and the multiply-adds of their heads on one image.
@@ -245,3 +257,73 @@ def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
         got = f"an image of {height} × {width}: {reason_of(error)}"
         raise ModelError("input_size", got, "a size that the model takes") from None
     return counter.get_total_flops() // 2
+
+
+def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
+    """Return the same model with other outputs, without the blocks that none of them depends on.
+
+    The weights are shared. The spec counts the MACs of the blocks and of the heads that are left.
+
+    Args:
+        vit: The model; it does not change.
+        names: In the order of the outputs; without any, the model is returned as it is. Each is one of the model's
+            own outputs, `embedding` (its own, else what its classifiers read), `tokens` (after the final norm),
+            `grid` (a token for every patch, `exporter.pruning.tokens`), or `layer:N`: the tokens that block N
+            gives, 1-based, or counted from the end, -1 being the last.
+
+    Raises:
+        ModelError: The model has no such output, or one is named twice.
+    """
+    if not names:
+        return vit
+    outputs = [_named(vit, name) for name in names]
+    if len({output.name for output in outputs}) < len(outputs):
+        raise ModelError(f"{vit.spec.name}: outputs", ", ".join(names), "each output once")
+    chosen = copy.copy(vit)
+    chosen.blocks = vit.blocks[: max(output.layer or len(vit.blocks) for output in outputs)]
+    spec = with_blocks(vit.spec, chosen.blocks)
+    tokens = spec.num_prefix_tokens + spec.num_patches
+    named, macs = _heads_of(vit, outputs, spec.dim, tokens)
+    # One patch more costs what the heads do that read every patch.
+    each = macs - _heads_of(vit, outputs, spec.dim, tokens - 1)[1]
+    spec = replace(
+        spec,
+        outputs=named,
+        head_macs=macs - each * spec.num_patches,
+        patch_head_macs=each,
+    )
+    spec = replace(spec, read_tokens=_tokens_read(vit, named, spec))
+    chosen.spec = spec if spec.num_classes else replace(spec, class_names=())
+    return chosen
+
+
+def as_it_came(vit: PrunableViT) -> PrunableViT:
+    """Return the same model, which computes all tokens to the end, read or not; the weights are shared."""
+    chosen = copy.copy(vit)
+    chosen.spec = vit.spec.as_it_came
+    return chosen
+
+
+def asked_as(output: Output) -> str:
+    """Return the name that `with_outputs` takes for an output."""
+    return f"layer:{output.layer}" if output.layer else output.name
+
+
+def _named(vit: PrunableViT, name: str) -> Output:
+    own = next((output for output in vit.outputs if output.name == name), None)
+    if own is not None:
+        return own
+    if name == EMBEDDING:
+        return Output(EMBEDDING, OutputKind.EMBEDDING)
+    if name == TOKENS:
+        return Output(TOKENS, OutputKind.TOKENS)
+    if name == GRID:
+        return Output(GRID, OutputKind.GRID)
+    depth, found = len(vit.blocks), LAYER.fullmatch(name)
+    layer = int(found[1]) if found else 0
+    if not 1 <= abs(layer) <= depth:
+        known = dict.fromkeys((*(output.name for output in vit.outputs), EMBEDDING, TOKENS, GRID))
+        expected = f"{', '.join(known)}, or layer:N with N from 1 to {depth} or from -{depth} to -1"
+        raise ModelError(f"{vit.spec.name}: outputs", repr(name), expected)
+    layer += depth + 1 if layer < 0 else 0
+    return Output(layer_name(layer), OutputKind.TOKENS, layer=layer)

@@ -1,9 +1,6 @@
-"""The adapters for timm's VisionTransformer and Eva, two families of many models.
+"""The adapters for timm's VisionTransformer and Eva, two families of many models."""
 
-Eva's are EVA, EVA-02, RoPE-ViT, DINOv3 and others whose attention rotates queries and keys. The distilled DeiT is a
-VisionTransformer here.
-"""
-
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,7 +29,6 @@ from exporter.models.parts import (
     WeightedModule,
 )
 from exporter.models.spec import preprocessing_from, spec_of
-from exporter.models.weights import weights_sha256
 from exporter.records import Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, LOGITS
 from exporter.vocabulary import OutputKind
@@ -44,7 +40,6 @@ __all__ = [
     "outputs_of",
     "pooling_of",
     "preprocessing_of",
-    "why_not",
     "why_not_blocks",
     "why_not_head",
     "why_not_mlp",
@@ -130,10 +125,13 @@ def _pools_prefix(model: Any) -> bool:
 
 
 def classifiers_of(model: Any) -> list[Classifier]:
-    """Return the classifier on the class token or on the pooled patches, if there is one."""
+    """Return the classifiers on class tokens or on the pooled patches, if there is one."""
     if not isinstance(model.head, nn.Linear):
         return []
-    return [Classifier(0 if model.global_pool == "token" else None, model.head)]
+    found = [Classifier(0 if model.global_pool == "token" else None, model.head)]
+    if isinstance(model, VisionTransformerDistilled):
+        found.append(Classifier(1, model.head_dist))
+    return found
 
 
 def outputs_of(model: Any) -> tuple[Output, ...]:
@@ -165,9 +163,44 @@ def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:
 
 
 class _Timm(PrunableViT):
-    """What timm's networks have in common: the final norm and the head."""
+    """A network of timm's that classifies from its class token or from its pooled patches.
+
+    Args:
+        model: In eval mode.
+        name: The model's name in artefacts.
+        preprocessing: Overrides of the model's own config, by timm's keys.
+
+    Raises:
+        ModelError: It cannot be pruned; the message says why.
+    """
 
     model: Any
+
+    def __init__(self, model: Any, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
+        reason = why_not_blocks(model, self.why_not)
+        if reason:
+            raise ModelError(name, reason, "a ViT whose head and blocks are supported")
+        self.model = model
+        self.blocks = self.parts()
+        self.classifiers = classifiers_of(model)
+        self.pooling, self.outputs = pooling_of(model), outputs_of(model)
+        spec = spec_of(
+            self,
+            name,
+            grid=tuple(model.patch_embed.grid_size),
+            num_prefix_tokens=model.num_prefix_tokens,
+            preprocessing=preprocessing_of(model, preprocessing or {}),
+        )
+        super().__init__(model, spec)
+
+    @staticmethod
+    @abstractmethod
+    def why_not(block: Any) -> str:
+        """Return why a block cannot be split into parts, or an empty string."""
+
+    @abstractmethod
+    def parts(self) -> list[BlockParts]:
+        """Split the model's blocks."""
 
     @override
     def norm(self, tokens: Tensor) -> Tensor:
@@ -191,59 +224,29 @@ class _Timm(PrunableViT):
 
 
 class TimmViT(_Timm):
-    """A timm VisionTransformer that classifies from its class token or from its pooled patches.
-
-    Args:
-        model: The ViT, in eval mode.
-        name: The model's name in artefacts.
-        preprocessing: Overrides of the model's own config, by timm's keys.
-
-    Raises:
-        ModelError: It cannot be pruned; the message says why.
-    """
+    """A timm VisionTransformer, the distilled DeiT among them."""
 
     model: VisionTransformer
-
-    def __init__(
-        self, model: VisionTransformer, name: str, preprocessing: Mapping[str, Any] | None = None
-    ) -> None:
-        reason = why_not(model)
-        if reason:
-            raise ModelError(name, reason, "a ViT whose head and blocks are supported")
-        self.model = model
-        self.blocks = [_vit_parts(block) for block in model.blocks]
-        self.classifiers = classifiers_of(model)
-        if self.classifiers and isinstance(model, VisionTransformerDistilled):
-            self.classifiers.append(Classifier(1, model.head_dist))
-        self.pooling, self.outputs = pooling_of(model), outputs_of(model)
-        spec = spec_of(
-            self,
-            name,
-            grid=tuple(model.patch_embed.grid_size),
-            num_prefix_tokens=model.num_prefix_tokens,
-            preprocessing=preprocessing_of(model, preprocessing or {}),
-        )
-        super().__init__(model, spec, weights_sha256(model))
 
     @override
     def embed(self, images: Tensor) -> Tensor:
         tokens = self.model._pos_embed(self.model.patch_embed(images))
         return self.model.norm_pre(self.model.patch_drop(tokens))
 
+    @override
+    def parts(self) -> list[BlockParts]:
+        return [_vit_parts(block) for block in self.model.blocks]
 
-def why_not(model: VisionTransformer) -> str:
-    """Return why a model cannot be pruned, or an empty string."""
-    return why_not_blocks(model, _why_not_vit_block)
-
-
-def _why_not_vit_block(block: Any) -> str:
-    if type(block) is not Block:
-        return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
-    if type(block.attn) is not Attention:
-        return f"attention of the kind {type(block.attn).__name__}"
-    if getattr(block.attn, "gate", None) is not None:
-        return "gated attention"
-    return why_not_mlp(block.mlp)
+    @staticmethod
+    @override
+    def why_not(block: Any) -> str:
+        if type(block) is not Block:
+            return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
+        if type(block.attn) is not Attention:
+            return f"attention of the kind {type(block.attn).__name__}"
+        if getattr(block.attn, "gate", None) is not None:
+            return "gated attention"
+        return why_not_mlp(block.mlp)
 
 
 def _vit_parts(block: Any) -> BlockParts:
@@ -267,46 +270,40 @@ def _vit_parts(block: Any) -> BlockParts:
 
 
 class TimmEva(_Timm):
-    """A timm Eva that classifies from its class token or from its pooled patches.
+    """A timm Eva: EVA, EVA-02, RoPE-ViT, DINOv3 and others whose attention rotates queries and keys.
 
     Survivors keep the rotation of their own positions. The tables of sines and cosines are computed once: learned
     frequencies are not trained further.
-
-    Args:
-        model: The ViT, in eval mode.
-        name: The model's name in artefacts.
-        preprocessing: Overrides of the model's own config, by timm's keys.
-
-    Raises:
-        ModelError: It cannot be pruned; the message says why.
     """
 
     model: Eva
-
-    def __init__(self, model: Eva, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
-        reason = _why_not(model)
-        if reason:
-            raise ModelError(name, reason, "a ViT whose head and blocks are supported")
-        self.model = model
-        self.blocks = [
-            _eva_parts(block, rotary) for block, rotary in zip(model.blocks, _rotaries(model), strict=True)
-        ]
-        self.classifiers = classifiers_of(model)
-        self.pooling, self.outputs = pooling_of(model), outputs_of(model)
-        spec = spec_of(
-            self,
-            name,
-            grid=tuple(model.patch_embed.grid_size),
-            num_prefix_tokens=model.num_prefix_tokens,
-            preprocessing=preprocessing_of(model, preprocessing or {}),
-        )
-        super().__init__(model, spec, weights_sha256(model))
 
     @override
     def embed(self, images: Tensor) -> Tensor:
         # VisionTransformer's method, which differs in that it makes no rotation table: the blocks have theirs.
         tokens = VisionTransformer._pos_embed(self.model, self.model.patch_embed(images))
         return self.model.norm_pre(tokens)
+
+    @override
+    def parts(self) -> list[BlockParts]:
+        rotaries = _rotaries(self.model)
+        return [_eva_parts(block, rotary) for block, rotary in zip(self.model.blocks, rotaries, strict=True)]
+
+    @staticmethod
+    @override
+    def why_not(block: Any) -> str:
+        attention: Any = getattr(block, "attn", None)
+        if type(block) is not EvaBlock:
+            return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
+        if type(attention) not in (EvaAttention, AttentionRope):
+            return f"attention of the kind {type(attention).__name__}"
+        if getattr(attention, "gate", None) is not None:
+            return "gated attention"
+        if getattr(attention, "num_kv_groups", 1) > 1:
+            return "fewer heads for keys than for queries"
+        if getattr(attention, "qkv_bias_separate", False):
+            return "a bias that is added after the projection"
+        return why_not_mlp(block.mlp)
 
 
 class BiasedQkv(WeightedModule):
@@ -325,25 +322,6 @@ class BiasedQkv(WeightedModule):
     def forward(self, tokens: Tensor) -> Tensor:
         bias = torch.cat([self.attention.q_bias, self.attention.k_bias, self.attention.v_bias])
         return F.linear(tokens, self.weight, bias)
-
-
-def _why_not(model: Eva) -> str:
-    return why_not_blocks(model, _why_not_eva_block)
-
-
-def _why_not_eva_block(block: Any) -> str:
-    attention: Any = getattr(block, "attn", None)
-    if type(block) is not EvaBlock:
-        return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
-    if type(attention) not in (EvaAttention, AttentionRope):
-        return f"attention of the kind {type(attention).__name__}"
-    if getattr(attention, "gate", None) is not None:
-        return "gated attention"
-    if getattr(attention, "num_kv_groups", 1) > 1:
-        return "fewer heads for keys than for queries"
-    if getattr(attention, "qkv_bias_separate", False):
-        return "a bias that is added after the projection"
-    return why_not_mlp(block.mlp)
 
 
 def _rotaries(model: Eva) -> list[Rotary | None]:

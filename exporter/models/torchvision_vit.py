@@ -13,7 +13,6 @@ from typing_extensions import override
 from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
 from exporter.models.spec import crop_share, preprocessing_from, spec_of
-from exporter.models.weights import weights_sha256
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING
 from exporter.vocabulary import OutputKind
@@ -61,7 +60,7 @@ class TorchvisionViT(PrunableViT):
             num_prefix_tokens=1,
             preprocessing=preprocessing_from(config, (model.image_size, model.image_size)),
         )
-        super().__init__(model, spec, weights_sha256(model))
+        super().__init__(model, spec)
 
     @override
     def embed(self, images: Tensor) -> Tensor:
@@ -116,7 +115,7 @@ def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _parts(block: Any) -> BlockParts:
-    attention, mlp, nothing = block.self_attention, block.mlp, nn.Identity()
+    attention, mlp = block.self_attention, block.mlp
     qkv = nn.Linear(attention.embed_dim, 3 * attention.embed_dim)
     qkv.weight, qkv.bias = attention.in_proj_weight, attention.in_proj_bias
     return BlockParts(
@@ -124,16 +123,11 @@ def _parts(block: Any) -> BlockParts:
         attention=AttentionParts(
             norm=block.ln_1,
             qkv=qkv,
-            q_norm=nothing,
-            k_norm=nothing,
-            context_norm=nothing,
             proj=attention.out_proj,
             out=block.dropout,
             num_heads=attention.num_heads,
             head_dim=attention.head_dim,
             dropout=attention.dropout,
         ),
-        mlp=MlpParts(
-            norm=block.ln_2, fc1=mlp[0], act=mlp[1], hidden_norm=nothing, fc2=mlp[3], whole=mlp, out=nothing
-        ),
+        mlp=MlpParts(norm=block.ln_2, fc1=mlp[0], act=mlp[1], fc2=mlp[3], whole=mlp),
     )

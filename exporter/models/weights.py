@@ -1,10 +1,9 @@
-"""Read weights from files, and compute the hash that identifies them.
+"""Read weights from files.
 
 No code in a pickle is run: only tensors are read, and the plain values that training scripts save with them.
 """
 
 import argparse
-import hashlib
 import logging
 import pickle
 import re
@@ -32,7 +31,6 @@ __all__ = [
     "load_into",
     "read_entries",
     "read_state_dict",
-    "weights_sha256",
 ]
 
 logger = logging.getLogger(__name__)
@@ -196,17 +194,6 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
     for key, value in state.items():
         if not bool(value.isfinite().all()):
             raise CheckpointError(source, f"{key} with NaN or infinity", "finite weights", "train it again")
-
-
-def weights_sha256(model: nn.Module) -> str:
-    """Hash names, dtypes, shapes and bytes of all parameters and buffers to a hex digest; "" on the meta device."""
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        if value.is_meta:
-            return ""
-        digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def read_entries(path: Path) -> Mapping[str, Any]:

@@ -49,9 +49,6 @@ def save_checkpoint(
         calibration: Kept if the schedule uses inter-layer scores.
         path: Ends in .safetensors.
         depth: Units that the network lacks, None if it is whole.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     told = {**({} if depth is None else {DEPTH: depth}), **pruning_records(pruned.schedule, calibration)}
     state = {key: value.detach().cpu().contiguous() for key, value in pruned.model.state_dict().items()}

@@ -1,7 +1,7 @@
 """Search how many patches each layer keeps, without labels: what changes the dense model's answers least.
 
 The divergence of an image is the Kullback-Leibler divergence of its classes' chances from the dense model's (in
-nats), or one minus the cosine of its embeddings. Steps start from the best shape of `exporter.schedule.shapes` at
+nats), or one minus the cosine of its embeddings. Steps start from the best shape of `exporter.schedule.rates` at
 equal cost. Half of the images are read for it; the other half only say what was gained.
 """
 
@@ -18,8 +18,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Output, Schedule
 from exporter.schedule.plan import keep_everything, saving_schedule
 from exporter.schedule.prune import Prune
-from exporter.schedule.rates import OutOfReachError
-from exporter.schedule.shapes import SHAPES, Curve
+from exporter.schedule.rates import SHAPES, Curve, OutOfReachError
 from exporter.vocabulary import OutputKind
 
 __all__ = ["CANDIDATES", "FoundCounts", "answers", "divergences", "search_counts"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.shapes import SHAPES
+from exporter.schedule.rates import SHAPES
 from exporter.vocabulary import Method
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "Choices",
     "check_choices",
     "check_counts",
-    "default_counts",
     "default_method",
     "default_reduction",
     "reduction_named",
@@ -192,11 +191,6 @@ def default_reduction(method: Method, scorer: str) -> str:
     """Return the first reduction of the method that the score can be combined with: pairs cannot be dropped."""
     reductions, pairs = METHODS[method].reductions, scorer_named(scorer).pairs
     return next((name for name in reductions if reduction_named(name).merges or not pairs), reductions[0])
-
-
-def default_counts(method: Method) -> str:
-    """Return how the method counts patches by default."""
-    return METHODS[method].counts[0]
 
 
 def check_counts(method: Method, counts: str) -> None:

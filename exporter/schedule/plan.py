@@ -23,14 +23,18 @@ from exporter.schedule.methods import ACS, SEARCH, scorer_named
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
     BISECTIONS,
+    SHAPES,
+    Curve,
     OutOfReachError,
     counts,
+    counts_for_cost,
+    counts_of_rho,
     manual_rates,
     rates_from_acs,
+    rates_of_counts,
     rho_for,
     scaled_rates,
 )
-from exporter.schedule.shapes import SHAPES, Curve, counts_for_cost, counts_of_rho, rates_of_counts
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration

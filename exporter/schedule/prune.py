@@ -19,7 +19,6 @@ from exporter.schedule.methods import (
     SEARCH,
     check_choices,
     check_counts,
-    default_counts,
     default_method,
     default_reduction,
     scorer_named,
@@ -127,11 +126,7 @@ class Prune(Settings):
     )
 
     def check(self) -> None:
-        """Raise RecipeError for settings that contradict each other.
-
-        These are two amounts of one kind; a search of counts for a rho; a scorer, a reduction, counts or rounded
-        counts that the method does not support; a stride for a score that never reads the attention of all tokens.
-        """
+        """Raise RecipeError for settings that contradict each other."""
         for names in (NUMBERS, SHAPED):
             told = [name for name in names if getattr(self, name) not in (None, {})]
             if len(told) > 1:
@@ -166,7 +161,7 @@ class Prune(Settings):
     @property
     def counted_by(self) -> str:
         """How patches are counted, given or the method's default."""
-        return self.counts or default_counts(self.planned_by)
+        return self.counts or METHODS[self.planned_by].counts[0]
 
     @property
     def named(self) -> str:
@@ -209,9 +204,5 @@ class Prune(Settings):
         return replace(self, **{name: getattr(schedule, name) for name in SCORING})
 
     def given(self) -> Schedule | None:
-        """Read the schedule of its file; None without one.
-
-        Raises:
-            ArtefactError: The file is no schedule.
-        """
+        """Read the schedule of its file, None without one; ArtefactError if it is no schedule."""
         return None if self.schedule is None else load_json(Schedule, self.schedule)

@@ -16,8 +16,7 @@ from timm.utils import ModelEmaV3
 from torch import nn
 from torch.optim import Optimizer
 
-from exporter.errors import ArtefactError
-from exporter.files import START_AGAIN, require_same_job, written_beside
+from exporter.files import Unfinished
 
 __all__ = ["RunState", "Score", "versions"]
 
@@ -90,8 +89,7 @@ class RunState:
             "optimizer": self.optimizer.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
         }
-        with written_beside(path) as partial:
-            torch.save(content, partial)
+        self._file(path).replace(lambda partial: torch.save(content, partial))
 
     def restore(self, path: Path) -> bool:
         """Load a checkpoint if it exists; return whether it did.
@@ -99,10 +97,9 @@ class RunState:
         Raises:
             ArtefactError: The file is broken, or of another run.
         """
-        if not path.exists():
+        content = self._file(path).state(_read)
+        if content is None:
             return False
-        content = _read(path)
-        require_same_job(path, "a checkpoint", content.get("identity"), self.identity)
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         if self.ema is not None:
@@ -112,12 +109,13 @@ class RunState:
         self.best = content["best"]
         return True
 
+    def _file(self, path: Path) -> Unfinished:
+        return Unfinished(path, "training", self.identity)
 
-def _read(path: Path) -> dict[str, Any]:
+
+def _read(path: Path) -> tuple[object, dict[str, Any]]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
-        content = None
-    if not isinstance(content, dict):
-        raise ArtefactError(str(path), "a file that cannot be read", "a training checkpoint", START_AGAIN)
-    return content
+        return content["identity"], content
+    except (RuntimeError, EOFError, TypeError, KeyError, pickle.UnpicklingError):
+        raise ValueError("a file that cannot be read") from None

@@ -6,6 +6,7 @@ Export, check, eval, compile, tune, finetune and depth start from here, as does 
 import logging
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +28,8 @@ from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.files import PathLike
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
-from exporter.models.outputs import with_outputs
 from exporter.models.registry import ModelRequest, check_device
+from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.pruning.count_search import search_counts
 from exporter.records import ModelSpec, Schedule
@@ -90,7 +91,7 @@ class Opened:
             ModelError: The model is unknown or cannot be pruned.
             CheckpointError: The checkpoint does not fit the model.
         """
-        with self.stages.stage("model"):
+        with nullcontext() if isinstance(self.own, PrunableViT) else self.stages.stage("model"):
             return loaded(self.recipe.model, self.own)
 
     @cached_property

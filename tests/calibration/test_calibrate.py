@@ -11,7 +11,13 @@ import torch
 
 from exporter.calibration import calibrate as module
 from exporter.calibration import draw, sums
-from exporter.calibration.calibrate import calibrate, calibrate_to, resize_scores, resized_to
+from exporter.calibration.calibrate import (
+    calibrate,
+    calibrate_to,
+    relevance_maps,
+    resize_scores,
+    resized_to,
+)
 from exporter.calibration.draw import plan
 from exporter.calibration.importance import ImageScores, scores_of_image
 from exporter.calibration.record import (
@@ -25,7 +31,7 @@ from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
 from exporter.errors import ArtefactError, CalibrationError, ImageError, OutputError
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import with_outputs
+from exporter.models.spec import with_outputs
 from exporter.records import ModelSpec
 from tests.calibration.samples import pictures, tiny_vit
 from tests.vits import make_tower, make_vit
@@ -38,6 +44,20 @@ def made_at(spec: ModelSpec, *, relevance: bool = True) -> Calibration:
     )
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (spec.depth, spec.num_patches)) if relevance else None
     return Calibration(record, np.linspace(0.1, 0.9, spec.depth), inter)
+
+
+@pytest.mark.parametrize("normalize", ["none", "sum"])
+def test_the_maps_of_images_are_what_their_calibration_is_the_mean_of(tmp_path: Path, normalize: str) -> None:
+    vit, settings = tiny_vit(), CalibrationSettings(gamma=2, normalize=normalize)
+    found = list_images(pictures(tmp_path, 3))
+    loaded = stream(found.files, vit.spec.preprocessing)
+    pixels = np.stack([each.pixels for each in loaded if isinstance(each, LoadedImage)])
+    maps = relevance_maps(vit, pixels, settings)
+    inter = calibrate(vit, found, settings).inter
+    assert inter is not None and maps.shape == (3, *inter.shape)
+    np.testing.assert_allclose(maps.mean(axis=0), inter, rtol=1e-12)
+    assert not np.array_equal(maps[0], maps[1])
+    assert np.array_equal(relevance_maps(vit, pixels[1:2], settings)[0], maps[1])
 
 
 def test_a_plane_stays_a_plane() -> None:
@@ -320,7 +340,7 @@ def test_an_interrupt_amid_an_image_loses_that_image_alone(
 
 
 @pytest.mark.parametrize("other", [replace(ALL, seed=1), replace(ALL, gamma=1)], ids=["seed", "gamma"])
-def test_sums_of_other_settings_are_not_gone_on_with(
+def test_sums_of_other_settings_are_refused_and_left_alone(
     vit: PrunableViT, images: ImageFolder, tmp_path: Path, other: CalibrationSettings
 ) -> None:
     def interrupt(_done: int, _total: int) -> None:
@@ -328,10 +348,11 @@ def test_sums_of_other_settings_are_not_gone_on_with(
 
     with pytest.raises(KeyboardInterrupt):
         calibrate_to(tmp_path / "c", vit, images, other, interrupt)
-    seen: list[int] = []
-    calibrate_to(tmp_path / "c", vit, images, ALL, lambda done, total: seen.append(done))
-    assert list(range(1, 21)) == seen
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    before = (tmp_path / "c.partial").read_bytes()
+    with pytest.raises(ArtefactError, match=r"c\.partial \| got a calibration of other settings"):
+        calibrate_to(tmp_path / "c", vit, images, ALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
+    assert (tmp_path / "c.partial").read_bytes() == before
 
 
 def test_a_file_of_another_program_is_left_alone(

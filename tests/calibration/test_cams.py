@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from exporter.calibration import cams, rules
+from exporter.calibration import backward, rules
 from exporter.calibration.attention import QueryKeyValue, propagate
 from exporter.calibration.trace import AttentionTrace, MlpTrace, in_dtype, trace
 from exporter.depth.plan import DepthPlan
@@ -39,14 +39,14 @@ def naive_single_linear(
 
 def test_an_mlp_of_one_linear_layer_follows_the_rules_entry_by_entry() -> None:
     torch.manual_seed(0)
-    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
-    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
+    linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
+    part = MlpParts(norm=norm, fc2=linear, whole=linear)
     tokens, cam = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
     with torch.no_grad():
         normed, branch = norm(tokens), linear(norm(tokens))
         seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
         expected = naive_single_linear(linear.weight, tokens, normed, branch, cam)
-        torch.testing.assert_close(cams.to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(backward.cam_to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9)
 
 
 def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, MlpTrace]:
@@ -65,7 +65,7 @@ def test_a_part_without_linear_layers_keeps_relevance_where_it_is() -> None:
     block, (seen, _) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
     assert block.stand_in is not None
     cam = arriving(seen.tokens)
-    found = cams.to_middle(block.stand_in, seen, cam)
+    found = backward.cam_to_middle(block.stand_in, seen, cam)
     torch.testing.assert_close(found.sum((2, 3)), cam.sum((2, 3)), rtol=1e-6, atol=1e-9)
     skip, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
     torch.testing.assert_close(found, rules.clone(skip + branch, seen.tokens[:, None]))
@@ -92,13 +92,13 @@ def test_a_whole_block_loses_no_relevance(variant: str) -> None:
     """What the rules of sums and linear layers promise; attention gives half to its weights, half to its values."""
     part, attention, mlp, seen = of_block(variant)
     cam = arriving(seen.tokens)
-    middle = cams.to_middle(mlp, seen, cam)
+    middle = backward.cam_to_middle(mlp, seen, cam)
     torch.testing.assert_close(total(middle), total(cam), rtol=1e-4, atol=1e-6)
-    skip, context = cams.to_context(part, attention, middle)
+    skip, context = backward.cam_to_context(part, attention, middle)
     torch.testing.assert_close(total(skip, context), total(middle), rtol=1e-4, atol=1e-6)
     query, key, value = shared(attention, context)
     torch.testing.assert_close(total(query, key), total(value), rtol=1e-4, atol=1e-6)
-    below = cams.to_block_input(part, attention, skip, QueryKeyValue(query, key, value))
+    below = backward.cam_to_block_input(part, attention, skip, QueryKeyValue(query, key, value))
     torch.testing.assert_close(total(below), total(middle), rtol=1e-3, atol=1e-5)
 
 
@@ -108,8 +108,8 @@ def test_classes_do_not_mix(variant: str) -> None:
     cam = arriving(seen.tokens)
 
     def through(cam: Tensor) -> Tensor:
-        skip, context = cams.to_context(part, attention, cams.to_middle(mlp, seen, cam))
-        return cams.to_block_input(part, attention, skip, shared(attention, context))
+        skip, context = backward.cam_to_context(part, attention, backward.cam_to_middle(mlp, seen, cam))
+        return backward.cam_to_block_input(part, attention, skip, shared(attention, context))
 
     together = through(cam)
     for place in range(cam.shape[1]):
@@ -122,7 +122,7 @@ def test_classes_do_not_mix(variant: str) -> None:
 def test_attention_gets_what_the_rules_give_it(variant: str) -> None:
     part, seen, _, _ = of_block(variant)
     cam = arriving(seen.tokens, classes=1)
-    skip, given = cams.to_context(part, seen, cam)
+    skip, given = backward.cam_to_context(part, seen, cam)
     attention, value = relevance_of_attention(seen, given)
     expected_skip, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
     torch.testing.assert_close(skip, expected_skip)
@@ -137,7 +137,7 @@ def test_attention_gets_what_the_rules_give_it(variant: str) -> None:
 
 def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
     part, seen, _, _ = of_block("plain")
-    skip, context = cams.to_context(part, seen, arriving(seen.tokens, classes=1))
+    skip, context = backward.cam_to_context(part, seen, arriving(seen.tokens, classes=1))
     attention, value = relevance_of_attention(seen, context)
     joined = torch.zeros(*seen.normed.shape[:2], 3 * part.num_heads * part.head_dim).double()
     for head in range(part.num_heads):
@@ -149,14 +149,14 @@ def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> No
             joined[..., start : start + part.head_dim] = share
     branch = rules.linear(joined.unsqueeze(1), seen.normed[:, None], part.qkv.weight)
     expected = rules.clone(skip + branch, seen.tokens[:, None])
-    found = cams.to_block_input(part, seen, skip, shared(seen, context))
+    found = backward.cam_to_block_input(part, seen, skip, shared(seen, context))
     torch.testing.assert_close(found, expected)
 
 
 def test_a_gate_is_shared_by_both_halves() -> None:
     _, _, part, seen = of_block("gated mlp")
     cam = arriving(seen.tokens)
-    found = cams.to_middle(part, seen, cam)
+    found = backward.cam_to_middle(part, seen, cam)
     _, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
     assert isinstance(part.fc2, nn.Linear)
     sign = part.out(torch.ones(1, 1, part.fc2.out_features).double()).sign().reshape(-1, 1)
@@ -185,5 +185,5 @@ def test_a_negative_layer_scale_counts_what_disagrees() -> None:
             mlp.fc2.bias.mul_(2 * signs)
         block, (seen,) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
         assert block.mlp is not None
-        found.append(cams.to_middle(block.mlp, seen, arriving(seen.tokens)))
+        found.append(backward.cam_to_middle(block.mlp, seen, arriving(seen.tokens)))
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)

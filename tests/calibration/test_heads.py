@@ -8,7 +8,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from exporter.calibration import gradients
+from exporter.calibration import backward
 from exporter.calibration.attention import propagate
 from exporter.calibration.heads import (
     cam_of_outputs,
@@ -146,11 +146,11 @@ def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tens
     for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
         assert block.mlp and block.attention and here.attention
         part, attention, (mlp,) = block.attention, here.attention, here.token_wise
-        middle = gradients.to_middle(block.mlp, mlp, gradient)
-        context = gradients.to_context(part, attention, middle)
+        middle = backward.gradient_to_middle(block.mlp, mlp, gradient)
+        context = backward.gradient_to_context(part, attention, middle)
         found.append(gradient_of_attention(attention, context))
         _, _, slopes = propagate(attention, torch.zeros_like(context[:, :, 0, :, 0]), context, context)
-        gradient = gradients.to_block_input(part, attention, middle, slopes)
+        gradient = backward.gradient_to_block_input(part, attention, middle, slopes)
     return found[::-1]
 
 
@@ -173,17 +173,17 @@ def test_the_gradient_of_attention_is_autograds(variant: str) -> None:
 
 def test_identity_costs_nothing() -> None:
     gradient = torch.ones(1, 2, 3)
-    assert gradient is gradients.pull_back(nn.Identity(), torch.zeros(1, 3), gradient)
+    assert gradient is backward.pull_back(nn.Identity(), torch.zeros(1, 3), gradient)
 
 
 def test_an_mlp_of_one_linear_layer_gives_autograds() -> None:
     torch.manual_seed(0)
-    linear, norm, nothing = nn.Linear(6, 6).double(), nn.LayerNorm(6).double(), nn.Identity()
-    part = MlpParts(norm, nothing, nothing, nothing, linear, linear, nothing)
+    linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
+    part = MlpParts(norm=norm, fc2=linear, whole=linear)
     tokens, above = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
     with torch.no_grad():
         normed, branch = norm(tokens), linear(norm(tokens))
     seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
     leaf = tokens.clone().requires_grad_()
     (expected,) = torch.autograd.grad(leaf + linear(norm(leaf)), leaf, above[:, 0])
-    torch.testing.assert_close(gradients.to_middle(part, seen, above)[:, 0], expected)
+    torch.testing.assert_close(backward.gradient_to_middle(part, seen, above)[:, 0], expected)

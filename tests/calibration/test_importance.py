@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from exporter.calibration import cams, gradients
+from exporter.calibration import backward
 from exporter.calibration.heads import cam_of_outputs, gradient_of_outputs
 from exporter.calibration.importance import (
     acs_of_images,
@@ -23,7 +23,7 @@ from exporter.calibration.importance import (
     sweep,
 )
 from exporter.calibration.trace import in_dtype, trace
-from exporter.models.weights import weights_sha256
+from exporter.models.base import weights_sha256
 from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
 
@@ -93,12 +93,12 @@ def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() ->
         block, here = vit.blocks[-1], seen.blocks[-1]
         assert block.mlp and block.attention and here.attention
         (mlp,) = here.token_wise
-        gradient = gradients.to_middle(block.mlp, mlp, gradient_of_outputs(vit, seen, CLASSES))
+        gradient = backward.gradient_to_middle(block.mlp, mlp, gradient_of_outputs(vit, seen, CLASSES))
         gradient = gradient_of_attention(
-            here.attention, gradients.to_context(block.attention, here.attention, gradient)
+            here.attention, backward.gradient_to_context(block.attention, here.attention, gradient)
         )
-        cam = cams.to_middle(block.mlp, mlp, cam_of_outputs(vit, seen, CLASSES))
-        _, context = cams.to_context(block.attention, here.attention, cam)
+        cam = backward.cam_to_middle(block.mlp, mlp, cam_of_outputs(vit, seen, CLASSES))
+        _, context = backward.cam_to_context(block.attention, here.attention, cam)
         cam, _ = relevance_of_attention(here.attention, context)
         rows.append((gradient * cam).clamp(min=0).mean(2)[:, :, token, 2:])
     torch.testing.assert_close(both, (rows[0] + rows[1]) / 2)

@@ -8,11 +8,11 @@ import timm
 import torch
 from torch import nn
 
-from exporter.calibration import gradients
+from exporter.calibration import backward
 from exporter.calibration.attention import propagate
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.importance import relevance
-from exporter.calibration.record import CalibrationSettings
+from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan
@@ -89,17 +89,17 @@ def test_gradients_are_autograds_through_a_cut_model(smaller: Callable[[], Pruna
     weight: Any = vit.model.get_parameter("head.weight")
     gradient = torch.zeros(1, 1, *traced.normed.shape[1:], dtype=torch.float64)
     gradient[0, 0, 0] = weight[3]
-    gradient = gradients.pull_back(vit.norm, traced.blocks[-1].output, gradient)
+    gradient = backward.pull_back(vit.norm, traced.blocks[-1].output, gradient)
     found = []
     for block, here in zip(reversed(vit.blocks), reversed(traced.blocks), strict=True):
         for part, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
-            gradient = gradients.to_middle(part, inside, gradient)
+            gradient = backward.gradient_to_middle(part, inside, gradient)
         if block.attention and here.attention:
-            context = gradients.to_context(block.attention, here.attention, gradient)
+            context = backward.gradient_to_context(block.attention, here.attention, gradient)
             found.append(gradient_of_attention(here.attention, context))
             row = torch.zeros_like(context[:, :, 0, :, 0])
             _, _, slopes = propagate(here.attention, row, context, context)
-            gradient = gradients.to_block_input(block.attention, here.attention, gradient, slopes)
+            gradient = backward.gradient_to_block_input(block.attention, here.attention, gradient, slopes)
     assert len(found) == len(expected) == 4
     for ours, theirs in zip(found[::-1], expected, strict=True):
         torch.testing.assert_close(ours[:, 0], theirs, rtol=1e-9, atol=1e-12)

@@ -111,7 +111,8 @@ def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     assert loaded.skipped == {"a.png": "torn"}
     for name in vars(sums).keys() - {"skipped"}:
         assert getattr(sums, name).tolist() == getattr(loaded, name).tolist()
-    assert load_sums(path, "another job") is None
+    with pytest.raises(ArtefactError, match=r"c\.partial \| got a calibration of other settings.*delete it"):
+        load_sums(path, "another job")
 
 
 def test_a_missing_file_holds_no_sums_and_a_foreign_one_is_refused(tmp_path: Path) -> None:
@@ -121,5 +122,5 @@ def test_a_missing_file_holds_no_sums_and_a_foreign_one_is_refused(tmp_path: Pat
     (tmp_path / "text").write_text("no sums")
     (tmp_path / "empty").touch()
     for name in ("keyed", "weights", "text", "empty"):
-        with pytest.raises(ArtefactError, match=rf"{name} \| got .* \| need the sums of an unfinished"):
+        with pytest.raises(ArtefactError, match=rf"{name} \| got .* \| need an unfinished calibration"):
             load_sums(tmp_path / name, "job")

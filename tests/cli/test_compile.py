@@ -13,6 +13,7 @@ from exporter.evaluation.report.record import Report
 from exporter.formats.canonical_json import load_json
 from exporter.records import Pair
 from exporter.tensor_names import VARIANTS, variant_path
+from exporter.vocabulary import Method
 from exporter.workflows.compiling import compile as compile_module
 from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
@@ -116,6 +117,84 @@ def test_compiling_a_star_for_a_mean_of_macs(
     images = ("--images", workplace.images, "--calibration", tmp_path / "out/calibration.safetensors")
     pruned = tmp_path / "out" / report["files"]["pruned"]
     assert star_export("check", *workplace.model, *images, "--onnx", pruned).code == 0
+
+
+@pytest.mark.ort
+def test_several_methods_are_compared(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+    """Each has its own export folder; what is measured of the dense model, and the images, are the same."""
+    out = tmp_path / "out"
+    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
+    flags = (*flags, "--mac-reduction", "0.3", "--rounds", "5", "--batch", "2", "--out", out)
+    methods = ("star", "a-star", "tome")
+    done = star_export("compile", *flags, "--method", ",".join(methods), "--json")
+    assert done.code == 0, done.err
+    assert list(done.json) == sorted(methods)
+    for method, report in done.json.items():
+        assert report == json.loads((out / method / "report.json").read_text())
+        assert report["schedule"]["method"] == method and report["parity"]["pruned"]["passed"]
+        assert report["gmacs"]["pruned"] == pytest.approx(0.7 * report["gmacs"]["dense"], rel=0.05)
+        assert star_export("check", out / method).code == 0
+        assert json.loads((out / method / "recipe.json").read_text())["prune"]["method"] == method
+    for shared in (
+        lambda report: report["parity"]["dense"],
+        lambda report: report["accuracy"]["dense"],
+        lambda report: [each["throughput"]["dense"] for each in report["batches"]],
+        lambda report: [(each["image"], each["dense"]) for each in report["examples"]],
+    ):
+        first, *others = map(shared, done.json.values())
+        assert others == [first] * 2 and first
+    assert (out / "star/calibration.safetensors").read_bytes() == (
+        out / "a-star/calibration.safetensors"
+    ).read_bytes()
+    page = (out / "report.html").read_text()
+    assert page.count("Patches left after layer") == 3 * (out / "star/report.html").read_text().count(
+        "Patches left after layer"
+    )
+    assert "Relevance of the patches" in page
+    assert "Relevance of the patches" in (out / "a-star/report.html").read_text()
+    assert "Relevance of the patches" not in (out / "tome/report.html").read_text()
+    listed = {line.split("  ")[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert files == listed | {"SHA256SUMS"}
+    shown = star_export("compile", *flags, "--method", "tome,star", "--rounds", "0")
+    assert (shown.code, (out / "a-star").exists()) == (0, False)
+    rows = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
+    assert rows == ["dense", "tome", "star"] and shown.out.count("PASSED") == 3
+    assert star_export("compile", *flags, "--rounds", "0").code == 0
+    assert not (out / "star").exists() and not (out / "tome").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--method", "star,tome,star"), "--method | got star,tome,star | need each method once"),
+        (("--method", "star,toe"), "method | got 'toe' | need one of"),
+        (("--method", "star,"), "method | got ''"),
+        (("--method", "star,tome", "--reduce", "drop"), "reduce | got drop for tome"),
+        (("--method", "star,tome", "--dry-run"), "--dry-run | got 2 methods | need one method"),
+        (("--method", "star,tome", "--schedule", "s.json"), "--schedule | got a file beside 2 methods"),
+    ],
+)
+def test_methods_that_cannot_be_compared(
+    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], error: str
+) -> None:
+    amount = () if "--schedule" in flags else ("--rho", "0.5")
+    own = (*workplace.model, "--images", workplace.images, *amount, "--out", tmp_path / "out")
+    done = star_export("compile", *own, *flags)
+    assert done.code == 2 and error in done.error
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_of_several_methods_that_fails_is_1(
+    star_export: Command, compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = load_json(Report, compiled() / "report.json")
+    failed = replace(report, parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False)))
+    for tome, code in ((report, 0), (failed, 1)):
+        found = {Method.STAR: report, Method.TOME: tome}
+        monkeypatch.setattr(compile_module, "compare_methods", lambda *_, found=found, **__: found)
+        flags = ("--rho", "0.5", "--method", "star,tome", "--out", tmp_path / "o")
+        assert star_export("compile", *flags).code == code
 
 
 @pytest.mark.ort

@@ -14,9 +14,8 @@ from exporter.depth.gates import GatedViT, Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError
-from exporter.models.base import PrunableViT
+from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.identity import Identity
-from exporter.models.weights import weights_sha256
 from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
 from tests.depth.training import PowerCutError, nudge
@@ -62,25 +61,6 @@ def test_the_unit_that_the_target_does_without_goes(unit: UnitType, layer: int, 
     with torch.inference_mode():
         images = random_images(vit, 2, seed=3)
         assert torch.equal(pruned.vit.model(images), target.model(images))
-
-
-def test_a_useless_unit_goes_where_all_others_help() -> None:
-    """The scores of the others rise, for the target is a network whose branches are larger."""
-    vit = seeded_vit()
-    larger = seeded_vit()
-    with torch.no_grad():
-        for own, grown in zip(vit.blocks, larger.blocks, strict=True):
-            assert own.attention is not None and grown.attention is not None
-            grown.attention.proj.weight.mul_(1.2)
-            grown.attention.proj.bias.mul_(1.2)
-            if own is vit.blocks[2]:
-                for part in (own.attention, grown.attention):
-                    part.proj.weight.zero_()
-                    part.proj.bias.zero_()
-    found = RankedViT.whole(vit, FREE).trained(towards(larger.model, random_images(vit, 8), steps=5), STAGE)
-    scores = found.importance.attention
-    assert scores[2] == 0 and sum(score > 0 for score in scores) == 3
-    assert found.without(ATTENTION, 1, FREE).plan.attention == (3,)
 
 
 def test_training_changes_a_copy() -> None:
@@ -229,10 +209,6 @@ def test_what_earlier_stages_skipped_is_added(bookmark: Bookmark) -> None:
     assert (sorted(own.training), list(own.evaluation)) == (["a.png", "c.png"], ["d.png", "b.png"])
 
 
-def test_without_a_file_there_is_none(tmp_path: Path) -> None:
-    assert Bookmark(tmp_path / "none.safetensors", IDENTITY, "settings").read(seeded_vit()) is None
-
-
 def test_another_search_or_file_is_refused(bookmark: Bookmark, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"a search of other settings.*delete it to start again"):
         Bookmark(bookmark.path, IDENTITY, "other settings").read(seeded_vit())
@@ -240,11 +216,3 @@ def test_another_search_or_file_is_refused(bookmark: Bookmark, tmp_path: Path) -
     other.write_bytes(b"something else")
     with pytest.raises(ArtefactError, match=r"other\.safetensors \| got another file"):
         Bookmark(other, IDENTITY, "settings").read(seeded_vit())
-
-
-def test_those_of_another_part_are_added_in_place() -> None:
-    training = {"a.png": "torn"}
-    skipped = Skipped(training)
-    skipped.update(Skipped({"b.png": "gone"}, evaluation={"a.png": "torn"}))
-    assert training == {"a.png": "torn", "b.png": "gone"}
-    assert skipped == Skipped(training, {"a.png": "torn"})

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from exporter.depth.choose import Bookmark, Stage, Train
 from exporter.depth.collect import Evaluate, Measured, SampleBook, Tally, collect, steps_of
-from exporter.depth.gates import Importance
 from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
@@ -157,12 +156,6 @@ def test_they_are_added_and_read_back(tmp_path: Path) -> None:
     assert (second.attention, second.activation) == (0.25, 1 / 12)
     assert (first.accuracy, second.accuracy, second.images) == (90.0, 100 / 3, 3)
     assert [path.name for path in tmp_path.iterdir()] == ["samples.json"]
-
-
-def test_the_first_importance(tmp_path: Path) -> None:
-    book, importance = SampleBook(tmp_path), Importance((1 / 3, -1e-9), (0.0, 2.0))
-    book.rank(importance)
-    assert book.ranking() == importance
 
 
 @pytest.mark.parametrize("content", ["{", "3", '[{"attention": 0}]', '[["a"]]', '{"a": 1}'])

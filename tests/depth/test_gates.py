@@ -27,9 +27,11 @@ def loss_of(logits: Tensor) -> Tensor:
     return (logits * torch.linspace(-1, 1, logits.numel()).view_as(logits)).sum()
 
 
-def score_gradients(vit: PrunableViT, variant: AttentionVariant) -> tuple[Tensor, Tensor]:
+def score_gradients(
+    vit: PrunableViT, images: Tensor, variant: AttentionVariant = REMOVE
+) -> tuple[Tensor, Tensor]:
     with gated(vit, Importance.unknown(vit.spec.depth), variant) as student:
-        loss_of(student(random_images(vit, 2))).backward()
+        loss_of(student.to(images.dtype)(images)).backward()
     assert student.attention.grad is not None and student.activation.grad is not None
     return student.attention.grad, student.activation.grad
 
@@ -84,7 +86,7 @@ def test_the_gradient_is_that_of_gates_in_the_network(
     vit = seeded_vit(family)
     vit.model.double()
     images = random_images(vit, 2).double()
-    scores = gradients_in_double(vit, images, variant)
+    scores = score_gradients(vit, images, variant)
     pruned = {REMOVE: torch.zeros_like, IDENTITY: lambda normed: normed}[variant]
     for unit, gradient in zip(UnitType, scores, strict=True):
         m = torch.ones((), dtype=torch.float64, requires_grad=True)
@@ -99,15 +101,6 @@ def test_the_gradient_is_that_of_gates_in_the_network(
         assert gradient[layer - 1].item() == pytest.approx(m.grad.item(), rel=1e-9)
 
 
-def gradients_in_double(
-    vit: PrunableViT, images: Tensor, variant: AttentionVariant = REMOVE
-) -> tuple[Tensor, Tensor]:
-    with gated(vit, Importance.unknown(vit.spec.depth), variant) as student:
-        loss_of(student.double()(images)).backward()
-    assert student.attention.grad is not None and student.activation.grad is not None
-    return student.attention.grad, student.activation.grad
-
-
 @pytest.mark.parametrize("family", ["deit", "lvvit", "eva, bias apart"])
 def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(family: str) -> None:
     """To first order: the branch has 0.1 % of its size."""
@@ -120,7 +113,7 @@ def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(family: s
     vit.model.double()
     images = random_images(vit, 2).double()
     change = loss_of(vit.model(images)) - loss_of(apply_plan(vit, DepthPlan((4,))).model(images))
-    assert change.item() == pytest.approx(gradients_in_double(vit, images)[0][3].item(), rel=0.02)
+    assert change.item() == pytest.approx(score_gradients(vit, images)[0][3].item(), rel=0.02)
 
 
 def test_nose_leaves_the_tokens_themselves() -> None:
@@ -136,7 +129,7 @@ def test_nose_leaves_the_tokens_themselves() -> None:
         end.register_forward_hook(lambda _, __, output: output.register_hook(deltas.append) and None),
     ]
     vit.model.requires_grad_(True)
-    attention, _ = score_gradients(vit, AttentionVariant.NOSE)
+    attention, _ = score_gradients(vit, random_images(vit, 2), AttentionVariant.NOSE)
     for handle in handles:
         handle.remove()
     block_input, branch = tokens
@@ -153,7 +146,7 @@ def test_a_unit_that_does_nothing_has_no_gradient() -> None:
         # Far to the right of 0, GELU is the identity.
         linear.fc1.weight.mul_(1e-3)
         linear.fc1.bias.fill_(20.0)
-    attention, activation = score_gradients(vit, AttentionVariant.REMOVE)
+    attention, activation = score_gradients(vit, random_images(vit, 2))
     assert attention[1] == 0 and (attention[[0, 2, 3]] != 0).all()
     assert activation[2].abs() < 1e-5 < activation[[0, 1, 3]].abs().min()
 

@@ -106,9 +106,9 @@ def test_the_block_ignores_what_attention_reads() -> None:
 
 
 def test_what_stands_in_for_attention_comes_before_the_mlp() -> None:
-    block, nothing = make_vit("deit").blocks[0], nn.Identity()
+    block = make_vit("deit").blocks[0]
     assert block.mlp is not None and block.attention is not None
-    halved = MlpParts(block.attention.norm, nothing, nothing, nothing, nothing, nothing, Divided(2.0))
+    halved = MlpParts(norm=block.attention.norm, out=Divided(2.0))
     tokens = torch.randn(2, 5, 48)
     with torch.inference_mode():
         got = MlpBlock(block.mlp, halved)(tokens)

@@ -10,7 +10,7 @@ from torch import nn
 from typing_extensions import override
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.record import CalibrationSettings
+from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan

@@ -127,10 +127,3 @@ def test_the_batch_stays_open() -> None:
         for value in (*model.graph.input, *model.graph.output):
             first = value.type.tensor_type.shape.dim[0]
             assert first.dim_param and not first.dim_value
-
-
-def test_a_copy_for_whoever_asks() -> None:
-    model = exported(star(), 23)
-    del model.graph.node[:]
-    assert isinstance(model, onnx.ModelProto)
-    assert exported(star(), 23).graph.node

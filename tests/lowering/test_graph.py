@@ -11,7 +11,6 @@ from exporter.lowering.graph import (
     linear,
     markers,
     nodes_of,
-    producer,
     replace,
     sort_nodes,
 )
@@ -148,25 +147,10 @@ def test_several_results_take_the_place_of_several_and_may_be_read_meanwhile() -
     np.testing.assert_allclose(results["z"], -np.abs(x) - 1)
 
 
-def test_results_are_as_many_as_outputs() -> None:
-    graph = graph_of("(float[n] x) => (float[n] y) { a, b = star.Some(x) y = Add(a, b) }")
-    node = graph.nodes[0]
-    with pytest.raises(ValueError, match="longer"):
-        replace(graph, node, Builder(graph, node, prefix="new").Abs(graph.inputs[0]))
-
-
 def test_markers_are_no_operators_of_onnx() -> None:
     graph = graph_of("(float[n] x) => (float[n] z) { y = star.Attention(x) z = Attention(y, y, y) }")
     assert [node.outputs[0].name for node in markers(graph, "Attention")] == ["y"]
     assert [node.outputs[0].name for node in nodes_of(graph, "Attention")] == ["z"]
-
-
-def test_the_producer_of_a_tensor() -> None:
-    graph = graph_of("(float[n] x) => (float[n] y) { y = Abs(x) }")
-    assert isinstance(producer(graph.outputs[0]), gs.Node)
-    assert isinstance(producer(graph.outputs[0], "Abs"), gs.Node)
-    assert producer(graph.outputs[0], "Neg") is None
-    assert producer(graph.inputs[0]) is None
 
 
 def test_nodes_are_sorted_beside_a_subgraph_and_a_function() -> None:

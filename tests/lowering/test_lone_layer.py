@@ -6,7 +6,7 @@ import pytest
 from onnx import shape_inference
 
 from exporter.lowering.pipeline import lower
-from exporter.models.outputs import as_it_came
+from exporter.models.spec import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner

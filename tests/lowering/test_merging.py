@@ -1,6 +1,8 @@
-"""Merging in lowered models: the graph, its numbers, its variants, and parity on every runtime there is."""
+"""Merging, and ToMe, in lowered models: the graph, its numbers, its variants, and parity on every runtime."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +17,34 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TARGETS, TENSORRT, TENSORRT_8, Target
+from exporter.schedule.plan import manual_schedule
+from exporter.schedule.prune import Prune
+from exporter.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_FP16,
+    OPENVINO,
+    OPENVINO_INT8,
+    TARGETS,
+    TENSORRT,
+    TENSORRT_8,
+    Target,
+)
 from exporter.vocabulary import Method
 from exporter.workflows.folders.reference import read_reference, save_reference
-from tests.exhaustive import also, first_of, mark_further
-from tests.lowering.models import dense, lowered, merging, run, star
+from tests.exhaustive import also, mark_further
+from tests.lowering.models import dense, lowered, merging, run, star, tome
 from tests.vits import random_images
 
-FAMILIES = ("vit", "registers", "distilled", "lvvit", "eva02, joined, rotary")
-REDUCTIONS = ("merge", "merge-weighted")
-EACH = [target for target in TARGETS.values() if Method.STAR in target.methods]
+WAYS: dict[str, Callable[..., PrunedViT]] = {
+    "merge": partial(merging, reduce="merge"),
+    "merge-weighted": partial(merging, reduce="merge-weighted"),
+    "tome": tome,
+}
+MAIN = pytest.mark.parametrize("way", ["merge", also("merge-weighted"), "tome"])
+FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
+EACH = [target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)]
+FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
+THREE = pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT, TENSORRT_8], ids=lambda each: each.name)
 
 
 def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
@@ -32,58 +52,72 @@ def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("reduce", ["merge", also("merge-weighted")])
+@pytest.mark.parametrize(
+    ("way", "target"),
+    [
+        *(("merge", ONNXRUNTIME), also("merge-weighted", ONNXRUNTIME)),
+        *(("tome", ONNXRUNTIME), ("tome", TENSORRT)),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_onnx_runtime_merges_as_pytorch_does(family: str, reduce: str) -> None:
-    pruned = merging(family, reduce)
+def test_onnx_runtime_merges_as_pytorch_does(family: str, way: str, target: Target) -> None:
+    pruned = WAYS[way](family)
     images = random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    results = run(tracing_variant(lowered(pruned)), images.numpy())
+    results = run(tracing_variant(lowered(pruned, target)), images.numpy())
     logits = trace.logits.numpy()
     assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
+    assert list(trace.decisions) == list(pruned.schedule.pruning_layers)
     for layer, made in trace.decisions.items():
         np.testing.assert_array_equal(results[f"keep_{layer:02d}"], made.index)
         np.testing.assert_array_equal(results[f"into_{layer:02d}"], made.into)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("reduce", ["merge", also("merge-weighted")])
-@pytest.mark.parametrize("target", first_of(EACH), ids=lambda target: target.name)
-def test_parity_of_every_target(target: Target, reduce: str) -> None:
+@MAIN
+@pytest.mark.parametrize("target", mark_further(EACH, FIRST), ids=lambda target: target.name)
+def test_parity_of_every_target(target: Target, way: str) -> None:
     """Those for TensorRT run on ONNX Runtime."""
     if target.runtime == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
     # The classes of a random network lie close together: in INT8, of few images one is too many.
     family, count = ("vit", 48) if target.quantization else ("registers", 16)
-    pruned = merging(family, reduce)
+    pruned = WAYS[way](family)
     images = images_of(pruned, count)
     report = check(pruned, lowered(pruned, target, images=images if target.takes_ranges else None), images)
     assert report.passed, report.checks
-    assert {"merges", "merge_indices"} <= {each.name for each in report.checks}
-    assert [layer.merge_agreement is not None for layer in report.layers] == [True] * 3
+    assert {"merges", "merge_indices", "kept_sets"} <= {each.name for each in report.checks}
+    assert [each.merge_agreement is not None for each in report.layers] == [True] * len(report.layers)
 
 
-@pytest.mark.parametrize("reduce", ["merge", also("merge-weighted")])
+@MAIN
 @pytest.mark.parametrize("family", mark_further(FAMILIES, ["eva02, joined, rotary"]))
-def test_parity_on_openvino(family: str, reduce: str) -> None:
+def test_parity_on_openvino(family: str, way: str) -> None:
     if reason := why_not(OPENVINO):
         pytest.skip(reason)
-    pruned = merging(family, reduce)
+    pruned = WAYS[way](family)
     report = check(pruned, lowered(pruned, OPENVINO), images_of(pruned), threads=1)
     assert report.passed, report.checks
 
 
-@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT, TENSORRT_8], ids=lambda target: target.name)
-def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows_early(target: Target) -> None:
-    model = lowered(merging(), target)
+@THREE
+@pytest.mark.parametrize("way", ["merge", "tome"])
+def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(way: str, target: Target) -> None:
+    pruned = WAYS[way]()
+    model, layers = lowered(pruned, target), pruned.schedule.pruning_layers
     assert {node.domain for node in model.graph.node} == {""}
     operators = Counter(node.op_type for node in model.graph.node)
-    assert operators["ArgMax"] == 3
-    assert "ScatterElements" not in operators
+    counted = way == "tome" and "count_pairs" in target.passes
+    assert operators["ArgMax"] == (0 if counted else len(layers))
+    assert not counted or not {"TopK", "GatherElements"} & operators.keys()
+    assert ("ScatterElements" in operators) == (way == "tome" and not counted)
+    product = "products" if counted else "cosine" if way == "tome" else "likeness"
     named = {node.name: node.op_type for node in model.graph.node}
-    for layer in (1, 2, 4):
-        assert named[f"into_{layer:02d}/likeness"] == named[f"tokens_{layer:02d}/mean"] == "MatMul"
+    for layer in layers:
+        assert named[f"into_{layer:02d}/{product}"] == named[f"tokens_{layer:02d}/mean"] == "MatMul"
+    assert any("class_row" in name for name in named) == (way == "merge")
     # Every token meets every other: queries are as many as keys.
     assert not any("taken_" in name for node in model.graph.node for name in node.output)
 
@@ -94,52 +128,56 @@ def test_scores_are_shortened_and_attention_is_fused_as_where_patches_go() -> No
     assert merged["Log"] == dropped["Log"] == 0
 
 
-def test_weighted_keys_are_a_mask_and_leave_the_score_short() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
     """Behind the first layer that merges, attention and class row read the logarithm of the sizes."""
-    weighted, merged = (lowered(merging(reduce=reduce)) for reduce in ("merge-weighted", "merge"))
-    for model, masked in ((weighted, [False, True, True, True]), (merged, [False] * 4)):
-        nodes = [node for node in model.graph.node if node.op_type == "Attention"]
-        assert [len(node.input) > 3 for node in nodes] == masked
-    logs = [node.op_type for node in weighted.graph.node].count("Log")
-    assert logs == 2  # of the sizes behind layers 1 and 2; of scores none
+    nodes = lowered(WAYS[way]()).graph.node
+    masked = [len(node.input) > 3 for node in nodes if node.op_type == "Attention"]
+    assert masked == ([False] * 4 if way == "merge" else [False, True, True, True])
+    # Of the sizes behind each layer that is not the last; of scores none.
+    assert [node.op_type for node in nodes].count("Log") == {"merge": 0, "merge-weighted": 2, "tome": 3}[way]
 
 
-def test_who_joins_whom_stays_fp32() -> None:
-    model = onnx.shape_inference.infer_shapes(lowered(merging(), ONNXRUNTIME_FP16))
+@pytest.mark.parametrize(("way", "scores"), [("merge", ["likeness"]), ("tome", ["cosine", "novelty"])])
+def test_who_joins_whom_stays_fp32(way: str, scores: list[str]) -> None:
+    model = onnx.shape_inference.infer_shapes(lowered(WAYS[way](), ONNXRUNTIME_FP16))
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    assert kinds["into_01/likeness"] == kinds["into_01/directions"] == onnx.TensorProto.FLOAT
-    assert kinds["sizes_01"] == onnx.TensorProto.FLOAT
+    for name in ("sizes_01", "into_01/directions", *(f"into_01/{each}" for each in scores)):
+        assert kinds[name] == onnx.TensorProto.FLOAT
     assert kinds["tokens_01"] == onnx.TensorProto.FLOAT16
 
 
 @pytest.mark.ort
-def test_forced_decisions_are_read() -> None:
-    pruned = merging()
-    model, images = lowered(pruned), random_images(pruned.vit, 3)
+@pytest.mark.parametrize(
+    ("way", "family", "target"),
+    [("merge", "vit", ONNXRUNTIME), ("tome", "distilled", ONNXRUNTIME), ("tome", "distilled", TENSORRT)],
+)
+def test_forced_decisions_are_read(way: str, family: str, target: Target) -> None:
+    pruned = WAYS[way](family)
+    model, images = lowered(pruned, target), random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    layers = list(trace.decisions)
     feed = {f"keep_{layer:02d}": made.index.numpy() for layer, made in trace.decisions.items()}
-    feed |= {
-        f"into_{layer:02d}": made.into.numpy()
-        for layer, made in trace.decisions.items()
-        if made.into is not None
-    }
+    for layer, made in trace.decisions.items():
+        assert made.into is not None
+        feed[f"into_{layer:02d}"] = made.into.numpy()
     with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
-        assert {info.name for info in runner.inputs} == {"images", *feed}
-        forced = runner.run({"images": images.numpy(), **feed})["logits"]
-        other = {name: np.ascontiguousarray(value[::-1]) for name, value in feed.items()}
+        # Without rotary positions nothing reads who stays of pairs: whom each patch joins says it all.
+        names = {info.name for info in runner.inputs} - {"images"}
+        assert names <= set(feed) and (way == "tome" or names == set(feed))
+        told = {name: feed[name] for name in names}
+        forced = runner.run({"images": images.numpy(), **told})["logits"]
+        other = {name: np.ascontiguousarray(value[::-1]) for name, value in told.items()}
         swapped = runner.run({"images": images.numpy(), **other})["logits"]
-    assert len(layers) == 3
     np.testing.assert_allclose(forced, trace.logits.numpy(), atol=1e-4)
     assert np.abs(swapped - forced).max() > 1e-3
 
 
 @pytest.mark.ort
 @pytest.mark.parametrize("target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT], ids=lambda target: target.name)
-@pytest.mark.parametrize("reduce", REDUCTIONS)
-def test_the_sliced_variant_chooses_and_merges_nothing(target: Target, reduce: str) -> None:
-    sliced = sliced_variant(lowered(merging(reduce=reduce), target))
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sliced_variant_chooses_and_merges_nothing(target: Target, way: str) -> None:
+    sliced = sliced_variant(lowered(WAYS[way](), target))
     assert not {"ArgMax", "TopK", "Equal"} & {node.op_type for node in sliced.graph.node}
     assert np.isfinite(run(sliced, images_of(merging(), 2))["logits"]).all()
 
@@ -165,25 +203,38 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
 
 
 @pytest.mark.ort
-def test_a_wrong_choice_fails_parity_and_is_named() -> None:
-    """Into the survivor that each patch resembles least: well formed, and no tie."""
-    pruned = merging()
+@pytest.mark.parametrize(
+    ("name", "operator", "failed"),
+    [
+        ("into_02/argmax", "ArgMin", "merges"),
+        ("into_02/novelty", "Identity", "kept_sets"),
+        ("into_02/kept", "reversed", "kept_indices"),
+    ],
+    ids=["another partner", "others stay", "another order"],
+)
+def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, failed: str) -> None:
+    """Well formed, and no tie."""
+    pruned = tome()
     model = lowered(pruned)
-    for node in model.graph.node:
-        if node.name == "into_02/likeness":
-            wrong = node.output[0] = "into_02/wrong"
-            model.graph.node.append(onnx.helper.make_node("Neg", [wrong], ["into_02/likeness"]))
-    report = check(pruned, sorted_model(model), images_of(pruned))
-    failed = [each.name for each in report.checks if not each.passed]
-    assert failed[0] == "merges"
-    assert report.first_differing_layer == 2
+    (node,) = (each for each in model.graph.node if each.name == name)
+    if operator == "reversed":
+        first, second = node.input
+        node.input[:] = [second, first]
+    else:
+        node.op_type = operator
+    report = check(pruned, model, images_of(pruned))
+    assert next(each.name for each in report.checks if not each.passed) == failed
+    if failed != "kept_indices":
+        assert report.first_differing_layer == 2
 
 
-def sorted_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The last node moved to where its input is there."""
-    nodes = list(model.graph.node)
-    last = nodes.pop()
-    place = next(i for i, node in enumerate(nodes) if last.input[0] in node.output)
-    del model.graph.node[:]
-    model.graph.node.extend([*nodes[: place + 1], last, *nodes[place + 1 :]])
-    return model
+@pytest.mark.ort
+@pytest.mark.parametrize("target", [ONNXRUNTIME, also(TENSORRT_8)], ids=lambda target: target.name)
+@pytest.mark.parametrize("rates", [{2: 0.6, 4: 0.7}, {2: 0.3, 4: 0.2}], ids=["most stay", "few stay"])
+def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
+    """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""
+    vit = merging().vit
+    settings = Prune("pairs", method=Method.STAR, reduce="merge")
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, settings)).eval()
+    report = check(pruned, lowered(pruned, target), images_of(pruned))
+    assert report.passed, report.checks

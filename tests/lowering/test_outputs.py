@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.record import CalibrationSettings
+from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import UserError
 from exporter.evaluation.accuracy import evaluate
@@ -17,7 +17,7 @@ from exporter.evaluation.parity.reference import check, reference_runner
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import with_outputs
+from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner

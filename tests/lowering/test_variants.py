@@ -153,16 +153,6 @@ def test_patches_are_read_as_the_tokens_they_are_and_shown_as_what_they_were(pre
 
 
 @pytest.mark.ort
-def test_forced_patches_have_the_shape_of_what_a_layer_keeps() -> None:
-    of = pruning(1)
-    graph = choosing(of)
-    patches_for_tokens(graph, of)
-    for layer, count in zip(LAYERS, kept(of), strict=True):
-        tensor = graph.tensors()[keep_name(layer)]
-        assert (tensor.dtype, tensor.shape, tensor.inputs) == (np.int64, ["batch", count], [])
-
-
-@pytest.mark.ort
 def test_a_graph_that_chooses_among_patches_is_left_as_it_is() -> None:
     text = "(float[b, 16] x) => (int64[b, 8] keep_01) { y = Relu(x) keep_01 = star.KeepTopK <k = 8> (y) }"
     for change in (patches_from_tokens, patches_for_tokens):
@@ -217,11 +207,6 @@ def test_the_nodes_of_selection_are_those_that_go() -> None:
     assert gone["Attention"] == gone["LayerNormalization"] == gone["Split"] == 0
 
 
-def test_a_model_without_pruning_layers_has_none() -> None:
-    with pytest.raises(ArtefactError, match="without pruning layers"):
-        sliced(dense())
-
-
 def test_rows_that_something_else_reads_are_refused() -> None:
     graph = gs.import_onnx(lowered(star()))
     rows = graph.tensors()["keep_01/rows"]
@@ -251,9 +236,10 @@ def test_variants_show_and_take_the_survivors(family: str) -> None:
     assert np.abs(swapped - forced).max() > 1e-3  # the inputs are read
 
 
-def test_a_dense_model_has_no_variants() -> None:
-    model = lowered(dense())
-    for variant in (tracing_variant, forced_variant):
+def test_a_dense_model_has_no_variants(tmp_path: Path) -> None:
+    model, path = shipped(dense(), tmp_path)
+    assert save_variants(path) == {}
+    for variant in (tracing_variant, forced_variant, sliced_variant):
         with pytest.raises(ArtefactError, match="without pruning layers"):
             variant(model)
 
@@ -311,9 +297,3 @@ def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> 
     with OnnxRuntimeRunner(sliced) as runner:
         assert runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3
     assert not {"TopK", "GatherND"} & {node.op_type for node in onnx.load(sliced).graph.node}
-
-
-def test_a_dense_model_has_none(tmp_path: Path) -> None:
-    model = lowered(dense())
-    save_onnx(model, tmp_path / "d.onnx")
-    assert save_variants(tmp_path / "d.onnx") == {}

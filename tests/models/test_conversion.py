@@ -13,10 +13,11 @@ from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import CheckpointError
+from exporter.models.base import weights_sha256
 from exporter.models.conversion import check_size, own_part, to_own_keys
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import ModelRequest, load
-from exporter.models.weights import load_into, weights_sha256
+from exporter.models.weights import load_into
 from tests.vits import FAMILIES, make_model
 
 

@@ -12,8 +12,7 @@ from torch import nn
 from exporter.calibration.importance import relevance
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.lvvit import LvVit
-from exporter.models.lvvit_adapter import LvVitAdapter, preprocessing_of
+from exporter.models.lvvit import LvVit, LvVitAdapter, preprocessing_of
 from exporter.models.registry import ModelRequest, adapt, describe, load
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs

@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import asked_as, with_outputs
 from exporter.models.registry import ModelRequest, describe, load, trainable
+from exporter.models.spec import asked_as, with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import keep_everything

@@ -16,8 +16,8 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import CheckpointError, ModelError
-from exporter.models.outputs import with_outputs
 from exporter.models.registry import ModelRequest, adapt, describe, load
+from exporter.models.spec import with_outputs
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything

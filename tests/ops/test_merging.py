@@ -12,7 +12,7 @@ from torch.library import opcheck
 
 from exporter.ops.counts import joined_patches
 from exporter.ops.factors import WIDEST_GAP
-from exporter.ops.merging import PAIR_SCORE, merge_into, merge_tokens, pair_tokens
+from exporter.ops.merging import merge_into, merge_tokens, pair_tokens
 from tests.ops.references import reference_into, reference_mean, reference_pairs
 
 Array = np.ndarray[Any, Any]
@@ -147,19 +147,6 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(case: Pairing) 
             np.testing.assert_array_equal(got[image], part)
 
 
-@given(case=pairings())
-def test_survivors_join_themselves_and_every_other_patch_one_of_the_second_set(case: Pairing) -> None:
-    key, kept, prefix = case
-    index, into, score, gap = pair_tokens(key, kept, prefix)
-    assert torch.equal(into.gather(1, index), torch.arange(kept).expand(2, -1))
-    assert (gap.gather(1, index) == WIDEST_GAP).all()
-    joined_from = kept - len(joined_patches(key.shape[2] - prefix, kept, prefix))
-    for image in range(2):
-        gone = sorted(set(range(into.shape[1])) - set(index[image].tolist()))
-        assert (into[image, gone] >= joined_from).all()
-        assert (score[image, index[image, joined_from:]] == PAIR_SCORE).all()
-
-
 def test_the_order_is_that_of_tome() -> None:
     """What stays of the first set, then the second set: the next layer alternates between these neighbours."""
     key = torch.tensor([[0.0, 1], [1, 0], [1, 0.1], [0, 1], [-1, 0], [1, 1]]).reshape(1, 1, 6, 2)
@@ -168,13 +155,6 @@ def test_the_order_is_that_of_tome() -> None:
         [3, 0, 2, 4]
     ]  # the class token, then patches 0 to 4; patch 1 resembles patch 0 most
     assert into.tolist() == [[1, 1, 2, 0, 3]]
-
-
-def test_prefix_tokens_have_no_say() -> None:
-    key, other = torch.randn(2, 2, 9, 4), torch.randn(2, 2, 2, 4)
-    changed = torch.cat([other, key[:, :, 2:]], dim=2)
-    for one, two in zip(pair_tokens(key, 5, 2), pair_tokens(changed, 5, 2), strict=True):
-        assert torch.equal(one, two)
 
 
 def test_gradients_do_not_pass() -> None:

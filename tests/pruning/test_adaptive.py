@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT
 from exporter.ops.cdf_reference import cdf_retain
@@ -29,31 +27,6 @@ def test_an_image_is_classified_as_it_is_alone(family: str, layout: str) -> None
             torch.testing.assert_close(together.logits[image], alone.logits[0], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=25)
-@given(st.lists(st.integers(0, 15), min_size=1, max_size=6), st.sampled_from(LAYOUTS))
-def test_company_changes_nothing(company: list[int], layout: str) -> None:
-    vit = make_vit()
-    pruned, images = make_adaptive(vit, layout), varied_images(vit, 16)
-    with torch.inference_mode():
-        alone = [pruned.trace(images[image : image + 1]) for image in company]
-        together = pruned.trace(images[company])
-    for place, single in enumerate(alone):
-        assert kept_by(together, place) == kept_by(single, 0)
-        torch.testing.assert_close(together.logits[place], single.logits[0], rtol=1e-5, atol=1e-5)
-
-
-def test_the_layouts_agree_and_the_numbers_follow_the_image(tiny_vit: PrunableViT) -> None:
-    images = varied_images(tiny_vit, 6)
-    with torch.inference_mode():
-        traces = [make_adaptive(tiny_vit, layout).trace(images) for layout in LAYOUTS]
-    for trace in traces[1:]:
-        torch.testing.assert_close(trace.logits, traces[0].logits, rtol=1e-5, atol=1e-5)
-        for image in range(6):
-            assert kept_by(trace, image) == kept_by(traces[0], image)
-    counts = {tuple(map(len, kept_by(traces[0], image))) for image in range(6)}
-    assert len(counts) > 1
-
-
 def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
     pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
     with torch.inference_mode():
@@ -65,32 +38,6 @@ def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
         assert kept.count is not None
         np.testing.assert_array_equal(kept.count.numpy(), expected.keep_count)
         valid = expected.keep_count
-
-
-def test_never_more_than_star_keeps(tiny_vit: PrunableViT) -> None:
-    pruned = make_adaptive(tiny_vit)
-    with torch.inference_mode():
-        trace = pruned.trace(varied_images(tiny_vit, 8))
-    for layer, kept in trace.decisions.items():
-        assert kept.count is not None
-        assert int(kept.count.max()) <= pruned.schedule.keep[layer - 1]
-
-
-@pytest.mark.parametrize("scorer", ["intra", "inter", "random"])
-def test_every_scorer(tiny_vit: PrunableViT, scorer: str) -> None:
-    pruned, images = make_adaptive(tiny_vit, scorer=scorer), varied_images(tiny_vit, 3)
-    with torch.inference_mode():
-        together, alone = pruned.trace(images), pruned.trace(images[1:2])
-    assert kept_by(together, 1) == kept_by(alone, 0)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_mass_of_one_is_the_untouched_model_bit_for_bit(family: str) -> None:
-    vit = make_vit(family)
-    schedule = manual_schedule(vit.spec, {1: 1.0}, Prune("intra", method=Method.A_STAR))
-    images = random_images(vit, 2)
-    with torch.inference_mode():
-        assert torch.equal(PrunedViT(vit, schedule).eval()(images), vit.model(images))
 
 
 def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> None:

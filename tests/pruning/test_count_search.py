@@ -14,8 +14,7 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import keep_everything
 from exporter.schedule.prune import Prune
-from exporter.schedule.rates import OutOfReachError
-from exporter.schedule.shapes import SHAPES
+from exporter.schedule.rates import SHAPES, OutOfReachError
 
 
 def _images(vit: PrunableViT, count: int = 48) -> list[Tensor]:

@@ -12,8 +12,8 @@ from torchvision.models import VisionTransformer
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
-from exporter.models.outputs import as_it_came, with_outputs
 from exporter.models.registry import adapt
+from exporter.models.spec import as_it_came, with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import schedule_macs

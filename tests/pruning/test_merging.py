@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.schedule.fits import check_fits
-from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from tests.ops.references import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
-from tests.vits import make_model, make_vit, random_images
+from tests.vits import make_vit, random_images
 
 FAMILIES = ("vit", "registers", "distilled", "lvvit")
 
@@ -23,14 +21,6 @@ FAMILIES = ("vit", "registers", "distilled", "lvvit")
 def merging(vit: PrunableViT, scorer: str = "fused", reduce: str = "merge") -> PrunedViT:
     settings = Prune(scorer, alpha=0.3, reduce=reduce)
     return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter_of(vit))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_rates_of_one_are_the_untouched_model_bit_for_bit(family: str) -> None:
-    vit = make_vit(family)
-    images, schedule = random_images(vit, 3), replace(keep_everything(vit.spec), reduce="merge")
-    with torch.inference_mode():
-        assert torch.equal(PrunedViT(vit, schedule)(images), make_model(family)(images))
 
 
 @pytest.mark.parametrize("reduce", ["merge", "merge-weighted"])
@@ -79,38 +69,3 @@ def test_merging_keeps_whom_dropping_keeps_in_the_first_layer_and_answers_otherw
     assert other.gap == {}
     assert other.decisions[1].into is None
     assert one.gap[2].shape == one.score[2].shape
-
-
-def test_forced_decisions_merge_as_they_say() -> None:
-    pruned, images = merging(make_vit()), random_images(make_vit(), 2)
-    with torch.inference_mode():
-        own = pruned.trace(images)
-        forced = pruned.trace(images, own.decisions)
-        assert torch.equal(forced.logits, own.logits)
-        assert forced.gap == {} and forced.score.keys() == own.score.keys()
-        gone = {layer: replace(each, into=None) for layer, each in own.decisions.items()}
-        assert not torch.allclose(pruned.trace(images, gone).logits, own.logits)
-
-
-def test_gradients_flow_through_merging() -> None:
-    vit = make_vit()
-    model = merging(vit, "intra")
-    model.requires_grad_(True)
-    model(random_images(vit, 2)).sum().backward()
-    gradient = vit.model.get_parameter("patch_embed.proj.weight").grad
-    assert gradient is not None
-    assert gradient.abs().sum() > 0
-
-
-@pytest.mark.parametrize("method", ["a-star", "a-star-batch"])
-def test_an_adaptive_method_cannot_merge_yet(method: str) -> None:
-    with pytest.raises(RecipeError, match=rf"reduce \| got merge for {method} \| need drop \| its counts"):
-        Prune(method=method, reduce="merge")  # type: ignore[arg-type]
-
-
-def test_an_unknown_reduction_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"reduce \| got 'mix' \| need one of drop, merge, merge-weighted"):
-        Prune(reduce="mix")
-    spec = make_vit().spec
-    with pytest.raises(RecipeError, match=r"got 'mix'"):
-        check_fits(replace(keep_everything(spec), reduce="mix"), spec)

@@ -12,9 +12,14 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.prune import Prune
+from exporter.vocabulary import Method
 from tests.pruning.adaptive import RATES, inter_of
 from tests.rows import row_of
 from tests.vits import FAMILIES, make_model, make_vit, random_images
+
+DROP, MERGE = Prune("intra", reduce="drop"), Prune("intra", reduce="merge")
+TOME, A_STAR = Prune(method=Method.TOME), Prune("intra", method=Method.A_STAR)
+FORCED = pytest.mark.parametrize("settings", [DROP, MERGE, TOME], ids=["drop", "merge", "tome"])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -22,7 +27,9 @@ def test_rates_of_one_are_the_untouched_model_bit_for_bit(family: str) -> None:
     vit = make_vit(family)
     images = random_images(vit, 3)
     with torch.inference_mode():
-        assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), make_model(family)(images))
+        expected = make_model(family)(images)
+        for settings in (DROP, MERGE, TOME, A_STAR):
+            assert torch.equal(PrunedViT(vit, manual_schedule(vit.spec, {}, settings))(images), expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -69,21 +76,26 @@ def plain_loop(
     return vit.classify(vit.norm(tokens))[0], kept
 
 
-def test_forced_survivors_take_the_place_of_decisions(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop"))
-    pruned, images = PrunedViT(tiny_vit, schedule), random_images(tiny_vit, 2)
+@FORCED
+def test_forced_decisions_take_the_place_of_the_models_own(tiny_vit: PrunableViT, settings: Prune) -> None:
+    pruned = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, settings))
+    images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         own = pruned.trace(images)
-        assert torch.equal(pruned.trace(images, own.decisions).logits, own.logits)
+        forced, turned = (pruned.trace(each, own.decisions) for each in (images, images.flip(0)))
+        assert torch.equal(forced.logits, own.logits)
+        assert forced.gap == {} and forced.score.keys() == own.score.keys()
+        assert torch.equal(turned.decisions[1].index, own.decisions[1].index)
         first = {
-            layer: Decision(torch.arange(kept.index.shape[1]).expand(2, -1))
-            for layer, kept in own.decisions.items()
+            layer: Decision(torch.arange(made.index.shape[1]).expand(2, -1))
+            for layer, made in own.decisions.items()
         }
         assert not torch.allclose(pruned.trace(images, first).logits, own.logits)
 
 
-def test_gradients_flow_through_pruning(tiny_vit: PrunableViT) -> None:
-    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop")))
+@FORCED
+def test_gradients_flow_through_pruning(tiny_vit: PrunableViT, settings: Prune) -> None:
+    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, settings))
     model.requires_grad_(True)
     model(random_images(tiny_vit, 2)).sum().backward()
     gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad

@@ -177,6 +177,7 @@ def cases() -> Iterator[tuple[str, str]]:
     for scorer in ("received", "similarity", "fused"):
         yield "pooled", scorer
         yield "eva02, pooled", scorer
+    yield "vit", "fused"
     yield "pooled by attention", "probe"
     yield "pe, pooled by attention", "probe"
 

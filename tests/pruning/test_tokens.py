@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.models.base import PrunableViT, attention_half, mlp_half, whole_block
-from exporter.models.outputs import with_outputs
+from exporter.models.spec import with_outputs
 from exporter.ops.selection import take_rows
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision, Grid, Packed, live_tokens

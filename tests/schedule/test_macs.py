@@ -11,8 +11,8 @@ from _pytest.mark.structures import ParameterSet
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.survivors import patches_left
 from exporter.models.base import PrunableViT
-from exporter.models.outputs import as_it_came
 from exporter.models.registry import ModelRequest, describe
+from exporter.models.spec import as_it_came
 from exporter.ops.counts import joined_patches
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec

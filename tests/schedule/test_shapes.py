@@ -11,8 +11,15 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import saving_schedule, schedule_of, shape_schedule
 from exporter.schedule.prune import Prune
-from exporter.schedule.rates import OutOfReachError, counts
-from exporter.schedule.shapes import SHAPES, counts_for_cost, counts_of_rho, rates_of_counts, shaped_counts
+from exporter.schedule.rates import (
+    SHAPES,
+    OutOfReachError,
+    counts,
+    counts_for_cost,
+    counts_of_rho,
+    rates_of_counts,
+    shaped_counts,
+)
 from exporter.vocabulary import Method
 
 SHAPE = st.sampled_from(sorted(SHAPES))

@@ -190,7 +190,7 @@ def test_a_checkpoint_of_another_run_is_refused(
         patch.setattr(finetune, "save_checkpoint", _cut)
         with pytest.raises(PowerCutError):
             finetune_model(recipe, QUICK, out)
-    with pytest.raises(UserError, match="a checkpoint of other settings, images or versions"):
+    with pytest.raises(UserError, match="a training of other settings, images or versions"):
         finetune_model(recipe, replace(QUICK, seed=1), out)
 
 

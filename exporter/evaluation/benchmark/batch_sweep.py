@@ -42,6 +42,7 @@ __all__ = [
     "filled_batch",
     "measure_batches",
     "sliced_of",
+    "time_batches",
 ]
 
 Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, description=f"an integer, at least {LEAST_ROUNDS}")]
@@ -167,11 +168,28 @@ def measure_batches(
     settings: BenchSettings,
     clock: Clock = time.perf_counter,
 ) -> Iterator[AtBatch]:
-    """Measure all models at each batch size, interleaved.
+    """Measure a dense and a pruned model as `time_batches` does.
 
     Args:
         runners: By the names dense and pruned; and sliced, the pruned model with plain slices, to measure it too.
         macs: Multiply-adds per image.
+        images: As there, like the settings.
+        settings: Batch sizes, rounds, warm-up.
+        clock: Returns seconds, from any start.
+    """
+    return (AtBatch.of(times, macs) for times in time_batches(runners, images, settings, clock))
+
+
+def time_batches(
+    runners: Mapping[str, Runner],
+    images: Array,
+    settings: BenchSettings,
+    clock: Clock = time.perf_counter,
+) -> Iterator[dict[str, Throughput]]:
+    """Time all models at each batch size, interleaved; yield their times by name.
+
+    Args:
+        runners: By any names.
         images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
         settings: Batch sizes, rounds, warm-up.
         clock: Returns seconds, from any start.
@@ -180,7 +198,7 @@ def measure_batches(
         for runner in runners.values():
             stack.enter_context(runner)
         for batch in settings.batches:
-            times = throughput(
+            yield throughput(
                 runners,
                 {IMAGES: filled_batch(images, batch)},
                 batch=batch,
@@ -188,7 +206,6 @@ def measure_batches(
                 warmup=settings.warmup,
                 clock=clock,
             )
-            yield AtBatch.of(times, macs)
 
 
 def break_even(measured: Sequence[AtBatch]) -> int | None:

@@ -106,9 +106,10 @@ def _annotate(
     colour: str,
     offset: tuple[float, float] = (6, 6),
 ) -> None:
-    """Write a name beside each point (name, x, y)."""
-    for name, x, y in named:
-        axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=offset, textcoords="offset points")
+    """Write a name beside each point (name, x, y), in turns above and below, since neighbours may be close."""
+    for at, (name, x, y) in enumerate(named):
+        place = offset if at % 2 == 0 else (offset[0], -2 * offset[1])
+        axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=place, textcoords="offset points")
 
 
 def png_address(content: bytes) -> str:

@@ -1,11 +1,11 @@
 """Write the report as one self-contained HTML file, with its checks and the kept patches over their images."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jinja2
 import numpy as np
@@ -25,10 +25,13 @@ __all__ = [
     "CheckRow",
     "Frame",
     "Picture",
+    "Shown",
     "checks_table",
     "drawn",
     "faded",
+    "heated",
     "image_address",
+    "save_comparison",
     "save_page",
     "zoomed",
 ]
@@ -38,17 +41,26 @@ Array = np.ndarray[Any, Any]
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.
 GONE_SHARE = 0.22
 GONE_COLOUR = (38, 74, 140)
+# From the least relevant patches of a layer to the most, over the grey image.
+HEAT = ((38, 74, 140), (105, 160, 190), (250, 230, 150), (235, 130, 60), (180, 20, 40))
+HEAT_SHARE = 0.6
+# Lower shares of a layer's largest relevance look alike.
+LEAST_RELEVANCE = 1e-4
 SHORTEST_SIDE = 112
 SHOWN_LAYERS = 4
 
 
 @dataclass(frozen=True)
 class Frame:
-    """An image with the patches left after a 1-based layer; layer 0 is the whole image. `address` is a data URI."""
+    """An image with the patches left after a 1-based layer; layer 0 is the whole image. `address` is a data URI.
+
+    `heat` is the one of the image coloured by the relevance of its patches at the layer, "" without.
+    """
 
     layer: int
     left: int
     address: str
+    heat: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,29 +70,46 @@ class Picture:
     frames: tuple[Frame, ...]
 
 
-def drawn(tensors: Mapping[str, Array], grid: tuple[int, int]) -> list[Picture]:
+# A report, and the pictures of its examples.
+Shown: TypeAlias = tuple[Report, Sequence[Picture]]
+
+
+def drawn(
+    tensors: Mapping[str, Array],
+    grid: tuple[int, int],
+    relevance: Sequence[Array] = (),
+    among: Iterable[int] | None = None,
+) -> list[Picture]:
     """Draw images, each with the patches left after some of the pruning layers; none if no layer prunes.
 
     Args:
         tensors: `images` uint8 [n, 3, H, W], and the arrays `keep_NN` and a-STAR's `count_NN` of a pruned model.
         grid: Number of patch rows and columns.
+        relevance: Of the first of the images, [layers, patches] each, to be drawn at the same layers.
+        among: The pruning layers to choose from; by default all.
     """
     positions = positions_by_layer(tensors)
-    if not positions:
+    layers = sorted(positions if among is None else among)
+    if not layers:
         return []
-    layers = list(positions)
     shown = [
         layers[at] for at in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))
     ]
     pictures = []
     for index, pixels in enumerate(tensors[IMAGES]):
-        left = {layer: positions[layer][index][positions[layer][index] != NOBODY] for layer in shown}
-        after = [
-            Frame(layer, len(kept), image_address(zoomed(faded(pixels, kept, grid))))
-            for layer, kept in left.items()
-        ]
-        pictures.append(Picture((Frame(0, grid[0] * grid[1], image_address(zoomed(pixels))), *after)))
+        whole = Frame(0, grid[0] * grid[1], image_address(zoomed(pixels)))
+        scores = relevance[index] if index < len(relevance) else None
+        after = (_frame(pixels, layer, positions[layer][index], grid, scores) for layer in shown)
+        pictures.append(Picture((whole, *after)))
     return pictures
+
+
+def _frame(
+    pixels: Array, layer: int, positions: Array, grid: tuple[int, int], relevance: Array | None
+) -> Frame:
+    kept = positions[positions != NOBODY]
+    heat = "" if relevance is None else image_address(zoomed(heated(pixels, relevance[layer - 1], grid)))
+    return Frame(layer, len(kept), image_address(zoomed(faded(pixels, kept, grid))), heat)
 
 
 def faded(pixels: Array, kept: Array, grid: tuple[int, int]) -> Array:
@@ -91,6 +120,21 @@ def faded(pixels: Array, kept: Array, grid: tuple[int, int]) -> Array:
     light = np.kron(share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32))
     gone = np.array(GONE_COLOUR, dtype=np.float32).reshape(3, 1, 1)
     return (light * pixels + (1.0 - light) * gone).astype(np.uint8)
+
+
+def heated(pixels: Array, relevance: Array, grid: tuple[int, int]) -> Array:
+    """Return a grey image uint8 [3, H, W] whose patches have the colour of their relevance [patches], ≥ 0.
+
+    The scale is logarithmic, since scores are fused by their logarithms, from the layer's least to its largest.
+    """
+    height, width = pixels.shape[1:]
+    largest = relevance.max()
+    share = np.log(np.maximum(relevance / largest if largest else relevance, LEAST_RELEVANCE))
+    share = (share - share.min()) / (np.ptp(share) or 1.0)
+    stops = np.linspace(0.0, 1.0, len(HEAT))
+    colour = np.stack([np.interp(share, stops, channel).reshape(grid) for channel in np.transpose(HEAT)])
+    colour = np.kron(colour, np.ones((height // grid[0], width // grid[1])))
+    return (HEAT_SHARE * colour + (1.0 - HEAT_SHARE) * pixels.mean(axis=0)).astype(np.uint8)
 
 
 def zoomed(pixels: Array) -> Image.Image:
@@ -194,6 +238,57 @@ def save_page(
     Raises:
         OutputError: The path cannot be written.
     """
+    _write(
+        path,
+        "page.html",
+        report=report,
+        artefact=artefact,
+        pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
+        chart=chart,
+        trade_off=report.trade_off,
+        checks={role: checks_table(parity) for role, parity in vars(report.parity).items()},
+        layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
+        script=serving_script(artefact, report.files["pruned"]),
+        wilson=wilson,
+    )
+
+
+def save_comparison(made: Mapping[str, Shown], path: Path, page: str, *, chart: Chart | None = None) -> None:
+    """Write the page of several methods side by side atomically.
+
+    Args:
+        made: By method, its report and the pictures of its examples, the same images for all; measured in one run.
+        path: Path of the HTML file.
+        page: The name of each method's own page, in a folder of the method's name beside this one.
+        chart: Of all of them.
+
+    Raises:
+        OutputError: The path cannot be written.
+    """
+    reports = [report for report, _ in made.values()]
+    rows = (
+        [
+            {"method": method, "picture": picture, "example": example}
+            for picture, example in zip(pictures, report.examples or [None] * len(pictures), strict=True)
+        ]
+        for method, (report, pictures) in made.items()
+    )
+    pictures = list(zip(*rows, strict=True))
+    _write(
+        path,
+        "comparison.html",
+        made=list(made),
+        reports=reports,
+        report=reports[0],
+        passed=all(each.passed for each in reports),
+        pictures=pictures,
+        explained=next((report for report, own in made.values() if own and own[0].frames[-1].heat), None),
+        chart=chart,
+        page=page,
+    )
+
+
+def _write(path: Path, template: str, **context: Any) -> None:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -202,16 +297,7 @@ def save_page(
         lstrip_blocks=True,
     )
     environment.filters.update(number=_number, percent=_percent, interval=_interval, megabytes=_megabytes)
-    text = environment.get_template("page.html").render(
-        report=report,
-        artefact=artefact,
-        pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
-        chart=chart,
-        checks={role: checks_table(parity) for role, parity in vars(report.parity).items()},
-        layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
-        script=serving_script(artefact, report.files["pruned"]),
-        wilson=wilson,
-    )
+    text = environment.get_template(template).render(**context)
     with written_beside(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from exporter.evaluation.parity import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
 
-__all__ = ["CalibratedOn", "Example", "Gmacs", "Report", "chosen_examples"]
+__all__ = ["CalibratedOn", "Example", "Gmacs", "Report", "chosen_examples", "trade_off_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -42,34 +42,38 @@ class Example:
 
 
 def chosen_examples(
-    names: Sequence[str], found: Pair[Predictions], count: int = SHOWN
-) -> tuple[Example, ...]:
-    """Choose at most `count` images.
+    names: Sequence[str], dense: Predictions, pruned: Sequence[Predictions], count: int = SHOWN
+) -> list[tuple[Example, ...]]:
+    """Choose at most `count` images, the same for every pruned model; return the examples of each.
 
-    At most half of them are images on which both models disagree; the others are stratified over the classes, by
+    At most half of them are images on which the models disagree; the others are stratified over the classes, by
     the label where it is known, else by the dense model's class. The same predictions give the same choice.
 
     Args:
         names: Of all images, in the order of the predictions.
-        found: The predictions of both models.
+        dense: The predictions of the dense model.
+        pruned: Those of each pruned model.
         count: Number of images to choose.
     """
-    labels = found.dense.labels
-    dense, pruned = found.dense.best[:, 0], found.pruned.best[:, 0]
-    order = _by_turns(np.where(labels == UNKNOWN, dense, labels))
-    differing = [at for at in order if dense[at] != pruned[at]]
-    same = [at for at in order if dense[at] == pruned[at]]
+    labels, first = dense.labels, dense.best[:, 0]
+    best = np.array([each.best[:, 0] for each in pruned])
+    order = _by_turns(np.where(labels == UNKNOWN, first, labels))
+    agree = (best == first).all(axis=0)
+    differing, same = ([at for at in order if agree[at] == each] for each in (False, True))
     most = max(count // 2, count - len(same))
     shown = differing[:most] + same[: count - min(most, len(differing))]
-    return tuple(
-        Example(
-            names[at],
-            None if labels[at] == UNKNOWN else int(labels[at]),
-            dense=int(dense[at]),
-            pruned=int(pruned[at]),
+    return [
+        tuple(
+            Example(
+                names[at],
+                None if labels[at] == UNKNOWN else int(labels[at]),
+                dense=int(first[at]),
+                pruned=int(own[at]),
+            )
+            for at in shown
         )
-        for at in shown
-    )
+        for own in best
+    ]
 
 
 def _by_turns(classes: Array) -> list[int]:
@@ -172,14 +176,7 @@ class Report:
     @property
     def trade_off(self) -> TradeOff | None:
         """What was searched; else the speed of both models and what the pruned one loses, if both are measured."""
-        pair, at = self.pair, self.speed
-        if self.searched or at is None or pair is None or pair.loss_points is None:
-            return self.searched
-        dense, own, rho = at.throughput.dense, at.throughput.pruned, self.schedule.rho
-        label = str(self.schedule.method) if rho is None else f"{self.schedule.method}, rho {rho:.4g}"
-        front = own.images_per_s > dense.images_per_s or pair.loss_points < 0
-        point = TradePoint(label, own.images_per_s, pair.loss_points, pair.loss_interval_points, front=front)
-        return TradeOff(at.batch, "top1", pair.images, {self.target: dense.images_per_s}, (point,))
+        return self.searched or trade_off_of([self])
 
     def class_name(self, index: int | None) -> str:
         """Return the name of a class; its index where it has none, "" for None."""
@@ -196,3 +193,25 @@ class Report:
         return (
             f"<Report {self.model}, {schedule.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
         )
+
+
+def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
+    """Return speed and loss of models that were measured in one run; None where either is missing."""
+    points = []
+    for each in reports:
+        pair, at, rho = each.pair, each.speed, each.schedule.rho
+        if at is None or pair is None or pair.loss_points is None:
+            return None
+        method, alone = str(each.schedule.method), len(reports) == 1
+        label = f"{method}, rho {rho:.4g}" if alone and rho is not None else method
+        rate = at.throughput.pruned.images_per_s
+        points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
+        dense, images = at.throughput.dense.images_per_s, pair.images
+    every = [(dense, 0.0), *((each.images_per_s, each.loss_points) for each in points)]
+
+    def beaten(point: TradePoint) -> bool:
+        own = (point.images_per_s, point.loss_points)
+        return any(rate >= own[0] and loss <= own[1] and (rate, loss) != own for rate, loss in every)
+
+    front = tuple(replace(each, front=not beaten(each)) for each in points)
+    return TradeOff(reports[0].batch, "top1", images, {reports[0].target: dense}, front)

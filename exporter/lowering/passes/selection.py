@@ -1,7 +1,6 @@
 """Which patches go on: top-k and the gathers of survivors, in standard operators or in one node."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -95,26 +94,6 @@ def select_in_one(graph: gs.Graph, artefact: Artefact) -> int:
     return len(found)
 
 
-@dataclass(frozen=True)
-class Taking:
-    """One retention being moved up: its marker and the patches it keeps."""
-
-    node: gs.Node
-    keep: gs.Variable
-    count: int | str | None
-
-    def rows_of(self, op: Builder, tensor: gs.Variable) -> gs.Variable:
-        """Write a marker that gathers the kept rows of a tensor."""
-        attributes, shape = self.node.attrs, self.shape_of(tensor)
-        return op(TAKE_TOKENS, tensor, self.keep, name="taken", shape=shape, domain=DOMAIN, **attributes)
-
-    def shape_of(self, tensor: gs.Variable) -> list[int | str] | None:
-        """Return the tensor's shape with only the kept rows."""
-        if tensor.shape is None or self.count is None:
-            return None
-        return [tensor.shape[0], self.count, *tensor.shape[2:]]
-
-
 def select_early(graph: gs.Graph, _: Artefact) -> int:
     """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
 
@@ -136,19 +115,24 @@ def select_early(graph: gs.Graph, _: Artefact) -> int:
 def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Variable) -> None:
     taken = node.outputs[0]
     count = taken.shape[1] if taken.shape is not None else None
-    taking = Taking(node, keep, count)
+
+    def shape_of(tensor: gs.Variable) -> list[int | str] | None:
+        return None if tensor.shape is None or count is None else [tensor.shape[0], count, *tensor.shape[2:]]
+
     op = Builder(graph, node, prefix=taken.name)
     open_ = [tokens]
     while open_:
         tensor = open_.pop(0)
         producer = tensor.inputs[0]
-        tensor.shape = taking.shape_of(tensor)
+        tensor.shape = shape_of(tensor)
         for index in row_inputs(tensor):
             source = producer.inputs[index]
             if len(source.outputs) == 1 and row_inputs(source):
                 open_.append(source)
-            else:
-                producer.inputs[index] = taking.rows_of(op, source)
+                continue
+            producer.inputs[index] = op(
+                TAKE_TOKENS, source, keep, name="taken", shape=shape_of(source), domain=DOMAIN, **node.attrs
+            )
     producer = tokens.inputs[0]
     node.outputs.clear()
     node.inputs.clear()

@@ -1,6 +1,7 @@
 """Compile a trained ViT: prune and export it, compare it with PyTorch, measure it, and write the export folder."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
-from exporter.calibration.record import Calibration
+from exporter.calibration.record import Calibration, CalibrationSettings, save_calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark.timing import TradeOff
 from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.report.page import Shown
 from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
@@ -23,15 +25,23 @@ from exporter.lowering.variants import save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
+from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.compiling.proof import prove, save_page_of
+from exporter.workflows.compiling.proof import (
+    pictures_of,
+    prove,
+    save_comparison_of,
+    save_page_of,
+)
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
+    CHECKSUMS,
     MODEL,
     RECIPE,
     REPORT,
     SCHEDULE,
     finish_folder,
+    read_checksums,
     save_raw_images,
 )
 from exporter.workflows.folders.reference import REFERENCE, save_reference
@@ -50,7 +60,7 @@ from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Images, Lowering, Recipe, needed
 from exporter.workflows.steps import OwnModel
 
-__all__ = ["compile_model", "dry_compile"]
+__all__ = ["compare_methods", "compile_model", "dry_compile"]
 
 Array = np.ndarray[Any, Any]
 
@@ -81,37 +91,108 @@ def compile_model(
     Raises:
         UserError: The recipe cannot be carried out.
     """
+    stages = stages or Silent()
+    opened = {Path(out): open_recipe(recipe, stages, model)}
+    ((report, _),) = _compiled([recipe], opened, stages, trade_off)
+    return report
+
+
+def compare_methods(
+    recipe: Recipe,
+    methods: Sequence[Method],
+    out: PathLike,
+    model: OwnModel | None = None,
+    stages: Stages | None = None,
+) -> dict[Method, Report]:
+    """Compile a model once for each method, all measured in one run, and write one page that shows them all.
+
+    Args:
+        recipe: The settings of each compilation, but for the method.
+        methods: Different ones.
+        out: A folder: of the page, and of an export folder for each method, by its name. What an earlier
+            compilation left in it is removed.
+        model: As for `compile_model`.
+        stages: Shows progress.
+
+    Returns:
+        The report of each method.
+
+    Raises:
+        UserError: One of them cannot be carried out; nothing is written then.
+    """
     stages, out = stages or Silent(), Path(out)
-    opened = open_recipe(recipe, stages, model)
-    _check(opened, out)
-    lowering, measuring = opened.recipe.lower, opened.recipe.measure
+    recipes = _recipes(recipe, methods)
+    every = _opened_each(recipes, [out / each for each in methods], model, stages)
+    shown = _compiled(recipes, every, stages)
+    with stages.stage("page"):
+        names = [
+            save_comparison_of({folder.name: each for folder, each in zip(every, shown, strict=True)}, out)
+        ]
+        for folder in every:
+            names += [f"{folder.name}/{each}" for each in (*read_checksums(folder), CHECKSUMS)]
+        finish_folder(out, names, recipe.prune.calibration)
+    return {method: report for method, (report, _) in zip(methods, shown, strict=True)}
+
+
+def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
+    """Return the recipe with each method.
+
+    Raises:
+        RecipeError: A method is given twice, a schedule brings its own, or settings do not suit one of them.
+    """
+    if len(set(methods)) < len(methods):
+        raise RecipeError("--method", ",".join(methods), "each method once")
+    if recipe.prune.schedule is not None:
+        raise RecipeError("--schedule", f"a file beside {len(methods)} methods", "one method: it has its own")
+    return [recipe.but(method=each) for each in methods]
+
+
+def _opened_each(
+    recipes: Sequence[Recipe], outs: Sequence[Path], model: OwnModel | None, stages: Stages
+) -> dict[Path, Opened]:
+    """Open recipes of one model, which is loaded once, by their folders."""
+    first, *others = (open_recipe(each, stages, model) for each in recipes)
+    every = (first, *(replace(each, own=first.whole) for each in others))
+    return dict(zip(outs, every, strict=True))
+
+
+def _compiled(
+    recipes: Sequence[Recipe],
+    every: Mapping[Path, Opened],
+    stages: Stages,
+    trade_off: TradeOff | None = None,
+) -> Sequence[Shown]:
+    """Compile recipes that differ in their method alone, each into its folder; return what the pages show."""
+    for out, opened in every.items():
+        _check(opened, out)
+    first = next(iter(every.values()))
+    lowering, measuring = first.recipe.lower, first.recipe.measure
     warn_where_slow(lowering.row)
-    vit, folder = opened.vit, None if opened.on_noise else opened.evaluated
-    calibration = _calibration(opened, out)
-    images = _images(opened, folder)
-    schedule = opened.schedule(vit, calibration)
-    warn_where_unsettled(schedule, calibration)
-    references = Pair(steps.dense(vit), steps.prune(vit, schedule, calibration, lowering.laid_out))
-    ranges = opened.ranges(lowering.row)
-    paths = (_lowered(each, lowering, ranges, out, stages) for each in (references.dense, references.pruned))
-    models = read_pair(Pair(*paths))
-    report = prove(
+    vit, folder = first.vit, None if first.on_noise else first.evaluated
+    calibrations = _calibrations(every)
+    images, dense = _images(first, folder), steps.dense(vit)
+    references = [
+        Pair(dense, _pruned(opened, calibration))
+        for opened, calibration in zip(every.values(), calibrations, strict=True)
+    ]
+    models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
+    reports = prove(
         references,
         models,
-        calibration=calibration,
+        calibrations=calibrations,
         folder=folder,
         images=images,
         measuring=measuring,
         stages=stages,
     )
-    report = replace(report, searched=trade_off)
     with stages.stage("report"):
-        save_json(recipe, out / RECIPE)
-        names = _deliver(references, models, images, measuring.batch, out)
-        save_json(report, out / REPORT)
-        page = save_page_of(report, models.pruned.artefact, references.pruned, folder, out)
-        _finish(opened, out, [*report.files.values(), REPORT, *names, *page])
-    return report
+        pictures = pictures_of(reports, references, calibrations, first.whole, folder)
+        shown = list(zip((replace(each, searched=trade_off) for each in reports), pictures, strict=True))
+        for at, (out, opened) in enumerate(every.items()):
+            save_json(recipes[at], out / RECIPE)
+            names = _deliver(out, references[at], models[at], shown[at], images=images)
+            _finish(opened, out, names)
+    return shown
 
 
 def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
@@ -166,11 +247,29 @@ def _check_noise(images: Images) -> None:
     )
 
 
-def _calibration(opened: Opened, out: Path) -> Calibration | None:
-    """Return the calibration of the layers that the outputs need; None where none is read."""
-    if not opened.reads_calibration:
-        return None
-    return opened.calibrate(out / CALIBRATION, keep_sums=True).of_first(opened.vit.spec.depth)
+def _calibrations(every: Mapping[Path, Opened]) -> list[Calibration | None]:
+    """Return the calibration of the layers that the outputs need; None where none is read.
+
+    The images are read once for all recipes that calibrate alike.
+    """
+    made, found = dict[CalibrationSettings, Calibration](), list[Calibration | None]()
+    for out, opened in every.items():
+        settings = opened.recipe.calibrate
+        if not opened.reads_calibration:
+            found.append(None)
+            continue
+        if settings not in made:
+            made[settings] = opened.calibrate(out / CALIBRATION, keep_sums=True)
+        elif not opened.has_calibration:
+            save_calibration(made[settings], out / CALIBRATION)
+        found.append(made[settings].of_first(opened.vit.spec.depth))
+    return found
+
+
+def _pruned(opened: Opened, calibration: Calibration | None) -> PrunedViT:
+    schedule = opened.schedule(opened.vit, calibration)
+    warn_where_unsettled(schedule, calibration)
+    return steps.prune(opened.vit, schedule, calibration, opened.recipe.lower.laid_out)
 
 
 def _finish(opened: Opened, out: Path, names: list[str]) -> None:
@@ -190,23 +289,39 @@ def _images(opened: Opened, folder: ImageFolder | None) -> Array:
 
 
 def _deliver(
-    references: Pair[PrunedViT], models: Pair[LoweredFile], images: Array, batch: int, out: Path
+    out: Path, references: Pair[PrunedViT], models: Pair[LoweredFile], shown: Shown, *, images: Array
 ) -> list[str]:
-    """Write what a deployment machine needs beside both models; return the file names."""
-    pruned, input_kind = references.pruned, models.pruned.artefact.input_kind
-    runner, dense = (reference_runner(each, input_kind) for each in (pruned, references.dense))
+    """Write the report, and what a deployment machine needs beside both models; return all file names."""
+    (report, pictures), pruned, artefact = shown, references.pruned, models.pruned.artefact
+    runner, dense = (reference_runner(each, artefact.input_kind) for each in (pruned, references.dense))
     save_reference(runner, dense, images, out / REFERENCE)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
+    save_json(report, out / REPORT)
+    page = save_page_of(report, artefact, pictures, out)
     variants = save_variants(models.pruned.path)
-    raw = save_raw_images(images, sorted({1, batch}), out)
-    return [REFERENCE, SCHEDULE, MODEL, RECIPE, *variants.values(), *raw]
+    raw = save_raw_images(images, sorted({1, report.batch}), out)
+    names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, page]
+    return [*names, *report.files.values(), *variants.values(), *raw]
 
 
 def _lowered(
-    reference: PrunedViT, lowering: Lowering, ranges: Array | None, out: Path, stages: Stages
-) -> Path:
-    with stages.stage(f"lowering, {reference.method}"):
-        path = out / lowering.row.file_name(reference.vit.spec.name, reference.method)
-        save_onnx(lower(reference, lowering.row, lowering.input_kind, ranges), path)
-    return path
+    references: Sequence[Pair[PrunedViT]],
+    lowering: Lowering,
+    ranges: Array | None,
+    outs: Sequence[Path],
+    stages: Stages,
+) -> list[Pair[LoweredFile]]:
+    """Write each pruned model into its folder, and the dense one into all of them."""
+
+    def saved(reference: PrunedViT, outs: Sequence[Path]) -> list[Path]:
+        with stages.stage(f"lowering, {reference.method}"):
+            model = lower(reference, lowering.row, lowering.input_kind, ranges)
+            name = lowering.row.file_name(reference.vit.spec.name, reference.method)
+            for out in outs:
+                save_onnx(model, out / name)
+        return [out / name for out in outs]
+
+    dense = saved(references[0].dense, outs)
+    pruned = [saved(each.pruned, [out])[0] for each, out in zip(references, outs, strict=True)]
+    return [read_pair(Pair(*paths)) for paths in zip(dense, pruned, strict=True)]

@@ -1,90 +1,122 @@
-"""Compare both models of a compilation with PyTorch, measure their accuracy and speed, and show it on a page."""
+"""Compare the models of a compilation with PyTorch, measure their accuracy and speed, and show it on pages."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from exporter.artefact import Artefact, LoweredFile
+from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.evaluation.accuracy import Accuracy, Batches, predict_each
+from exporter.evaluation.accuracy import Batches, predict_each
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, measure_batches
-from exporter.evaluation.embeddings import Agreement, agreement_of, embed_each
-from exporter.evaluation.loss import PairResult, compare_predictions
+from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, time_batches
+from exporter.evaluation.benchmark.timing import TradeOff
+from exporter.evaluation.embeddings import agreement_of, embed_each
+from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.parity import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
-from exporter.evaluation.report.page import Picture, drawn, save_page
-from exporter.evaluation.report.record import CalibratedOn, Example, Gmacs, Report, chosen_examples
+from exporter.evaluation.report.page import Chart, Picture, Shown, drawn, save_comparison, save_page
+from exporter.evaluation.report.record import (
+    CalibratedOn,
+    Gmacs,
+    Report,
+    chosen_examples,
+    trade_off_of,
+)
+from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
 from exporter.workflows.steps import with_class_names
 
-__all__ = ["prove", "save_page_of"]
+__all__ = ["pictures_of", "prove", "save_comparison_of", "save_page_of"]
 
 Array = np.ndarray[Any, Any]
 
 # Images that are shown of a model without classes.
 FIRST = 4
+# Images whose relevance is shown: of a large model it takes seconds each.
+EXPLAINED = 4
 
 
 def prove(
-    references: Pair[PrunedViT],
-    models: Pair[LoweredFile],
+    references: Sequence[Pair[PrunedViT]],
+    models: Sequence[Pair[LoweredFile]],
     *,
-    calibration: Calibration | None,
+    calibrations: Sequence[Calibration | None],
     folder: ImageFolder | None,
     images: Array,
     measuring: Measuring,
     stages: Stages,
-) -> Report:
-    """Compare both models with their references, then with each other; return the report.
+) -> list[Report]:
+    """Compare models with their references, then with the dense one, in the same runs; return a report for each.
 
     Args:
-        references: Both models in PyTorch.
+        references: Each pruned model in PyTorch, beside the dense one, which is the same for all.
         models: The lowered models.
-        calibration: What the schedule was made from, if anything.
+        calibrations: What each schedule was made from, if anything.
         folder: Images for accuracy, which is measured if all have labels; without, the models are compared. None
             where there are only images to check: noise.
         images: [n, 3, H, W] for parity and speed, as the models take them.
         measuring: Threads, batch and rounds.
         stages: Shows progress.
     """
-    pruned, artefact, skipped = references.pruned, models.pruned.artefact, dict[str, str]()
     with stages.stage("parity, dense"):
-        dense_parity = _parity(references.dense, models.dense, images, measuring)
-    with stages.stage("parity, pruned"):
-        parity = Pair(dense_parity, _parity(pruned, models.pruned, images, measuring))
-    use = None
-    if pruned.schedule.adaptive:
-        with stages.stage("patches left"):
-            use = _use(pruned, images, artefact.input_kind, measuring.batch)
-    seen, agreement, batches = _Classes(None, None, ()), None, tuple[AtBatch, ...]()
-    if folder is not None and pruned.vit.spec.num_classes:
+        dense = _parity(references[0].dense, models[0].dense, images, measuring)
+    reports = []
+    for reference, model, calibration in zip(references, models, calibrations, strict=True):
+        with stages.stage(f"parity, {reference.pruned.method}"):
+            parity = Pair(dense, _parity(reference.pruned, model.pruned, images, measuring))
+        use = None
+        if reference.pruned.schedule.adaptive:
+            with stages.stage("patches left"):
+                use = _use(reference.pruned, images, model.pruned.artefact.input_kind, measuring.batch)
+        made = _made(reference, model, parity, use, measuring)
+        on = None if calibration is None else _calibrated_on(calibration)
+        names = with_class_names(reference.pruned.vit, folder).spec.class_names
+        reports.append(replace(made, calibration=on, class_names=names))
+    spec = references[0].dense.vit.spec
+    if folder is None:
+        reports = [replace(each, measured_on="noise") for each in reports]
+    if folder is not None and spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
-            seen = _classes(models, folder, measuring, skipped)
-    if folder is not None and pruned.vit.spec.embedding:
+            reports = _with_classes(reports, models, folder, measuring)
+    if folder is not None and spec.embedding:
         with stages.stage("agreement of embeddings"):
-            agreement = _agreement(models, folder, measuring, skipped)
-    macs = _macs(references, use)
+            reports = _with_agreement(reports, models, folder, measuring)
     if measuring.rounds:
+        macs = [_macs(reference, each.use) for reference, each in zip(references, reports, strict=True)]
         with stages.stage("throughput"):
-            batches = _speed(models, images, measuring, macs)
-    files = {"dense": models.dense.path, "pruned": models.pruned.path}
+            batches = _speeds(models, images, measuring, macs)
+        reports = [replace(each, batches=own) for each, own in zip(reports, batches, strict=True)]
+    return reports
+
+
+def _made(
+    references: Pair[PrunedViT],
+    models: Pair[LoweredFile],
+    parity: Pair[ParityReport],
+    use: PatchUse | None,
+    measuring: Measuring,
+) -> Report:
+    """Return the report of what was made, before anything is measured."""
+    pruned, macs = references.pruned, _macs(references, use)
+    files = {role: each.path for role, each in vars(models).items()}
     return Report(
         model=pruned.vit.spec.name,
-        target=artefact.target.name,
+        target=models.pruned.artefact.target.name,
         schedule=pruned.schedule,
         files={role: path.name for role, path in files.items()},
         file_bytes={role: path.stat().st_size for role, path in files.items()},
@@ -97,14 +129,7 @@ def prove(
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
-        batches=batches,
-        **seen._asdict(),
-        agreement=agreement,
         use=use,
-        calibration=None if calibration is None else _calibrated_on(calibration),
-        class_names=with_class_names(pruned.vit, folder).spec.class_names,
-        measured_on="noise" if folder is None else "images",
-        skipped=skipped,
     )
 
 
@@ -127,69 +152,89 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: 
     return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
-class _Classes(NamedTuple):
-    """What both models say about the images."""
-
-    accuracy: Pair[Accuracy] | None
-    pair: PairResult | None
-    examples: tuple[Example, ...]
-
-
-def _classes(
-    models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, skipped: dict[str, str]
-) -> _Classes:
-    names: list[str] = []
-    loaded = _batches(models, folder, measuring, names=names, skipped=skipped)
-    found = Pair(*predict_each(_runners(models, measuring), loaded))
-    pair = compare_predictions(found.dense, found.pruned, ("dense", "pruned"), {})
-    accuracy = Pair(found.dense.accuracy, found.pruned.accuracy) if found.dense.labelled else None
-    return _Classes(accuracy, replace(pair, classes=()), chosen_examples(names, found))
-
-
-def _agreement(
-    models: Pair[LoweredFile], folder: ImageFolder, measuring: Measuring, skipped: dict[str, str]
-) -> Agreement:
-    name = models.dense.artefact.spec.embedding
-    loaded = _batches(models, folder, measuring, names=[], skipped=skipped)
-    return agreement_of(*embed_each(_runners(models, measuring), loaded, (name, name)))
+def _with_classes(
+    reports: Sequence[Report],
+    models: Sequence[Pair[LoweredFile]],
+    folder: ImageFolder,
+    measuring: Measuring,
+) -> list[Report]:
+    """Return the reports with what the models say about the same images, of which all show the same."""
+    names, skipped = list[str](), dict[str, str]()
+    runners = _runners(models, measuring)
+    loaded = _batches(len(runners), models[0].dense, folder, measuring, names=names, skipped=skipped)
+    dense, *found = predict_each([*runners.values()], loaded)
+    examples = chosen_examples(names, dense, found)
+    return [
+        replace(
+            report,
+            accuracy=Pair(dense.accuracy, each.accuracy) if dense.labelled else None,
+            pair=replace(compare_predictions(dense, each, ("dense", "pruned"), {}), classes=()),
+            examples=shown,
+            skipped=skipped,
+        )
+        for report, each, shown in zip(reports, found, examples, strict=True)
+    ]
 
 
-def _runners(models: Pair[LoweredFile], measuring: Measuring) -> tuple[Runner, Runner]:
-    dense, pruned = (_runner(each, measuring.threads) for each in (models.dense, models.pruned))
-    return dense, pruned
+def _with_agreement(
+    reports: Sequence[Report],
+    models: Sequence[Pair[LoweredFile]],
+    folder: ImageFolder,
+    measuring: Measuring,
+) -> list[Report]:
+    name, skipped, runners = (
+        models[0].dense.artefact.spec.embedding,
+        dict[str, str](),
+        _runners(models, measuring),
+    )
+    loaded = _batches(len(runners), models[0].dense, folder, measuring, names=[], skipped=skipped)
+    dense, *found = embed_each([*runners.values()], loaded, [name] * len(runners))
+    return [
+        replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | skipped)
+        for report, each in zip(reports, found, strict=True)
+    ]
+
+
+def _runners(models: Sequence[Pair[LoweredFile]], measuring: Measuring) -> dict[str, Runner]:
+    """Return runners on the target's runtime: "dense", then one for each pruned model, by its number."""
+    files = {"dense": models[0].dense} | {str(at): each.pruned for at, each in enumerate(models)}
+    target = models[0].dense.artefact.target
+    settings = on_this_cpu(target, measuring.threads)
+    return {name: runner_for(each.path, target, settings) for name, each in files.items()}
 
 
 def _batches(
-    models: Pair[LoweredFile],
+    count: int,
+    model: LoweredFile,
     folder: ImageFolder,
     measuring: Measuring,
     *,
     names: list[str],
     skipped: dict[str, str],
 ) -> Batches:
-    """Yield the images for one pass of both models, which take them alike; note names, and what is skipped."""
-    artefact = models.dense.artefact
-    view = View(artefact.spec.preprocessing, artefact.input_kind)
+    """Yield the images for one pass of so many models, which take them alike; note names, and what is skipped."""
+    view = View(model.artefact.spec.preprocessing, model.artefact.input_kind)
     for batch in batches_of(folder.files, [view], measuring.batch):
         skipped.update({folder.name_of(ImageFile(each.path, None)): each.reason for each in batch.skipped})
         if batch.files:
             names += map(folder.name_of, batch.files)
-            yield (batch.views[0], batch.views[0]), batch.labels
+            yield (batch.views[0],) * count, batch.labels
 
 
-def _speed(
-    models: Pair[LoweredFile], images: Array, measuring: Measuring, macs: Pair[MacCount]
-) -> tuple[AtBatch, ...]:
+def _speeds(
+    models: Sequence[Pair[LoweredFile]],
+    images: Array,
+    measuring: Measuring,
+    macs: Sequence[Pair[MacCount]],
+) -> list[tuple[AtBatch, ...]]:
+    """Time all models in one run; return the times of each at every batch size."""
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
-    dense, pruned = _runners(models, measuring)
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
-    return tuple(measure_batches({"dense": dense, "pruned": pruned}, macs, images, settings))
-
-
-def _runner(model: LoweredFile, threads: int) -> Runner:
-    """Return a runner of the file on its target's runtime."""
-    target = model.artefact.target
-    return runner_for(model.path, target, on_this_cpu(target, threads))
+    times = list(time_batches(_runners(models, measuring), images, settings))
+    return [
+        tuple(AtBatch.of({"dense": each["dense"], "pruned": each[str(at)]}, own) for each in times)
+        for at, own in enumerate(macs)
+    ]
 
 
 def _use(pruned: PrunedViT, images: Array, input_kind: InputKind, batch: int) -> PatchUse:
@@ -197,38 +242,82 @@ def _use(pruned: PrunedViT, images: Array, input_kind: InputKind, batch: int) ->
     return patch_use(pruned.vit.spec, pruned.schedule, left, pruned.layout, batch)
 
 
-def save_page_of(
-    report: Report, artefact: Artefact, pruned: PrunedViT, folder: ImageFolder | None, out: Path
-) -> list[str]:
-    """Write the page, and return the names of its files.
+def pictures_of(
+    reports: Sequence[Report],
+    references: Sequence[Pair[PrunedViT]],
+    calibrations: Sequence[Calibration | None],
+    vit: PrunableViT,
+    folder: ImageFolder | None,
+) -> list[list[Picture]]:
+    """Draw the examples of the reports with the patches that each PyTorch reference keeps of them.
 
-    It shows examples with the patches that the PyTorch reference keeps of them, and a chart.
+    Where a schedule prunes by inter-layer scores, the first few also have their relevance, scored as the images of
+    the calibration were.
+
+    Args:
+        reports: They have the same examples, or none: the first images are shown then.
+        references: Each pruned model in PyTorch.
+        calibrations: What each schedule was made from, if anything.
+        vit: The model that was calibrated, with all its layers.
+        folder: The images of the examples; None for no pictures.
+    """
+    if folder is None:
+        return [[] for _ in reports]
+    named = {folder.name_of(file): file for file in folder.files}
+    files = [named[each.image] for each in reports[0].examples] or folder.files[:FIRST]
+    pixels = first_images(files, vit.spec.preprocessing, InputKind.UINT8, len(files))
+    answers = []
+    for reference in references:
+        with reference_runner(reference.pruned, InputKind.UINT8) as runner:
+            answers.append({**runner.run({IMAGES: pixels}), IMAGES: pixels})
+    among = set.intersection(*({*keep_layers(each)} for each in answers))
+    relevance: list[Array] = []
+    pictures = []
+    for each, reference, calibration in zip(answers, references, calibrations, strict=True):
+        scores = calibration if reference.pruned.schedule.inter_sha256 else None
+        if scores is not None and not relevance:
+            relevance = [*relevance_maps(vit, pixels[:EXPLAINED], scores.record.settings)]
+        shown = () if scores is None else relevance
+        pictures.append(drawn(each, reference.pruned.vit.spec.grid, shown, among))
+    return pictures
+
+
+def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture], out: Path) -> str:
+    """Write the page of an export folder, and return its name.
 
     Args:
         report: The record to show.
         artefact: What the pruned file says of itself.
-        pruned: The PyTorch reference of the pruned model.
-        folder: The images of the examples; None for a page without pictures.
+        pictures: Of the report's examples.
         out: The export folder.
 
     Raises:
-        OutputError: A file cannot be written.
+        OutputError: The file cannot be written.
     """
-    chart = None
-    if report.trade_off:
-        from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)
-
-        chart = chart_of(report.trade_off, report.model)
-    pictures = [] if folder is None else _pictures(report, pruned, folder)
+    chart = _chart(report.trade_off, report.model)
     save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
-    return [PAGE]
+    return PAGE
 
 
-def _pictures(report: Report, pruned: PrunedViT, folder: ImageFolder) -> list[Picture]:
-    """Draw the examples of the report; the first images where there are none."""
-    named = {folder.name_of(file): file for file in folder.files}
-    files, spec = [named[each.image] for each in report.examples], pruned.vit.spec
-    images = first_images(files or folder.files, spec.preprocessing, "uint8", len(files) or FIRST)
-    with reference_runner(pruned, "uint8") as runner:
-        answers = runner.run({IMAGES: images})
-    return drawn({**answers, IMAGES: images}, spec.grid)
+def save_comparison_of(made: Mapping[str, Shown], out: Path) -> str:
+    """Write the page that shows several methods side by side, and return its name.
+
+    Args:
+        made: Their reports and pictures; each method's own page is in a folder of its name.
+        out: Where the folders are.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    reports = [report for report, _ in made.values()]
+    chart = _chart(trade_off_of(reports), reports[0].model)
+    save_comparison(made, out / PAGE, page=PAGE, chart=chart)
+    return PAGE
+
+
+def _chart(trade_off: TradeOff | None, model: str) -> Chart | None:
+    if trade_off is None:
+        return None
+    from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)
+
+    return chart_of(trade_off, model)

@@ -17,9 +17,8 @@ from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
-from exporter.models.base import PrunableViT
+from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.networks import identity_of
-from exporter.models.weights import weights_sha256
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune

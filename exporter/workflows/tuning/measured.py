@@ -16,10 +16,10 @@ from exporter.calibration.record import Calibration, load_calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import ImageSource, images_at
-from exporter.errors import ArtefactError, OutputError, ScheduleError, reason_of
+from exporter.errors import ScheduleError
 from exporter.evaluation.benchmark.batch_sweep import filled_batch
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.files import regular
+from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
@@ -57,16 +57,19 @@ class Book:
     Under a launcher, the main process reads and writes.
 
     Args:
-        path: The file. It may hold measurements of other models and images; they are left alone.
+        path: The file.
         identity: What the measurements depend on beside what each one names: images, versions.
 
     Raises:
-        ArtefactError: The file cannot be read.
+        ArtefactError: The file cannot be read, or belongs to another identity.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
-        self.path, self.identity = path, identity
-        self._known = self._read() if processes().main else {}
+        self._file = Unfinished(path, "search", identity)
+        self._known = {}
+        for told in self._file.records() if processes().main else ():
+            with suppress(KeyError, TypeError):
+                self._known[told["key"]] = told["value"]
 
     def record(self, what: str, of: object, measure: Callable[[], Any], *, together: bool = False) -> Any:
         """Return plain values, measured unless they are known.
@@ -81,40 +84,15 @@ class Book:
             OutputError: The file cannot be written.
         """
         crew = processes()
-        key = hashlib.sha256(to_json([self.identity, what, of]).encode()).hexdigest()[:24]
+        key = hashlib.sha256(to_json([what, of]).encode()).hexdigest()[:24]
         known = crew.of_main(self._known.get(key))
         if known is None:
             value = measure() if together or crew.main else None
             known = crew.of_main(json.loads(to_json(value)))
             if crew.main:
                 self._known[key] = known
-                self._append(json.dumps({"key": key, "what": what, "value": known}))
+                self._file.append({"key": key, "what": what, "value": known})
         return known
-
-    def _append(self, line: str) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
-        except OSError as error:
-            raise OutputError(str(self.path), reason_of(error), "a file that can be written") from None
-
-    def _read(self) -> dict[str, Any]:
-        """Return the values by key; a line that is not whole is no finished measurement."""
-        if not self.path.exists():
-            return {}
-        try:
-            content = regular(self.path).read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise ArtefactError(str(self.path), reason_of(error), "measurements") from None
-        if not content.endswith("\n"):
-            self._append("")  # the run ended while it wrote this line
-        found = {}
-        for line in content.split("\n"):
-            with suppress(ValueError, KeyError, TypeError, RecursionError):
-                told = json.loads(line)
-                found[told["key"]] = told["value"]
-        return found
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCH, default_counts, scorer_named
+from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCH, scorer_named
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
@@ -70,7 +70,7 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        followed = default_counts(self.method) == ACS or scorer_named(self.scorer).calibrated
+        followed = METHODS[self.method].counts[0] == ACS or scorer_named(self.scorer).calibrated
         return self.given or (self.prunes and followed)
 
     @property

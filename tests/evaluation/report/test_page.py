@@ -16,10 +16,15 @@ from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
     GONE_COLOUR,
     GONE_SHARE,
+    HEAT,
+    HEAT_SHARE,
+    LEAST_RELEVANCE,
     Chart,
     checks_table,
     drawn,
     faded,
+    heated,
+    save_comparison,
     save_page,
 )
 from exporter.evaluation.report.record import CalibratedOn, Report
@@ -61,6 +66,30 @@ def test_an_image_of_a_star_shows_its_own_count() -> None:
     pixels = np.zeros((2, 3, 8, 8), np.uint8)
     keep = {keep_name(1): np.array([[0, 1], [3, 0]]), count_name(1): np.array([2, 1])}
     assert [each.frames[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2))] == [2, 1]
+
+
+def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
+    pixels = np.stack([np.full((8, 8), each, np.uint8) for each in (60, 120, 180)])
+    picture = heated(pixels, np.array([0.0, LEAST_RELEVANCE, LEAST_RELEVANCE**0.5, 1.0]) * 7, grid=(2, 2))
+    for place, stop in (((0, 0), 0), ((0, 4), 0), ((4, 0), len(HEAT) // 2), ((4, 4), -1)):
+        expected = HEAT_SHARE * np.array(HEAT[stop]) + (1 - HEAT_SHARE) * 120
+        np.testing.assert_allclose(
+            picture[:, place[0] : place[0] + 4, place[1]].mean(axis=1), expected, atol=1
+        )
+    assert len(np.unique(heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1), axis=1)[0]) == 1
+
+
+def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
+    keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
+    scores = np.random.default_rng(1).random((4, 16))
+    first, second = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
+    assert [bool(each.heat) for each in first.frames] == [False, True, True]
+    assert not any(each.heat for each in second.frames)
+    whole = decoded(first.frames[2].heat)[1::3, 1::3].astype(int)
+    assert abs(whole - heated(pixels[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
+    again, _ = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
+    assert again == first
 
 
 def test_a_dense_model_has_no_pictures() -> None:
@@ -180,6 +209,40 @@ def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
     assert page.count('<figure class="differs">') == 1
     assert "label <b>cat</b>" in page and "a very long name of a class ✗" in page
     assert "cat/&lt;1&gt;.png" in page
+
+
+def test_the_relevance_is_explained_where_it_is_shown(tmp_path: Path) -> None:
+    report = replace(full_report(), calibration=CalibratedOn(17, 0))
+    heat = drawn(FRAMES, (2, 2), [np.random.default_rng(0).random((1, 4))])
+    for pictures, shown in ((heat, 1), (drawn(FRAMES, (2, 2)), 0)):
+        save_page(report, artefacts().pruned, tmp_path / "report.html", pictures=pictures)
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert page.count("Relevance of the patches at layer 1") == shown
+        assert page.count("17 calibration images, with") == shown
+
+
+def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
+    first = full_report()
+    assert first.pair is not None
+    second = replace(
+        first,
+        gmacs=replace(first.gmacs, pruned=2.5),
+        pair=replace(first.pair, loss_points=7.25),
+        examples=tuple(replace(each, pruned=1) for each in first.examples),
+    )
+    pictures = drawn(FRAMES, (2, 2))
+    made = {"star": (first, pictures), "tome": (second, pictures)}
+    save_comparison(made, tmp_path / "report.html", page="own.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in ("star/own.html", "tome/own.html", "<td>3.000<", "<td>2.500<", "<td>7.25<", "✓ All models"):
+        assert text in page
+    assert page.count("<figure") == len(first.examples) == 2
+    assert page.count("Patches left after layer 1") == 4 and page.count('alt="The image"') == 2
+    parity = replace(first.parity.pruned, passed=False)
+    failed = replace(second, parity=Pair(first.parity.dense, parity))
+    save_comparison({**made, "tome": (failed, pictures)}, tmp_path / "report.html", page="own.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "✗ A lowered model differs" in page and page.count('<td class="no">✗') == 1
 
 
 def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.report.record import Gmacs, chosen_examples
+from exporter.evaluation.report.record import Example, Gmacs, Report, chosen_examples, trade_off_of
 from exporter.formats.canonical_json import to_json
 from exporter.records import Pair
 from tests.evaluation.report.reports import full_report, small_report, trade_off
@@ -16,15 +16,34 @@ from tests.evaluation.report.reports import full_report, small_report, trade_off
 SOME = st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60)
 
 
-def predictions(rows: list[tuple[int, int, int]]) -> Pair[Predictions]:
-    labels, dense, pruned = np.array(rows).T
-    return Pair(*(Predictions(each[:, None], labels) for each in (dense, pruned)))
+def predictions(*columns: np.ndarray) -> list[Predictions]:
+    labels, *best = columns
+    return [Predictions(each[:, None], labels) for each in best]
+
+
+def chosen(names: list[str], rows: list[tuple[int, int, int]], count: int) -> tuple[Example, ...]:
+    dense, pruned = predictions(*np.array(rows).T)
+    (shown,) = chosen_examples(names, dense, [pruned], count)
+    return shown
+
+
+def test_several_models_show_the_same_images_and_any_disagreement_comes_first() -> None:
+    labels = np.zeros(6, np.int64)
+    first, second = labels.copy(), labels.copy()
+    first[4], second[2] = 1, 1
+    dense, *pruned = predictions(labels, labels, first, second)
+    shown = chosen_examples(list("abcdef"), dense, pruned, 4)
+    assert [[each.image for each in one] for one in shown] == [list("ceab")] * 2
+    assert [[each.differs for each in one] for one in shown] == [
+        [False, True, False, False],
+        [True, False, False, False],
+    ]
 
 
 @given(SOME, st.integers(1, 12))
 def test_disagreements_come_first_and_take_at_most_half(rows: list[tuple[int, int, int]], count: int) -> None:
     names = [f"{at}.png" for at in range(len(rows))]
-    shown = chosen_examples(names, predictions(rows), count)
+    shown = chosen(names, rows, count)
     assert len(shown) == len({each.image for each in shown}) == min(count, len(rows))
     differing = [each.differs for each in shown]
     assert differing == sorted(differing, reverse=True)
@@ -37,14 +56,14 @@ def test_disagreements_come_first_and_take_at_most_half(rows: list[tuple[int, in
 
 def test_every_class_has_its_turn_before_any_has_two() -> None:
     rows = [(0, 0, 0)] * 20 + [(each, each, each) for each in range(1, 10)]
-    shown = chosen_examples([str(at) for at in range(29)], predictions(rows), 12)
+    shown = chosen([str(at) for at in range(29)], rows, 12)
     assert sorted(each.label or 0 for each in shown[:10]) == list(range(10))
     assert [each.label for each in shown[10:]] == [0, 0]
 
 
 def test_without_labels_the_dense_classes_are_the_strata() -> None:
     rows = [(-1, 0, 0)] * 5 + [(-1, 1, 1)]
-    shown = chosen_examples(list("abcdef"), predictions(rows), 2)
+    shown = chosen(list("abcdef"), rows, 2)
     assert {each.dense for each in shown} == {0, 1}
     assert all(each.label is None for each in shown)
 
@@ -79,3 +98,18 @@ def test_both_models_are_a_trade_off_unless_more_were_searched() -> None:
     drawn = replace(report, searched=None, batches=(slower,)).trade_off
     assert drawn is not None and drawn.points[0].front == (report.pair.loss_points < 0)
     assert small_report().trade_off is None
+
+
+def test_the_front_of_several_models_is_what_no_other_beats() -> None:
+    report = full_report()
+    assert report.pair is not None
+
+    def losing(points: float) -> Report:
+        assert report.pair is not None
+        return replace(report, pair=replace(report.pair, loss_points=points))
+
+    found = trade_off_of([losing(1.0), losing(2.0), losing(-1.0)])
+    assert found is not None
+    assert [each.front for each in found.points] == [False, False, True]
+    assert {each.label for each in found.points} == {"star"}
+    assert trade_off_of([report, small_report()]) is None

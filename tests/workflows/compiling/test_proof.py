@@ -8,7 +8,7 @@ import pytest
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.records import Pair
-from exporter.workflows.compiling.proof import prove, save_page_of
+from exporter.workflows.compiling.proof import pictures_of, prove, save_page_of
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipe import Measuring
 from tests.lowering.models import a_star, dense, star
@@ -26,10 +26,10 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     (images / "class_1" / "torn.png").write_text("no image")
     found = list_images(images, num_classes=spec.num_classes if labelled else None)
     batch = first_images(found.files, spec.preprocessing, "float32", 3)
-    proof = prove(
-        Pair(dense(), star()),
-        lowered_pair(tmp_path, star()),
-        calibration=None,
+    (proof,) = prove(
+        [Pair(dense(), star())],
+        [lowered_pair(tmp_path, star())],
+        calibrations=[None],
         folder=found,
         images=batch,
         measuring=QUIET,
@@ -49,7 +49,8 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert (proof.speed, proof.trade_off, proof.use, proof.batches) == (None, None, None, ())
     assert proof.class_names == (tuple(sorted(path.name for path in images.iterdir())) if labelled else ())
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
-    save_page_of(proof, lowered_pair(tmp_path, star()).pruned.artefact, star(), found, tmp_path)
+    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
+    save_page_of(proof, lowered_pair(tmp_path, star()).pruned.artefact, pictures, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
 
@@ -59,10 +60,10 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     found = list_images(make_images(tmp_path / "images", classes=1))
     pruned = a_star()
     batch = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
-    proof = prove(
-        Pair(dense(), pruned),
-        lowered_pair(tmp_path, pruned),
-        calibration=None,
+    (proof,) = prove(
+        [Pair(dense(), pruned)],
+        [lowered_pair(tmp_path, pruned)],
+        calibrations=[None],
         folder=found,
         images=batch,
         measuring=Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1),
@@ -87,8 +88,13 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))
     onnx.save(model, pair.dense.path)
     batch = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
-    references = Pair(dense(), star())
-    proof = prove(
-        references, pair, calibration=None, folder=found, images=batch, measuring=QUIET, stages=Silent()
+    (proof,) = prove(
+        [Pair(dense(), star())],
+        [pair],
+        calibrations=[None],
+        folder=found,
+        images=batch,
+        measuring=QUIET,
+        stages=Silent(),
     )
     assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (False, True, False)

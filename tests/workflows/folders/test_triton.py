@@ -7,7 +7,7 @@ import pytest
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, RecipeError
-from exporter.models.outputs import with_outputs
+from exporter.models.spec import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
