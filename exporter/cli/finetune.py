@@ -55,16 +55,17 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 1 where training has made nothing better."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.finetune import dry_finetune, finetune_model
+
+    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    with stages.stage("libraries"):
+        from exporter.workflows.finetune import dry_finetune, finetune_model
 
     recipe = recipe_of(arguments)
     settings = training_of(arguments, recipe)
     if arguments.dry_run:
         found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
         return print_dry_run(found, as_json=arguments.json)
-    result = finetune_model(
-        recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages(quiet=arguments.quiet)
-    )
+    result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages)
     if arguments.json:
         print_json(result)
     else:

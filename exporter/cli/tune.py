@@ -54,14 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is 1 where no model reaches the goal, or the choice is none after all."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.tuning.choice import TuneSettings
-    from exporter.workflows.tuning.tune import dry_tune, tune
+
+    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    with stages.stage("libraries"):
+        from exporter.workflows.tuning.choice import TuneSettings
+        from exporter.workflows.tuning.tune import dry_tune, tune
 
     settings, weights = from_flags(TuneSettings, arguments), arguments.weights
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
         return print_dry_run(dry_tune(recipe, settings, out, weights=weights), as_json=arguments.json)
-    command, stages = ("star-export", *sys.argv[1:]), RichStages(quiet=arguments.quiet)
+    command = ("star-export", *sys.argv[1:])
     found = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
     if arguments.json:
         print_json(found)
