@@ -20,15 +20,14 @@ from exporter.data.batches import batches
 from exporter.data.images import sample
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
-from exporter.evaluation.benchmark import throughput
-from exporter.evaluation.benchmark.timing import ratio_of
+from exporter.evaluation.benchmark import ratio_of, throughput
 from exporter.evaluation.intervals import loss_interval
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import keep_everything, saving_schedule
 from exporter.schedule.prune import Prune
@@ -39,17 +38,9 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.measuring import noise
 
-COLUMNS = (
-    "saved",
-    "counts",
-    "patches left",
-    "points lost",
-    "95 %",
-    "divergence",
-    "95 %",
-    "time",
-    "quartiles",
-)
+HEADER = """\
+| saved | counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
+|---|---|---|---|---|---|---|---|---|"""
 
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +122,7 @@ def main() -> None:
         dense = log_chances(PrunedViT(vit, keep_everything(vit.spec)), images)
         top1 = 100 * float((dense.argmax(1) == labels).mean())
         print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
-        print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
+        print(HEADER, flush=True)
         for share in options.shares:
             models = {
                 name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.shapes)

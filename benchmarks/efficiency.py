@@ -16,7 +16,7 @@ from typing import Any
 from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.artefact import read_pair
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.records import Pair
@@ -25,22 +25,10 @@ from exporter.tensor_names import IMAGES
 from exporter.workflows.folders.bench import bench
 from exporter.workflows.measuring import noise
 
-COLUMNS = (
-    *(
-        "model",
-        "rho",
-        "round_to",
-        "batch",
-        "dense img/s",
-        "pruned img/s",
-        "speed-up",
-        "quartiles",
-        "",
-        "MACs",
-        "E",
-    ),
-    *("selection cost", "quartiles", "plain slices", "their E"),
-)
+HEADER = """
+| model | rho | round_to | batch | dense img/s | pruned img/s | speed-up | quartiles | | MACs | E | \
+selection cost | quartiles | plain slices | their E |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:
@@ -62,7 +50,7 @@ def main() -> None:
             if not place.is_file():
                 print(f"measuring {place.stem}", file=sys.stderr)
                 _measure(model, batch, options, place)
-    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    print(HEADER.strip())
     for place in sorted(options.folder.glob("*.json"), key=_order):
         print(f"| {' | '.join(_row(place))} |")
 
@@ -74,7 +62,6 @@ def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -
 
 
 def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
-    """Return the paths of the ONNX files, after creating missing ones."""
     files = Pair(
         options.folder / f"{model}.dense.onnx",
         options.folder / f"{model}.rho{options.rho:g}.round_to{options.round_to}.onnx",
@@ -88,7 +75,6 @@ def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
 
 
 def _order(place: Path) -> tuple[int, str, int]:
-    """Return the sort key: small models first, then small batches."""
     head, _, batch = place.stem.rpartition(".batch")
     return MODELS.index(head.split(".", maxsplit=1)[0]), head, int(batch)
 

@@ -57,7 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _amounts(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each amount to prune with its name."""
     for share in options.mac_reductions:
         yield f"{share:.0%} saved", {"mac_reduction": share}
     for rho in options.rhos:
@@ -67,7 +66,6 @@ def _amounts(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, float
 def _table(
     amount: dict[str, float], recipe: Recipe, settings: FinetuneSettings, options: argparse.Namespace
 ) -> dict[str, list[Any]]:
-    """Return the results of each way by seed."""
     ways = [
         way
         for way in options.ways or TRAINED
@@ -103,11 +101,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> Any:
-    """Return the result of a run as JSON, read where the run was finished before.
-
-    Raises:
-        ArtefactError: A run of other settings was finished there.
-    """
+    """Return the result of a run as JSON, read where a run of the same settings was finished before."""
     prune = recipe.prune
     amount = prune.rho if prune.mac_reduction is None else prune.mac_reduction
     words = f"{way} {amount} {settings.seed}".replace(",", "").split()

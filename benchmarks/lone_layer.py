@@ -11,7 +11,7 @@ from exporter.evaluation.benchmark import ratio_of, throughput
 from exporter.lowering.pipeline import lower
 from exporter.models.spec import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME
 from exporter.workflows.measuring import noise

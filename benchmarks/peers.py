@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from exporter.cli.output import RichStages
-from exporter.evaluation.benchmark import Ratio, ratio_of
-from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
+from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, ratio_of
 from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.loss import loss_of
 from exporter.evaluation.report.chart import trade_off_chart

@@ -18,20 +18,19 @@ import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
+from exporter.lowering.pipeline import lower_each
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
+from exporter.runtimes.choice import runner_here, why_not
 from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, Target
 from exporter.vocabulary import InputKind
-from exporter.workflows.measuring import lowered, noise
+from exporter.workflows.measuring import noise
 
 COLUMNS = (
     "target",
     "dense img/s",
     "pruned img/s",
-    "over dense fp32",
-    "quartiles",
-    "over own dense",
-    "quartiles",
+    *("over dense fp32", "quartiles"),
+    *("over own dense", "quartiles"),
 )
 ALSO_COLUMNS = ("file", "img/s", "over dense fp32", "quartiles")
 
@@ -99,18 +98,17 @@ def _left_out(name: str) -> bool:
 def _ours(
     options: argparse.Namespace, targets: list[Target], images: np.ndarray
 ) -> Iterator[tuple[str, Runner]]:
-    """Yield a runner for each target, dense and pruned, with its name."""
     ranges = np.concatenate([images] * 2)
     pruned = prune(schedule(options.model, options.rho), options.model)
     for role, network in (("dense", dense(options.model)), ("pruned", pruned)):
-        for each in lowered(network, targets, InputKind.FLOAT32, ranges):
-            yield f"{role} {each.target.name}", each.runner(options.threads)
+        models = lower_each(network, targets, InputKind.FLOAT32, ranges)
+        for target, model in zip(targets, models, strict=True):
+            yield f"{role} {target.name}", runner_here(model.SerializeToString(), target, options.threads)
 
 
 def _further(name: str, path: Path, threads: int) -> Iterator[tuple[str, Runner]]:
-    """Yield a runner of the file for each runtime that reads it, with its name."""
     for target in (OPENVINO,) if path.suffix == ".xml" else (OPENVINO, ONNXRUNTIME):
-        yield f"{name}, {target.runtime}", runner_for(path, target, on_this_cpu(target, threads))
+        yield f"{name}, {target.runtime}", runner_here(path, target, threads)
 
 
 def _rates(*times: Throughput) -> list[str]:

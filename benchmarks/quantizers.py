@@ -32,6 +32,7 @@ from deits import MODELS, deit, prune, schedule, torch_export
 from exporter.data.batches import batches
 from exporter.data.source import images_at
 from exporter.evaluation.intervals import loss_interval
+from exporter.evaluation.loss import loss_of
 from exporter.formats.canonical_json import load_json
 from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import import_graph
@@ -140,7 +141,7 @@ def table(options: argparse.Namespace) -> None:
 
 def _cells(found: Array, exact: Array, labels: Array) -> str:
     right, was = found == labels, exact == labels
-    lost, gained = int((was & ~right).sum()), int((right & ~was).sum())
+    lost, gained = loss_of(was, right)
     low, high = (100 * end for end in loss_interval(lost, gained, len(labels)))
     points = 100 * (lost - gained) / len(labels)
     return f"{right.mean():.2%} | {points:.2f} ({low:.2f} to {high:.2f}) | {(found == exact).mean():.2%}"

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, class_names, folder_sha256, list_images
 from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
-from exporter.evaluation.accuracy import Accuracy, evaluate
+from exporter.evaluation.accuracy import Accuracy, predict
 from exporter.files import sha256_of, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
@@ -346,7 +346,7 @@ def _measure(
     model: nn.Module, images: ImageFolder, preprocessing: Preprocessing, settings: TrainSettings
 ) -> Accuracy:
     runner = logits_runner(model, preprocessing.input_size)
-    return evaluate(runner, batches(images.files, preprocessing, "float32", settings.batch_size))
+    return predict(runner, batches(images.files, preprocessing, "float32", settings.batch_size)).accuracy
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from exporter.calibration.record import Calibration as Calibration
     from exporter.calibration.settings import CalibrationSettings as CalibrationSettings
     from exporter.errors import UserError as UserError
-    from exporter.evaluation.benchmark.batch_sweep import BenchSettings as BenchSettings
+    from exporter.evaluation.batch_sweep import BenchSettings as BenchSettings
     from exporter.models.request import ModelRequest as ModelRequest
     from exporter.ops.to_grid import to_grid as to_grid
     from exporter.records import Schedule as Schedule
@@ -55,7 +55,7 @@ _PLACES = {
     "calibration.record": ("Calibration",),
     "calibration.settings": ("CalibrationSettings",),
     "errors": ("UserError",),
-    "evaluation.benchmark.batch_sweep": ("BenchSettings",),
+    "evaluation.batch_sweep": ("BenchSettings",),
     "models.request": ("ModelRequest",),
     "ops.to_grid": ("to_grid",),
     "records": ("Schedule",),

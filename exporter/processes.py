@@ -33,7 +33,10 @@ LETTING_GO_S = 0.2
 
 @dataclass(frozen=True)
 class Processes:
-    """This process, one of `count`, counted by `index` from 0; `device` is its own, "" for the user's choice."""
+    """This process, one of `count`, counted by `index` from 0; `device` is its own, "" for the user's choice.
+
+    What needs the others raises LaunchError where one does not answer; all of them have to call it.
+    """
 
     index: int = 0
     count: int = 1
@@ -49,11 +52,7 @@ class Processes:
         return islice(items, self.index, None, self.count)
 
     def gathered(self, item: ItemT) -> list[ItemT]:
-        """Return the items of all processes, in their order; all have to call this.
-
-        Raises:
-            LaunchError: A process does not answer.
-        """
+        """Return the items of all processes, in their order."""
         if self.count == 1:
             return [item]
         from accelerate.utils import gather_object  # noqa: PLC0415
@@ -64,27 +63,15 @@ class Processes:
             raise _lost(error) from None
 
     def of_main(self, item: ItemT) -> ItemT:
-        """Return the item of the main process; all have to call this.
-
-        Raises:
-            LaunchError: A process does not answer.
-        """
+        """Return the item of the main process."""
         return self.gathered(item)[0]
 
     def wait(self) -> None:
-        """Wait until all processes are here.
-
-        Raises:
-            LaunchError: A process does not come.
-        """
+        """Wait until all processes are here."""
         self.gathered(None)
 
     def same(self, subject: str, value: str) -> None:
-        """Check that all processes have this value.
-
-        Raises:
-            LaunchError: They differ.
-        """
+        """Raise LaunchError unless all processes have this value."""
         values = self.gathered(value)
         if len(set(values)) > 1:
             raise LaunchError(subject, f"{len(set(values))} different ones", "one in all processes")

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFile, ImageFolder
+from exporter.evaluation.parity.decisions import positions_by_layer
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import faded, zoomed
-from exporter.evaluation.survivors import positions_by_layer
 from exporter.files import written_beside
 from exporter.settings import add_flags, from_flags
 from exporter.tensor_names import IMAGES

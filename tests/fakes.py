@@ -20,17 +20,9 @@ class NumpyRunner(Runner):
         outputs: tuple[TensorInfo, ...],
         name: str = "fake",
     ) -> None:
-        super().__init__(name)
-        self.function, self._inputs, self._outputs = function, inputs, outputs
+        super().__init__(name, inputs, outputs)
+        self.function = function
         self.activations = self.deactivations = 0
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        return self._inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        return self._outputs
 
     def _activate(self) -> None:
         self.activations += 1

@@ -35,7 +35,7 @@ def test_the_accuracy_of_a_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()
-    write_folder(tmp_path / "build/demo")
+    write_folder(tmp_path / "build/star")
     make_images(tmp_path / "build/digits/held_out", classes=8, each=2, side=16)
     names = run("docs/accuracy.md", "test_the_accuracy_of_a_folder")
     assert names["result"].pair.images == 16

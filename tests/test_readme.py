@@ -63,7 +63,9 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
         assert (report["model"], report["schedule"]["method"]) == ("digits_vit", method)
         assert report["accuracy"]["dense"]["top1"] >= 0.95
         assert report["gmacs"]["pruned"] == pytest.approx(0.6 * report["gmacs"]["dense"], rel=0.02)
-        assert re.search(rf"^│ {method} +│ {report['gmacs']['pruned']:.3f} │ ", shown, flags=re.MULTILINE)
+        row = rf"^│ {method} +│ {report['gmacs']['pruned']:.3f} │ "
+        assert re.search(row, shown, flags=re.MULTILINE)
+        assert method == "a-star" or re.search(row, README, flags=re.MULTILINE)
     assert all(
         f">{method}</a>" in (tmp_path / "report.html").read_text() for method in ("star", "a-star", "tome")
     )
@@ -99,8 +101,8 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
     run(f"{command.rstrip()} --rounds 0", photos)
     report = json.loads((photos / "build/hf/report.json").read_text())
     assert all(each["passed"] for each in report["parity"].values())
-    assert f"my-vit, tome, merge-weighted, rho {report['schedule']['rho']:.4g}\n" in README
-    assert f"{report['gmacs']['dense']:.3f} │            {report['gmacs']['pruned']:.3f} │" in README
+    assert (report["model"], report["schedule"]["method"]) == ("my-vit", "tome")
+    assert report["gmacs"]["pruned"] == pytest.approx(0.6 * report["gmacs"]["dense"], rel=0.02)
 
 
 def test_the_plan_command(tmp_path: Path) -> None:

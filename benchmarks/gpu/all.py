@@ -12,10 +12,9 @@ import os
 import sys
 from pathlib import Path
 
+from case import on_a_gpu
 from deits import MODELS
-from machine import on_a_gpu
-from report import summary, write_report
-from run_steps import UNFINISHED, outcome_of, run_steps
+from run_steps import UNFINISHED, outcome_of, run_steps, summary, write_report
 from steps import Request, Step, steps
 
 from exporter.errors import RecipeError, UserError
@@ -30,11 +29,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace, machine: str) -> int:
-    """Run the chosen steps on this machine, whose GPU `machine` describes; return the exit code.
-
-    Raises:
-        UserError: There is no such step, or the folder has results of another GPU.
-    """
+    """Run the chosen steps on this machine, whose GPU `machine` describes; return the exit code."""
     out: Path = options.out.resolve()
     every = steps(_request(options, out))
     chosen = _chosen(every, options.steps)

@@ -36,12 +36,7 @@ def main() -> int:
 
 
 def built(out: Path) -> Path:
-    """Build the library in a folder, and return its path.
-
-    Raises:
-        UserError: TensorRT, its headers, CMake or a compiler is missing, or TensorRT is too old for the plugin.
-        CalledProcessError: The source does not compile.
-    """
+    """Build the library in a folder, and return its path; UserError for what is missing or too old."""
     version = import_tensorrt().__version__
     check_version(version)
     headers = os.environ.get(HEADERS)

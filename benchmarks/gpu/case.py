@@ -1,17 +1,31 @@
-"""One row of a table: a model in a mode at a batch size, of all methods in turns."""
+"""One row of a table: a model in a mode at a batch size, of all methods in turns; its files, and the GPU.
 
-from collections.abc import Callable
+Files that exist are not written again.
+"""
+
+import copy
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
-from deits import deit
+import torch
+from deits import deit, dense, prune, schedule, torch_export
+from torch import Tensor, nn
 
+from exporter.errors import UserError
 from exporter.evaluation.benchmark import Throughput
+from exporter.lowering.pipeline import lower, save_onnx
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runtimes.tensorrt.runner import this_machine
+from exporter.targets import Target
+from exporter.vocabulary import Layout, Method, Precision
 from exporter.workflows.measuring import noise
 
-__all__ = ["Case", "Timing"]
+__all__ = ["STOCK", "Case", "Timing", "model_files", "on_a_gpu"]
 
 # Times all networks of a case in turns; results by name.
 Timing: TypeAlias = Callable[[], dict[str, Throughput]]
@@ -35,3 +49,72 @@ class Case:
     def images(self) -> np.ndarray:
         """Noise [batch, 3, H, W]: time depends on the structure alone."""
         return noise(deit(self.model).spec, "float32", self.batch)
+
+
+def on_a_gpu(run: Callable[[str], int]) -> int:
+    """Call `run` with a line that describes the GPU; return the exit code, 2 where there is none."""
+    try:
+        found = this_machine("")
+        return run(f"{found.gpu}, SM {found.sm}, driver {found.driver}, CUDA {found.cuda}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+STOCK = "timm, as exported"
+STOCK_OPSET = 20
+# The values of ranges change no time.
+RANGE_IMAGES = 8
+BEST: Mapping[str, Layout] = MappingProxyType({})
+
+
+class Halved(nn.Module):
+    """A network in fp16, with inputs and outputs in fp32: what a user gets without any tool for precision."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).half()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits in float32."""
+        logits: Tensor = self.network(images.half())
+        return logits.float()
+
+
+def model_files(
+    model: str,
+    methods: Mapping[str, tuple[Method, float]],
+    target: Target,
+    folder: Path,
+    layouts: Mapping[str, Layout] = BEST,
+) -> dict[str, Path]:
+    """Return files by name: "dense", STOCK, and one for each of `methods`, (method, rho) by name.
+
+    a-STAR has the layout of its name in `layouts`, else the target's best. timm's own model is as PyTorch exports
+    it, without our passes, in fp16 or fp32; there is none for a target that quantizes.
+    """
+    files = {"dense": _lowered(dense(model), target, folder / target.file_name(model, "dense"))}
+    if not target.quantization:
+        files[STOCK] = _stock(model, target.precision, folder)
+    for name, (method, rho) in methods.items():
+        pruned = prune(schedule(model, rho, method=method), model, target.layout(layouts.get(name)))
+        kind = f"{method}{rho:g}{layouts.get(name, '')}"
+        files[name] = _lowered(pruned, target, folder / target.file_name(model, kind))
+    return files
+
+
+def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
+    if not path.is_file():
+        images = noise(network.vit.spec, "float32", RANGE_IMAGES) if target.takes_ranges else None
+        save_onnx(lower(network, target, images=images), path)
+    return path
+
+
+def _stock(model: str, precision: Precision, folder: Path) -> Path:
+    half = precision == Precision.FP16
+    path = folder / f"{model}.timm.{'fp16' if half else 'fp32'}.onnx"
+    if not path.is_file():
+        network = deit(model).model
+        with torch.inference_mode():
+            torch_export(model, path, STOCK_OPSET, Halved(network) if half else network)
+    return path

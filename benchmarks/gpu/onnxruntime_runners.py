@@ -1,24 +1,28 @@
-"""DeiT on ONNX Runtime's CUDA provider, with images on the GPU, kernel by kernel or as one CUDA graph."""
+"""DeiT on ONNX Runtime's CUDA provider, kernel by kernel or as one CUDA graph.
 
+Images and logits stay on the device by IO binding, as PyTorch's do in its table.
+"""
+
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
-from bound_runner import BoundRunner
-from case import Case, Timing
+import numpy as np
+import onnxruntime as ort
+from case import Case, Timing, model_files
 from deits import deit
-from model_files import model_files
 
 from exporter.evaluation.benchmark import throughput
-from exporter.runtimes.base import Runner
+from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.choice import PROVIDERS
-from exporter.runtimes.onnxruntime.profile import require_provider
-from exporter.runtimes.onnxruntime.runner import check_providers
+from exporter.runtimes.onnxruntime_runner import check_available, require_provider
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
-__all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
+__all__ = ["METHODS", "MODES", "prepared", "require"]
 
 GRAPH = "CUDA graph"
 MODES = tuple(f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("kernels", GRAPH))
@@ -26,24 +30,68 @@ METHODS = {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)}
 CUDA = PROVIDERS["onnxruntime-cuda"]
 
 
+# The batch dimension of the exported models.
+BATCH = "batch"
+
+
+class BoundRunner(Runner):
+    """A model on fixed images on the device; a run ends with the copy of the logits. It ignores the feed."""
+
+    def __init__(
+        self,
+        path: Path,
+        images: np.ndarray,
+        *,
+        runtime: str = "onnxruntime-cuda",
+        options: Mapping[str, str],
+        name: str,
+    ) -> None:
+        """Store the settings; `options` are those of the first provider, e.g. `enable_cuda_graph`."""
+        super().__init__(name)
+        self._path, self._images, self._runtime, self._given = path, images, runtime, dict(options)
+        self._device = "cuda" if runtime == "onnxruntime-cuda" else "cpu"
+        self._session: Any = None
+        self._binding: Any = None
+        self._logits: Any = None
+
+    def _activate(self) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        # With the batch known, sizes are constants: a CUDA graph allows no operators on the CPU.
+        options.add_free_dimension_override_by_name(BATCH, len(self._images))
+        first, *rest = PROVIDERS[self._runtime]
+        providers = [(first, self._given), *rest]
+        session = ort.InferenceSession(str(self._path), options, providers=providers, enable_fallback=0)
+        (output,) = session.get_outputs()
+        shape = [len(self._images), output.shape[1]]
+        self._logits = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, self._device, 0)
+        self._binding = session.io_binding()
+        images = ort.OrtValue.ortvalue_from_numpy(self._images, self._device, 0)
+        self._binding.bind_ortvalue_input(IMAGES, images)
+        self._binding.bind_ortvalue_output(LOGITS, self._logits)
+        self._inputs = (TensorInfo(IMAGES, (BATCH, *self._images.shape[1:]), "float32"),)
+        self._outputs = (TensorInfo(LOGITS, (BATCH, shape[1]), "float32"),)
+        self._session = session
+
+    def _deactivate(self) -> None:
+        self._session = self._binding = self._logits = None
+
+    def _run(self, feed: Feed) -> dict[str, np.ndarray]:
+        del feed
+        self._session.run_with_iobinding(self._binding)
+        return {LOGITS: self._logits.numpy()}
+
+
 def require() -> None:
     """Raise UserError where ONNX Runtime has no CUDA provider."""
-    check_providers(CUDA)
-
-
-def why_not(mode: str, plugin: Path | None) -> str:
-    """Return "": every mode runs where the runtime does."""
-    del mode, plugin
-    return ""
+    check_available(CUDA, ort.get_available_providers())
 
 
 def prepared(case: Case) -> Timing:
     """Create the runners of the dense model, timm's and the pruned ones; the result times them.
 
-    Without a-STAR in a CUDA graph, which has no data-dependent sizes.
-
-    Raises:
-        UserError: Another provider runs a part of a model.
+    Without a-STAR in a CUDA graph, which has no data-dependent sizes. UserError where another provider runs a
+    part.
     """
     way, precision = case.mode.split(", ")
     methods = {name: each for name, each in METHODS.items() if way != GRAPH or each[0] == Method.STAR}

@@ -1,19 +1,24 @@
-"""Run steps one after another, each in its own process, and save how each ended, so that a later call goes on."""
+"""Run steps one after another, each in its own process, and save how each ended, so that a later call goes on.
+
+report.md has how each step ended, and below it every table, or why there is none.
+"""
 
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from steps import Step
 
+from exporter.files import written_beside
 from exporter.formats.canonical_json import load_json, save_json
 
-__all__ = ["RAN", "UNFINISHED", "Outcome", "outcome_of", "printed_by", "run_steps"]
+__all__ = ["REPORT", "UNFINISHED", "Outcome", "outcome_of", "run_steps", "summary", "write_report"]
 
 ROOT = Path(__file__).parents[2]
 DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = "done", "failed", "interrupted", "waiting", "not run"
@@ -46,13 +51,9 @@ def run_steps(
 ) -> None:
     """Run the steps that have not been done; after a step that fails the next ones still run.
 
-    Args:
-        chosen: The steps, in order.
-        out: Folder for each step's output, NAME.out and NAME.err, and its outcome, NAME.json.
-        limit_s: Seconds for all; the step that runs at their end is stopped, and the next call continues it.
-        again: Run steps that are done, too.
-        tell: Called after each step, and before a step that may be killed with this process.
-        clock: Returns seconds, from any start.
+    `out` gets each step's output, NAME.out and NAME.err, and its outcome, NAME.json. The step that runs at the
+    end of `limit_s` is stopped, and the next call continues it. `again` runs those that are done, too. `tell`
+    is called after each step, and before a step that may be killed with this process.
     """
     end = clock() + limit_s
     for step in chosen:
@@ -127,13 +128,42 @@ def _wait(process: subprocess.Popen[bytes], left_s: float) -> int | None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        _kill_group(process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     return None
 
 
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+REPORT = "report.md"
+
+
+def write_report(all_steps: Iterable[Step], out: Path, machine: str) -> None:
+    """Write the report of all steps, run or not."""
+    all_steps = tuple(all_steps)
+    with written_beside(out / REPORT) as partial:
+        sections = "\n".join(line for step in all_steps for line in _lines(step, out))
+        partial.write_text(f"# {machine}\n\n{summary(all_steps, out)}\n\n{sections}", encoding="utf-8")
+
+
+def summary(all_steps: Iterable[Step], out: Path) -> str:
+    """Return the table of steps: state, seconds, and why it is not done."""
+    rows = ["| step | state | seconds | |", "|---|---|---|---|"]
+    for step in all_steps:
+        found = outcome_of(step, out)
+        seconds = f"{found.seconds:.0f}" if found.state in RAN else ""
+        rows.append(f"| {step.name} | {found.state} | {seconds} | {found.reason.replace('|', '·')} |")
+    return "\n".join(rows)
+
+
+def _lines(step: Step, out: Path) -> Iterator[str]:
+    found = outcome_of(step, out)
+    yield f"## {step.name}: {step.shows}\n"
+    if found.reason:
+        yield f"{found.state.capitalize()}: {found.reason}\n"
+    if found.state in RAN:
+        yield f"{_table_of(printed_by(step, out)) or 'It printed nothing.'}\n"
+
+
+def _table_of(printed: str) -> str:
+    """Return Markdown as it is, and other text as a block."""
+    return printed if "\n|---" in printed else f"```\n{printed}\n```" if printed else ""

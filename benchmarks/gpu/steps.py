@@ -1,14 +1,60 @@
-"""The steps of `all.py` in their order: what each shows, and its command."""
+"""What `all.py` is asked for, and its steps in their order: what each shows, and its command."""
 
+import json
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from cifar_steps import cifar_steps
-from request import Request, Step
+from exporter.bundled import CIFAR_VIT
 
 __all__ = ["Request", "Step", "steps"]
 
 HERE = "benchmarks/gpu"
+
+NAME = "cifar196"
+# DeiT-Tiny on images of 56 pixels, enlarged from 32: 14 × 14 patches, as at 224 pixels.
+RECIPE = "benchmarks/gpu/cifar196.toml"
+NETWORK = ("--model", "deit_tiny_patch16_224", "--model-kwargs", "img_size=56", "patch_size=4")
+EPOCHS = ("--epochs", "100", "--small-epochs", "60", "--warmup-epochs", "5")
+# As in docs/results.md, at equal multiply-adds.
+SHARES = ("0.2", "0.35", "0.48", "0.65")
+TUNING = ("--epochs", "1", "--batch-size", "128", "--lr", "3e-4", "--seeds", "1", "--workers", "8", "--amp")
+LACKS = "--cifar FOLDER"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the steps run on; those on something that is None are left out.
+
+    `folder`, `folder8` and `shrinking` are export folders, the last one of a-STAR in the layout shrinking. `cifar`
+    has CIFAR-10 as `train/` and `test/`. `python8` is an interpreter with TensorRT 8.6.
+    """
+
+    out: Path
+    models: tuple[str, ...]
+    batches: tuple[int, ...]
+    folder: Path | None = None
+    cifar: Path | None = None
+    python8: str | None = None
+    folder8: Path | None = None
+    shrinking: Path | None = None
+
+    @property
+    def plugin(self) -> Path:
+        """Where the step `plugin` leaves the CdfRetain library."""
+        return self.out / "plugin" / "build" / "libcdf_retain_plugin.so"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command, and in a line what it shows. `lacks` says what to give where it cannot run."""
+
+    name: str
+    shows: str
+    command: tuple[str, ...] = ()
+    lacks: str = ""
 
 
 def steps(request: Request) -> tuple[Step, ...]:
@@ -20,7 +66,7 @@ def steps(request: Request) -> tuple[Step, ...]:
         _table("pytorch", "PyTorch, eager and compiled", request),
         _table("onnxruntime", "ONNX Runtime's CUDA provider, IO binding and CUDA graphs", request),
         *_verbs("onnxruntime", "ONNX Runtime's CUDA provider", ("check", "bench"), request),
-        *cifar_steps(request),
+        *_cifar_steps(request),
         Step("plugin", "the plugin's library, for engines of a-STAR whose tokens shrink", plugin),
         _table("tensorrt", "TensorRT engines beside the stock timm model", request),
         *_verbs("engines", "TensorRT engines", ("build", "check", "bench"), request),
@@ -38,7 +84,6 @@ def _table(runtime: str, shows: str, request: Request) -> Step:
 
 
 def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> Iterator[Step]:
-    """Yield a step for each verb on an export folder."""
     folder, python, lacks = request.folder, sys.executable, "--folder FOLDER"
     runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
     plugin: tuple[str, ...] = ()
@@ -54,3 +99,58 @@ def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> I
             yield Step(step, line, lacks=lacks)
         else:
             yield Step(step, line, (python, "-m", "exporter", verb, str(folder), *flags[verb], *plugin))
+
+
+def _cifar_steps(request: Request) -> Iterator[Step]:
+    """Yield the training of both models, and the calibration, the pruning and the tuning of the second.
+
+    Each continues where it was interrupted: with the next epoch, batch of images or way to prune.
+    """
+    shows = {
+        "cifar": f"training of {CIFAR_VIT.name} on CIFAR-10",
+        NAME: "training of DeiT-Tiny with 196 patches on CIFAR-10",
+        f"{NAME}-calibrate": "its calibration",
+        f"{NAME}-finetune": "its ways to prune, before and after training, at four shares of its multiply-adds",
+    }
+    commands = {} if request.cifar is None else _commands(request.cifar, request.out)
+    for name, what in shows.items():
+        yield Step(name, what, commands[name]) if commands else Step(name, what, lacks=LACKS)
+
+
+def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
+    weights, calibration = out / f"{NAME}.safetensors", out / f"{NAME}.calibration.safetensors"
+    trained = ("--checkpoint", str(weights), "--device", "cuda")
+    network = (*NETWORK, *_preprocess(), *trained)
+    images, tested = ("--images", str(cifar / "train")), ("--eval-images", str(cifar / "test"))
+    calibrated = ("--calibration", str(calibration), "--mac-reductions", *SHARES)
+    finetune = (sys.executable, "benchmarks/finetuning.py", *network, *images, *tested, *calibrated, *TUNING)
+    return {
+        "cifar": _training(cifar, out / f"{CIFAR_VIT.name}.safetensors"),
+        NAME: (*_training(cifar, weights), *NETWORK, *EPOCHS),
+        f"{NAME}-calibrate": (
+            *(sys.executable, "-m", "exporter", "calibrate", "--recipe", RECIPE, *trained, *images),
+            *("--out", str(calibration)),
+        ),
+        f"{NAME}-finetune": (*finetune, "--out", str(out / f"{NAME}-finetune")),
+    }
+
+
+def _training(cifar: Path, out: Path) -> tuple[str, ...]:
+    """Return the command in the bundled model's record, on the GPU."""
+    recorded = shlex.split(json.loads(CIFAR_VIT.record.read_text(encoding="utf-8"))["command"])
+    # The last one of a flag counts.
+    here = {
+        "--images": cifar / "train",
+        "--held-out": cifar / "test",
+        "--out": out,
+        "--device": "cuda",
+        "--threads": 0,
+        "--workers": 8,
+    }
+    return (sys.executable, *recorded[1:], *(str(word) for flag in here.items() for word in flag))
+
+
+def _preprocess() -> tuple[str, ...]:
+    """Return the flags of the preprocessing that both models are trained with, for the scripts of benchmarks."""
+    values = (f"{key}={str(value).replace(' ', '')}" for key, value in CIFAR_VIT.preprocessing.items())
+    return ("--preprocess", *values)

@@ -19,20 +19,20 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from case import Case
+from case import Case, on_a_gpu
 from deits import MODELS, dense, prune, schedule
-from machine import on_a_gpu
 
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, sampled_clocks
+from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.runner import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Modules with MODES, METHODS, require(), why_not(mode, plugin) and prepared(case). Each imports its own runtime.
+# Modules with MODES, METHODS, require() and prepared(case), each of which imports its own runtime; one whose modes
+# do not all run where the runtime does has why_not(mode, plugin).
 RUNTIMES = {
     "pytorch": "torch_runners",
     "onnxruntime": "onnxruntime_runners",
@@ -75,10 +75,11 @@ def main() -> int:
 def _table(options: argparse.Namespace, machine: str) -> int:
     failed, runtime = False, importlib.import_module(RUNTIMES[options.runtime])
     runtime.require()
+    why_not = getattr(runtime, "why_not", lambda *_: "")
     print(f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
     for model in options.models:
         for mode in options.modes or runtime.MODES:
-            if reason := runtime.why_not(mode, options.plugin):
+            if reason := why_not(mode, options.plugin):
                 _say(_reasoned([model, mode, "", "not run"], reason))
                 continue
             for batch in options.batches:
@@ -95,12 +96,10 @@ def _say(cells: list[str]) -> None:
 
 
 def _reasoned(first: list[str], why: str) -> list[str]:
-    """Return the cells of a row without times."""
     return [*first, why.replace("|", "·"), *[""] * (len(COLUMNS) - len(first) - 1)]
 
 
 def _row(runtime: ModuleType, machine: str, case: Case) -> dict[str, object]:
-    """Return the row's record, measured if there is none yet or one with an error."""
     name = f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
     place = case.folder / name
     if place.is_file():
@@ -129,7 +128,7 @@ def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
         for name, method in runtime.METHODS.items()
         if name in times
     }
-    return Row(model, mode, batch, machine, clocks.summary(), times, against)
+    return Row(model, mode, batch, machine, clocks_of(clocks), times, against)
 
 
 @cache

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from case import Case, Timing
-from model_files import STOCK, model_files
+from case import STOCK, Case, Timing, model_files
 
 from exporter.errors import UserError
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
-from exporter.evaluation.benchmark.gpu_time import EngineFile, Run, engine_times, timer_here
+from exporter.evaluation.batch_sweep import BenchSettings
+from exporter.evaluation.gpu_time import EngineFile, Run, engine_times, timer_here
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path, manifest_path, read_manifest
 from exporter.runtimes.tensorrt.plugin_library import checked_library
@@ -78,11 +77,7 @@ def why_not(mode: str, plugin: Path | None) -> str:
 
 
 def prepared(case: Case) -> Timing:
-    """Build the engines that are missing; the result times all of them, by trtexec or by CUDA events.
-
-    Raises:
-        UserError: An engine cannot be built.
-    """
+    """Build the engines that are missing; the result times all of them, by trtexec or by CUDA events."""
     # trtexec takes a comma in a path for the end of it.
     trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
     plain = tuple(name for name in METHODS if name not in LAYOUTS)
@@ -105,6 +100,6 @@ def _engine(trt: Any, onnx: Path, case: Case, folder: Path, plugin: Path | None)
     path = engine_path(folder, onnx, case.batch)
     if not manifest_path(path).is_file():
         settings = BuildSettings(batches=(case.batch,), tf32=case.mode == TF32, plugin=plugin)
-        engine = build_engine(trt, onnx, settings, folder / "timing.cache")
-        save_engine(engine, path, onnx, settings, this_machine(trt.__version__))
+        plan, layers = build_engine(trt, onnx, settings, folder / "timing.cache")
+        save_engine(plan, path, onnx, settings, this_machine(trt.__version__), layers=layers)
     return EngineFile(onnx, path, read_manifest(path))

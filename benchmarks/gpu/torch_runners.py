@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 
-__all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
+__all__ = ["METHODS", "MODES", "prepared", "require"]
 
 DEVICE = "cuda"
 # Execution mode and precision.
@@ -75,12 +74,6 @@ def require() -> None:
     """Raise UserError where PyTorch does not see the GPU."""
     if not torch.cuda.is_available():
         raise UserError("PyTorch", f"{torch.__version__}, which sees no GPU", "a build for CUDA")
-
-
-def why_not(mode: str, plugin: Path | None) -> str:
-    """Return "": every mode runs where the runtime does."""
-    del mode, plugin
-    return ""
 
 
 def prepared(case: Case) -> Timing:

@@ -7,8 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from collection import COST, NOISY, collected, cost_of_samples, noise_of_samples
-from observations import GAP, gradient_gap, plans_of_one_unit
+from depth_measures import (
+    COST,
+    GAP,
+    NOISY,
+    collected,
+    cost_of_samples,
+    gradient_gap,
+    noise_of_samples,
+    plans_of_one_unit,
+)
 from place import needed
 from prepared import Prepared
 
@@ -16,7 +24,7 @@ from exporter.calibration.calibrate import calibrate
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at, open_source
-from exporter.evaluation.benchmark.timing import throughput
+from exporter.evaluation.benchmark import throughput
 from exporter.evaluation.parity.reference import patches_left_of, reference_runner
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES

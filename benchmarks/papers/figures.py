@@ -9,8 +9,7 @@ from columns import kept_shares, rates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from measure import Lab
-from star import TABLES
-from star_rows import A_STAR, DEIT_B, TOME
+from star import A_STAR, DEIT_B, TABLES, TOME
 from tables import Row, Way
 
 from exporter.files import written_beside
@@ -30,7 +29,6 @@ def draw(name: str, lab: Lab, path: Path, models: Collection[str] | None = None)
 
 
 def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
-    """Draw top-1 against throughput: printed and ours."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     printed, ours = figure.subplots(1, 2)
     rows = [
@@ -62,7 +60,6 @@ def _figure_4(lab: Lab, _: Collection[str] | None) -> Figure:
 
 
 def _by_layer(axes: Axes, title: str, found: Mapping[str, Sequence[float] | None]) -> None:
-    """Draw a line by layer for each label."""
     for label, values in found.items():
         _line(axes, label, list(enumerate(values or (), start=1)))
     axes.set(title=title, xlabel="layer")
@@ -71,7 +68,6 @@ def _by_layer(axes: Axes, title: str, found: Mapping[str, Sequence[float] | None
 
 
 def _by_rho(axes: Axes, lab: Lab) -> None:
-    """Draw top-1 against GFLOPs: printed and ours."""
     rows = [row for row in TABLES["star-4"].rows if row.model == DEIT_B]
     _line(axes, "printed", [(row.printed[0], row.printed[1]) for row in rows])
     _line(axes, "ours", _measured(lab, rows, ("GFLOPs", "top-1")))
@@ -83,7 +79,6 @@ Points = Sequence[tuple[float | None, float | None]]
 
 
 def _measured(lab: Lab, rows: Sequence[Row], columns: tuple[str, str]) -> Points:
-    """Return our two numbers for each row."""
     found = [lab.numbers(row.model, row.way, columns) for row in rows if row.way]
     return [(each[columns[0]], each[columns[1]]) for each in found]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from columns import MEASURED, Numbers, flops
-from kept import kept
-from place import Missing, Place
+from place import Missing, Place, kept
 from prepared import Prepared
 from tables import Way
 
@@ -24,12 +23,7 @@ __all__ = ["Lab"]
 class Lab:
     """Measures rows; each model is loaded once, and one that cannot be loaded is named on stderr.
 
-    Args:
-        place: Where things are.
-        tuning: Values of `FinetuneSettings` in place of those of the rows.
-
-    Raises:
-        UserError: Images are not there, or results cannot be written.
+    `tuning` has values of `FinetuneSettings` in place of those of the rows.
     """
 
     def __init__(self, place: Place, tuning: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Where the images, the weights and the results are, and what limits the measurements; the flags derive from it."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,14 +11,13 @@ import torch
 
 from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
-from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.hardware import installed_versions
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS, environment, installed_versions
 from exporter.files import sha256_of
+from exporter.formats.canonical_json import to_json
 from exporter.models.registry import ModelRequest
 from exporter.settings import Positive, Settings, option
 
-__all__ = ["Missing", "Place", "needed"]
+__all__ = ["Missing", "Place", "kept", "needed"]
 
 # What the printed numbers are of, by the first part of a name: LV-ViT without its auxiliary head, which is for
 # training; DeiT's own crop of 224 of 256 pixels, where timm crops 0.9.
@@ -36,6 +36,18 @@ def needed(folder: Path | None) -> Path:
     if folder is None:
         raise Missing
     return folder
+
+
+def kept(folder: Path, record: object, suffix: str, make: Callable[[Path], object]) -> Path:
+    """Return the path of a file, made once: its name is the digest of a record of all that it depends on.
+
+    `make` writes it at the path that it is given, as a whole or not at all.
+    """
+    digest = hashlib.sha256(to_json(record).encode()).hexdigest()
+    path = folder / f"{digest[:16]}{suffix}"
+    if not path.exists():
+        make(path)
+    return path
 
 
 @dataclass(frozen=True, kw_only=True)

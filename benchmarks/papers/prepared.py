@@ -6,8 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kept import kept
-from place import Place, needed
+from place import Place, kept, needed
 from tables import Way
 
 from exporter.calibration.calibrate import calibrate_to

@@ -65,7 +65,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tuning(options: argparse.Namespace) -> Mapping[str, Any]:
-    """Return the given values of fine-tuning, which go before those of the tables."""
     settings = from_flags(FinetuneSettings, options)
     return {name: getattr(settings, name) for name in TUNING if name in options}
 

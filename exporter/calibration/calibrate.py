@@ -13,16 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from exporter.calibration.draw import CHECKS, better_half_overlap, count_rounds, is_settled, plan
 from exporter.calibration.heads import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
-from exporter.calibration.record import (
-    Calibration,
-    CalibrationRecord,
-    CalibrationSettings,
-    save_calibration,
+from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
+from exporter.calibration.settings import CHECKS, CalibrationSettings, count_rounds, plan
+from exporter.calibration.sums import (
+    Scored,
+    Sums,
+    better_half_overlap,
+    is_settled,
+    load_sums,
+    save_sums,
+    scored_chunks,
 )
-from exporter.calibration.sums import Scored, Sums, load_sums, save_sums, scored_chunks
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256
 from exporter.data.pixels import SkippedImage, normalise

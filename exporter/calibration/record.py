@@ -48,7 +48,7 @@ class CalibrationRecord:
 class Calibration:
     """ACS [layers], and inter-layer importance [layers, patches] unless only ACS was requested.
 
-    `overlap` [layers] says how far two halves of the images agree (`exporter.calibration.draw`); None without
+    `overlap` [layers] says how far two halves of the images agree (`exporter.calibration.sums`); None without
     importance, for a single image, and in files of earlier versions. `skipped` says why an image could not be read,
     by its name; the file has their number alone.
     """

@@ -1,9 +1,15 @@
-"""The scores of planned images, in order, and their running sums.
+"""The scores of planned images, in order, their running sums, and how far those of two halves of them agree.
+
+The images are split at random into two disjoint halves, and each half has its own inter-layer scores. A layer's
+overlap is the share |A∩B| / |A| of the better half A of the patches by one that is in the better half B by the
+other: 1 where both agree, about 0.5 by chance. It understates the calibration, which has twice as many images as
+either half (Spearman, 1910, and Brown, 1910, give the correction for correlations; none is applied here).
 
 The processes of a launcher share the work. An interrupted calibration continues from the file of the sums.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -16,9 +22,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from exporter.calibration.draw import PlannedImage
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
-from exporter.calibration.settings import CalibrationSettings
+from exporter.calibration.settings import CalibrationSettings, PlannedImage
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import reason_of
 from exporter.files import Unfinished
@@ -27,9 +32,24 @@ from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
 
-__all__ = ["Scored", "Sums", "load_sums", "save_sums", "scored_chunks"]
+__all__ = [
+    "ENOUGH",
+    "Scored",
+    "Sums",
+    "better_half_overlap",
+    "is_settled",
+    "load_sums",
+    "save_sums",
+    "scored_chunks",
+    "warn_where_unsettled",
+]
+
+logger = logging.getLogger(__name__)
 
 ACS_CHUNK = 8  # images per forward pass without relevance; fixed, since it changes rounding
+
+# The overlap from which a layer's scores count as settled.
+ENOUGH = 0.9
 
 Scored = tuple[PlannedImage, ImageScores | SkippedImage]
 
@@ -62,23 +82,17 @@ def _with_scores(
     settings: CalibrationSettings,
 ) -> list[Scored]:
     good = [image for image in loaded if isinstance(image, LoadedImage)]
-    scores = iter(_scored(vit, planned[0], good, classes, settings) if good else ())
-    pairs = zip(planned, loaded, strict=True)
+    found: list[ImageScores] = []
+    if good:
+        pixels = normalise(np.stack([image.pixels for image in good]), vit.spec.preprocessing)
+        inputs = torch.from_numpy(pixels).to(vit.device)
+        if settings.relevance:
+            top = classes if planned[0].rounds else 0
+            found = [scores_of_image(vit, inputs, top, settings.normalize)]
+        else:
+            found = acs_of_images(vit, inputs)
+    scores, pairs = iter(found), zip(planned, loaded, strict=True)
     return [(item, image if isinstance(image, SkippedImage) else next(scores)) for item, image in pairs]
-
-
-def _scored(
-    vit: PrunableViT,
-    first: PlannedImage,
-    good: Sequence[LoadedImage],
-    classes: int,
-    settings: CalibrationSettings,
-) -> list[ImageScores]:
-    pixels = np.stack([image.pixels for image in good])
-    inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
-    if settings.relevance:
-        return [scores_of_image(vit, inputs, classes if first.rounds else 0, settings.normalize)]
-    return acs_of_images(vit, inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,3 +199,37 @@ def _read(path: Path) -> tuple[str, Sums]:
     except SafetensorError as error:
         raise ValueError(reason_of(error)) from None
     return metadata["key"], Sums(**arrays, skipped=json.loads(metadata["skipped"]))
+
+
+def better_half_overlap(halves: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return each layer's overlap of two tables of scores; None where either half has no score at all.
+
+    Args:
+        halves: Sums or means over the images of each half, [2, layers, patches]; a row's scale does not matter.
+    """
+    if not halves.any(axis=(1, 2)).all():
+        return None
+    patches = halves.shape[-1]
+    best = np.argsort(-halves, axis=-1, kind="stable")[..., : (patches + 1) // 2]
+    marked = np.zeros(halves.shape, bool)
+    np.put_along_axis(marked, best, values=True, axis=-1)
+    return marked.all(0).sum(-1) / best.shape[-1]
+
+
+def is_settled(halves: NDArray[np.float64]) -> bool:
+    """Whether the scores of every layer are settled."""
+    overlap = better_half_overlap(halves)
+    return overlap is not None and bool(overlap.min() >= ENOUGH)
+
+
+def warn_where_unsettled(overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int) -> None:
+    """Log one line if the scores of any of these 1-based layers are not settled."""
+    shares = {} if overlap is None else {layer: float(overlap[layer - 1]) for layer in layers}
+    found = {layer: share for layer, share in shares.items() if share < ENOUGH}
+    if found:
+        worst = min(found, key=lambda layer: found[layer])
+        logger.warning(
+            "calibration: the two halves of the images agree on less than %g of the best patches in layer%s %s "
+            "(%.2f in layer %d) with %d images; use more images for more stable scores",
+            ENOUGH, "s" * (len(found) > 1), ", ".join(map(str, found)), found[worst], worst, images,
+        )  # fmt: skip

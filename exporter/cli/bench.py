@@ -16,11 +16,10 @@ from exporter.settings import add_flags, from_flags
 
 if TYPE_CHECKING:
     from exporter.artefact import LoweredFile
-    from exporter.evaluation.benchmark import Comparison, Throughput
-    from exporter.evaluation.benchmark.batch_sweep import AtBatch
-    from exporter.evaluation.benchmark.timing import EngineRuns
+    from exporter.evaluation.batch_sweep import AtBatch
+    from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
     from exporter.records import Pair
-    from exporter.runtimes.tensorrt.clocks import Clocks
+    from exporter.runtimes.tensorrt.gpu_timer import Clocks
     from exporter.workflows.folders.bench import Bench
 
 __all__ = ["EXAMPLES", "add_arguments", "clock_words", "print_gpu_time", "run"]
@@ -35,7 +34,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+    from exporter.evaluation.batch_sweep import BenchSettings
     from exporter.runtimes.choice import RunSettings
 
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is 0 whichever model is faster, 2 where the GPU time is missing."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+    from exporter.evaluation.batch_sweep import BenchSettings
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.bench import bench
 
@@ -159,7 +158,7 @@ def against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
 
 def break_even_words(measured: "Sequence[AtBatch]") -> str:
     """Return a sentence that names the break-even batch."""
-    from exporter.evaluation.benchmark.batch_sweep import break_even
+    from exporter.evaluation.batch_sweep import break_even
 
     least = break_even(measured)
     if least is None:

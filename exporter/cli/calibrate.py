@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
-    from exporter.calibration.draw import warn_where_unsettled
+    from exporter.calibration.sums import warn_where_unsettled
     from exporter.cli.output import RichStages, print_json, print_lines, print_table
     from exporter.files import writable_file
     from exporter.workflows.opened import open_recipe

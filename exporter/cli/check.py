@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_folder(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines
-    from exporter.evaluation.parity import explain
+    from exporter.evaluation.parity.checks import explain
     from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.check import check_folder
 
@@ -71,7 +71,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.data.batches import first_images
     from exporter.data.images import sample
-    from exporter.evaluation.parity import explain
+    from exporter.evaluation.parity.checks import explain
     from exporter.evaluation.parity.reference import check, load_onnx
     from exporter.lowering.verify import artefact_of, check_graph
     from exporter.models.spec import asked_as, with_outputs

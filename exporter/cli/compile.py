@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
     """Compile by each method, and print a row for each model."""
     from exporter.cli.output import RichStages, print_json, print_lines, print_table
-    from exporter.evaluation.parity import explain
+    from exporter.evaluation.parity.checks import explain
     from exporter.workflows.compiling.compile import compare_methods
 
     recipe, out = recipe_of(arguments), arguments.out
@@ -180,7 +180,7 @@ def _print(report: "Report", out: Path) -> None:
 
 def _lines(report: "Report") -> Iterator[str]:
     """Yield what follows the tables: parity, loss and speed."""
-    from exporter.evaluation.parity import explain
+    from exporter.evaluation.parity.checks import explain
 
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":

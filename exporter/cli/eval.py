@@ -19,8 +19,7 @@ from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.cli.output import RichStages
-    from exporter.evaluation.embeddings import Agreement
-    from exporter.evaluation.loss import PairResult
+    from exporter.evaluation.loss import Agreement, PairResult
     from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult
     from exporter.workflows.evaluating.models import EvalModel
 

@@ -89,7 +89,7 @@ FORMER = {
     "depth fit": "star-export depth choose --samples FILE --units N",
     "depth search": "star-export depth choose --samples FILE --units N",
     "depth joint": "star-export depth choose for the units, then compile for the patches",
-    "depth robustness": "benchmarks/papers/robustness.py",
+    "depth robustness": "benchmarks/papers/depth_measures.py",
 }
 
 # Libraries of the export machine that a deployment machine does not need.

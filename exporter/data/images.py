@@ -102,10 +102,14 @@ class ImageFolder:
 
 @dataclass
 class LeftOut:
-    """Counts what is not read of a folder or a tar file, to be said in one line."""
+    """What is not read of a folder or a tar file, to be said in one line.
+
+    Files are counted by their endings; `seconds` are the names of images whose key in a tar file another image has.
+    """
 
     endings: Counter[str] = field(default_factory=Counter)
     hidden: int = 0
+    seconds: list[str] = field(default_factory=list)
 
     def note(self, name: str) -> None:
         """Count a file by its ending; a hidden one only if it has that of an image."""
@@ -121,6 +125,8 @@ class LeftOut:
         parts = (
             by_ending and f"files left out by their ending: {by_ending}",
             self.hidden and f"hidden folders and images left out: {self.hidden}",
+            self.seconds
+            and f"images left out whose key another image has: {len(self.seconds)}, the first {self.seconds[0]}",
             *more,
         )
         if any(parts):

@@ -133,9 +133,9 @@ def read_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ite
         ImageError: A file is no tar file, or is torn; or a label is no class.
     """
     for path in paths:
-        left = _LeftOut()
+        left = LeftOut()
         yield from _images(path, _members(path, "r|*", left), labels, left)
-        left.say(str(path), *left.seconds)
+        left.say(str(path))
 
 
 def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> ImageFolder:
@@ -145,7 +145,7 @@ def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ima
         ImageError: A file is no uncompressed tar file, is torn or has no image; or a label is no class.
     """
     files: list[ImageFile] = []
-    left, root = _LeftOut(), common_folder(paths)
+    left, root = LeftOut(), common_folder(paths)
     for path in paths:
         if is_packed(path):
             expected = "an uncompressed one: its images are read in any order"
@@ -156,7 +156,7 @@ def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ima
         files += found
     unlabelled = [] if labels is None else [file for file in files if file.label is None]
     some = [f"images without a label: {len(unlabelled)} of {len(files)}"] if unlabelled else []
-    left.say(str(paths[0] if len(paths) == 1 else root), *left.seconds, *some)
+    left.say(str(paths[0] if len(paths) == 1 else root), *some)
     return ImageFolder(root, tuple(files), {} if labels is None else labels.class_names)
 
 
@@ -165,32 +165,13 @@ def common_folder(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path.parent.absolute() for path in paths]))
 
 
-class _LeftOut(LeftOut):
-    """Counts, beside members of other endings, images whose key another image has; `first` is the first of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.images, self.first = 0, ""
-
-    def second(self, members: Iterable[Member]) -> None:
-        """Count those of the members that are images."""
-        names = [member.name for member in members if _is_image(member.ending)]
-        self.images, self.first = self.images + len(names), self.first or "".join(names[:1])
-
-    @property
-    def seconds(self) -> Iterator[str]:
-        """Say how many there are."""
-        if self.images:
-            yield f"images left out whose key another image has: {self.images}, the first {self.first}"
-
-
 def _images(
-    path: Path, members: Iterable[Member], labels: Labels | None, left: _LeftOut
+    path: Path, members: Iterable[Member], labels: Labels | None, left: LeftOut
 ) -> Iterator[ImageFile]:
     for _, run in groupby(members, key=lambda member: member.first):
         for group in _by_key(run, left):
             images = [member for member in group if _is_image(member.ending)]
-            left.second(images[1:])
+            left.seconds += [image.name for image in images[1:]]
             for image in images[:1]:
                 place = path / image.name
                 told = None if labels is None else _told(place, {each.ending: each for each in group})
@@ -198,7 +179,7 @@ def _images(
                 yield ImageFile(place, label, image.content, image.span)
 
 
-def _by_key(run: Iterable[Member], left: _LeftOut) -> Iterator[Sequence[Member]]:
+def _by_key(run: Iterable[Member], left: LeftOut) -> Iterator[Sequence[Member]]:
     """Yield the members of each image, from neighbours that share their names up to the first dot.
 
     If an image has that key it is the only one. Once there are many without it, they are images of their own.
@@ -216,7 +197,8 @@ def _by_key(run: Iterable[Member], left: _LeftOut) -> Iterator[Sequence[Member]]
     if dotted or not _image_in(own):
         yield from waiting.values()
         return
-    left.second(member for group in waiting.values() if group is not own for member in group)
+    others = (member for group in waiting.values() if group is not own for member in group)
+    left.seconds += [member.name for member in others if _is_image(member.ending)]
     yield own
 
 

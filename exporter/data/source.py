@@ -68,7 +68,7 @@ def open_source(
     # Beside class folders, a tar file is what they were unpacked from.
     shards = tuple(paths) if folder is None else _shards_in(folder)
     if not shards and folder is not None:
-        found = _listed(folder, num_classes, class_map, names) if labels else list_images(folder)
+        found = images_at(folder, num_classes if labels else None, class_map, names=names)
         got = class_mismatch(found, num_classes) if labels else ""
         if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
@@ -94,27 +94,25 @@ def images_at(
     class_map: Path | None = None,
     *,
     names: Sequence[str] = (),
-    labels: bool = True,
 ) -> ImageFolder:
     """List the images of a folder, of a folder of tar files, or of one tar file, to be read in any order.
 
     Args:
         place: Beside class folders, tar files are what these were unpacked from, and not read.
-        num_classes: The classes of the model; None leaves labels out, as does `labels`.
+        num_classes: The classes of the model; None leaves labels out.
         class_map: JSON of class names and indices, or the name of an order of folders.
         names: The model's names of its classes; see `open_source`. Where neither they nor an order decide, the
             images have no labels (`class_mismatch`).
-        labels: Whether to read the classes of the images.
 
     Raises:
         ImageError: There is no image, classes are not certain, or a tar file is torn or compressed.
     """
     shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
     if shards:
-        return list_shards(shards, _labels(num_classes, class_map, names) if labels and num_classes else None)
-    if num_classes is None or not labels:
+        return list_shards(shards, _labels(num_classes, class_map, names) if num_classes else None)
+    if num_classes is None:
         return list_images(place)
-    return _listed(place, num_classes, class_map, names)
+    return list_images(place, num_classes=num_classes, class_map=class_map, names=names)
 
 
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:
@@ -137,10 +135,6 @@ def _whole(root: Path, files: Sequence[ImageFile], names: Mapping[int, str]) -> 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:
     return find_shards(place) if place.is_dir() and not class_names(place) else ()
-
-
-def _listed(folder: Path, num_classes: int, class_map: Path | None, names: Sequence[str]) -> ImageFolder:
-    return list_images(folder, num_classes=num_classes, class_map=class_map, names=names)
 
 
 def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:

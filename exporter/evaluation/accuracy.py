@@ -18,7 +18,6 @@ __all__ = [
     "Batches",
     "Predictions",
     "answer_each",
-    "evaluate",
     "predict",
     "predict_each",
     "require_images",
@@ -45,8 +44,8 @@ def answer_each(
         batches: The images of each batch as each of the runners takes them, and their labels.
         outputs: The output of each model that is read.
         row_of: Reduces a batch to a row per image, from the name of the model, the values and the labels.
-        size: Images per run. A smaller batch is filled up with its last image, for engines take only the batch
-            sizes that they were built for; 0: it runs as it is.
+        size: Images per run, to which a smaller batch is filled up, for engines, which take only the sizes that
+            they were built for. 0: it runs as it is.
 
     Raises:
         ImageError: A batch has another number of labels than images.
@@ -175,17 +174,8 @@ def top_classes(logits: Array, count: int) -> Array:
     return best
 
 
-def evaluate(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Accuracy:
-    """Run every batch once and return the accuracy; arguments and errors are those of `predict`."""
-    return predict(runner, batches).accuracy
-
-
 def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictions:
-    """Run every batch once and return the best classes of each image.
-
-    Args:
-        runner: Takes `images` and returns `logits`; other outputs are ignored.
-        batches: Images as the runner takes them, and one integer class per image.
+    """Run every batch once and return the best classes of each image; see `predict_each`.
 
     Raises:
         ImageError: There is no image, or a label is not a class of the model.
@@ -205,15 +195,11 @@ def predict_each(
 ) -> tuple[Predictions, ...]:
     """Run every batch once on each of the models, in turns, and return the best classes of each image.
 
-    Args:
-        runners: Each takes `images` and returns `logits`; other outputs are ignored.
-        batches: The images as each of the runners takes them; and one integer class per image, or UNKNOWN.
-        classes: Ascending; only their logits are compared. None: all.
-        size: Images per run, see `answer_each`.
+    Runners return `logits`, of which only those of `classes`, ascending, are compared, if given; labels may be
+    UNKNOWN. The other arguments and errors are those of `answer_each`.
 
     Raises:
         ImageError: A label is not a class of a model.
-        UserError: A model returns no logits, or logits that are not finite.
     """
 
     def best_of(name: str, logits: Array, labels: Array) -> Array:

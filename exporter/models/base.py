@@ -117,6 +117,9 @@ class Classifier:
 class PrunableViT(ABC):
     """A ViT split into parts; an adapter sets these attributes, then calls `__init__`.
 
+    An adapter is made of its network in eval mode, the model's name in artefacts, and overrides of its
+    preprocessing by timm's keys. Where it cannot be pruned, that raises a ModelError, whose message says why.
+
     Attributes:
         model: The network, in eval mode and frozen.
         blocks: First to last.

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torchvision
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from exporter.models.identity import read_identity
 from exporter.models.weights import read_entries
 
-__all__ = ["checkpoint_names", "config_names", "network_names", "torchvision_names"]
+__all__ = ["checkpoint_names", "config_names", "network_names"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,14 +74,6 @@ def network_names(model: nn.Module) -> tuple[str, ...]:
     return tuple(
         f"{described[name]}, {name}" if described.get(name, name) != name else name for name in names
     )
-
-
-def torchvision_names(architecture: str) -> tuple[str, ...]:
-    """Return the names of the classes of torchvision's default weights, none for an unknown model."""
-    try:
-        return _by_index(torchvision.models.get_model_weights(architecture).DEFAULT.meta["categories"])
-    except (ValueError, AttributeError, KeyError):
-        return ()
 
 
 def _by_index(told: object) -> tuple[str, ...]:

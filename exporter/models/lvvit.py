@@ -181,14 +181,6 @@ class LvVitAdapter(PrunableViT):
     """An LV-ViT; when pruned, its auxiliary head takes the largest logit of the remaining patches.
 
     Relevance starts at the class token's head alone, as in the authors' code.
-
-    Args:
-        model: In eval mode.
-        name: The model's name in artefacts.
-        preprocessing: Overrides of ImageNet's, by timm's keys.
-
-    Raises:
-        ModelError: The input is not a whole number of patches.
     """
 
     model: LvVit

@@ -19,7 +19,6 @@ from typing_extensions import override
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models import lvvit, timm_adapters, torchvision_vit
-from exporter.models.class_names import torchvision_names
 from exporter.models.huggingface.repository import Repository, hub_or_cache, is_path, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.listed import model_list
@@ -83,21 +82,16 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Source:
-    """A resolved request: the architecture that builds the network, and the source of its weights.
+class Source(Identity):
+    """A resolved request: how the network is built, and the source of its weights.
 
-    `name` is the model's name in artefacts. `checkpoint` is None where the weights are timm's pretrained ones, or
-    those of a `repository` of Hugging Face's. `class_names` are those that come with the name, none where none do.
-    `asked` names the keyword arguments of the request: weights of another size are resampled only for a size in it.
+    `checkpoint` is None where the weights are timm's pretrained ones, or those of a `repository` of Hugging Face's.
+    `class_names` are those that come with the name, none where none do. `asked` names the keyword arguments of the
+    request: weights of another size are resampled only for a size in it.
     """
 
-    name: str
-    architecture: str
-    model_kwargs: Mapping[str, Any]
-    preprocessing: Mapping[str, Any]
-    checkpoint: Path | None
+    checkpoint: Path | None = None
     repository: Repository | None = None
-    class_names: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
 
 
@@ -123,20 +117,20 @@ def source_of(request: ModelRequest) -> Source:
         kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
         place, names = request.checkpoint, repository.class_names
         taken = repository if place is None else None
-        return Source(repository.name, architecture, kwargs, preprocessing, place, taken, names, asked)
+        return Source(repository.name, architecture, kwargs, preprocessing, names, place, taken, asked)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
         preprocessing = {**model.preprocessing, **request.preprocess}
         place = request.checkpoint or model.weights
         names = model.class_names if request.checkpoint is None else ()
-        return Source(request.name, model.architecture, kwargs, preprocessing, place, None, names, asked)
+        return Source(request.name, model.architecture, kwargs, preprocessing, names, place, None, asked)
     name, preprocessing, names = request.name.rpartition("/")[2], dict(request.preprocess), ()
     if request.name.startswith(TORCHVISION):
-        own, size = torchvision_vit.of_weights(name)
+        own, size, categories = torchvision_vit.of_weights(name)
         kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
-        names = torchvision_names(name) if request.checkpoint is None else ()
-    return Source(name, request.name, kwargs, preprocessing, request.checkpoint, None, names, asked)
+        names = categories if request.checkpoint is None else ()
+    return Source(name, request.name, kwargs, preprocessing, names, request.checkpoint, None, asked)
 
 
 def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
@@ -187,7 +181,7 @@ def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, 
         identity.architecture,
         {**identity.model_kwargs, **kwargs},
         {**identity.preprocessing, **request.preprocess},
-        request.checkpoint,
+        checkpoint=request.checkpoint,
         asked=frozenset(request.model_kwargs),
     )
 

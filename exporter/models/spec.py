@@ -219,14 +219,7 @@ def _weights(*linears: Linear | nn.Identity) -> int:
 def _heads_of(
     vit: PrunableViT, outputs: Sequence[Output], dim: int, tokens: int
 ) -> tuple[tuple[Output, ...], int]:
-    """Return outputs of a model with their channels, and the multiply-adds of their heads on one image.
-
-    Args:
-        vit: The model, of which only `model` and the head are read.
-        outputs: Without channels.
-        dim: Channels of a token.
-        tokens: Number of tokens that the heads get, prefix tokens included.
-    """
+    """Return outputs with their channels, and the multiply-adds of their heads on so many tokens of one image."""
     like = next(vit.model.parameters())
     normed = torch.zeros(1, tokens, dim, dtype=like.dtype, device=like.device)
     named, macs = [], 0

@@ -1,7 +1,7 @@
 """The adapters for timm's VisionTransformer and Eva, two families of many models."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,6 @@ __all__ = [
     "outputs_of",
     "pooling_of",
     "preprocessing_of",
-    "why_not_blocks",
     "why_not_head",
     "why_not_mlp",
 ]
@@ -66,18 +65,27 @@ def why_not_mlp(mlp: Any) -> str:
     return ""
 
 
-def why_not_blocks(model: Any, why_not_block: Callable[[Any], str]) -> str:
-    """Return why the head or the first unsupported block rules a model out, or an empty string."""
-    reason = why_not_head(model)
-    if reason:
-        return reason
-    if len(model.blocks) == 0:
-        return "no blocks"
+def why_not_blocks(model: Any, kind: type[nn.Module], attentions: tuple[type[nn.Module], ...]) -> str:
+    """Return why the first unsupported block rules a model out, or an empty string."""
     for index, block in enumerate(model.blocks, start=1):
-        reason = why_not_block(block)
+        reason = _why_not_block(block, kind, attentions)
         if reason:
             return f"block {index} with {reason}"
-    return ""
+    return "" if len(model.blocks) else "no blocks"
+
+
+def _why_not_block(block: Any, kind: type[nn.Module], attentions: tuple[type[nn.Module], ...]) -> str:
+    if type(block) is not kind:
+        return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
+    if type(block.attn) not in attentions:
+        return f"attention of the kind {type(block.attn).__name__}"
+    if getattr(block.attn, "gate", None) is not None:
+        return "gated attention"
+    if getattr(block.attn, "num_kv_groups", 1) > 1:
+        return "fewer heads for keys than for queries"
+    if getattr(block.attn, "qkv_bias_separate", False):
+        return "a bias that is added after the projection"
+    return why_not_mlp(block.mlp)
 
 
 def why_not_head(model: Any) -> str:
@@ -163,21 +171,14 @@ def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:
 
 
 class _Timm(PrunableViT):
-    """A network of timm's that classifies from its class token or from its pooled patches.
-
-    Args:
-        model: In eval mode.
-        name: The model's name in artefacts.
-        preprocessing: Overrides of the model's own config, by timm's keys.
-
-    Raises:
-        ModelError: It cannot be pruned; the message says why.
-    """
+    """A network of timm's that classifies from its class token or from its pooled patches."""
 
     model: Any
+    block: type[nn.Module]
+    attentions: tuple[type[nn.Module], ...]
 
     def __init__(self, model: Any, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
-        reason = why_not_blocks(model, self.why_not)
+        reason = why_not_head(model) or why_not_blocks(model, self.block, self.attentions)
         if reason:
             raise ModelError(name, reason, "a ViT whose head and blocks are supported")
         self.model = model
@@ -192,11 +193,6 @@ class _Timm(PrunableViT):
             preprocessing=preprocessing_of(model, preprocessing or {}),
         )
         super().__init__(model, spec)
-
-    @staticmethod
-    @abstractmethod
-    def why_not(block: Any) -> str:
-        """Return why a block cannot be split into parts, or an empty string."""
 
     @abstractmethod
     def parts(self) -> list[BlockParts]:
@@ -227,6 +223,7 @@ class TimmViT(_Timm):
     """A timm VisionTransformer, the distilled DeiT among them."""
 
     model: VisionTransformer
+    block, attentions = Block, (Attention,)
 
     @override
     def embed(self, images: Tensor) -> Tensor:
@@ -235,38 +232,7 @@ class TimmViT(_Timm):
 
     @override
     def parts(self) -> list[BlockParts]:
-        return [_vit_parts(block) for block in self.model.blocks]
-
-    @staticmethod
-    @override
-    def why_not(block: Any) -> str:
-        if type(block) is not Block:
-            return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
-        if type(block.attn) is not Attention:
-            return f"attention of the kind {type(block.attn).__name__}"
-        if getattr(block.attn, "gate", None) is not None:
-            return "gated attention"
-        return why_not_mlp(block.mlp)
-
-
-def _vit_parts(block: Any) -> BlockParts:
-    attention = block.attn
-    return BlockParts(
-        whole=block,
-        attention=AttentionParts(
-            norm=block.norm1,
-            qkv=attention.qkv,
-            q_norm=attention.q_norm,
-            k_norm=attention.k_norm,
-            context_norm=attention.norm,
-            proj=attention.proj,
-            out=nn.Sequential(attention.proj_drop, block.ls1, block.drop_path1),
-            num_heads=attention.num_heads,
-            head_dim=attention.head_dim,
-            dropout=attention.attn_drop.p,
-        ),
-        mlp=mlp_parts(block.norm2, block.mlp, nn.Sequential(block.ls2, block.drop_path2)),
-    )
+        return [_parts(each, each.attn.qkv, (each.ls1, each.ls2)) for each in self.model.blocks]
 
 
 class TimmEva(_Timm):
@@ -277,6 +243,7 @@ class TimmEva(_Timm):
     """
 
     model: Eva
+    block, attentions = EvaBlock, (EvaAttention, AttentionRope)
 
     @override
     def embed(self, images: Tensor) -> Tensor:
@@ -286,24 +253,8 @@ class TimmEva(_Timm):
 
     @override
     def parts(self) -> list[BlockParts]:
-        rotaries = _rotaries(self.model)
-        return [_eva_parts(block, rotary) for block, rotary in zip(self.model.blocks, rotaries, strict=True)]
-
-    @staticmethod
-    @override
-    def why_not(block: Any) -> str:
-        attention: Any = getattr(block, "attn", None)
-        if type(block) is not EvaBlock:
-            return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
-        if type(attention) not in (EvaAttention, AttentionRope):
-            return f"attention of the kind {type(attention).__name__}"
-        if getattr(attention, "gate", None) is not None:
-            return "gated attention"
-        if getattr(attention, "num_kv_groups", 1) > 1:
-            return "fewer heads for keys than for queries"
-        if getattr(attention, "qkv_bias_separate", False):
-            return "a bias that is added after the projection"
-        return why_not_mlp(block.mlp)
+        rotaries = zip(self.model.blocks, _rotaries(self.model), strict=True)
+        return [_parts(each, _qkv(each.attn), _scales(each), rotary) for each, rotary in rotaries]
 
 
 class BiasedQkv(WeightedModule):
@@ -339,26 +290,11 @@ def _rotaries(model: Eva) -> list[Rotary | None]:
     ]
 
 
-def _eva_parts(block: Any, rotary: Rotary | None) -> BlockParts:
-    attention = block.attn
-    gammas = [nn.Identity() if gamma is None else Scaled(gamma) for gamma in (block.gamma_1, block.gamma_2)]
-    return BlockParts(
-        whole=block,
-        attention=AttentionParts(
-            norm=block.norm1,
-            qkv=_qkv(attention),
-            q_norm=attention.q_norm,
-            k_norm=attention.k_norm,
-            context_norm=attention.norm,
-            proj=attention.proj,
-            out=nn.Sequential(attention.proj_drop, gammas[0], block.drop_path1),
-            num_heads=attention.num_heads,
-            head_dim=attention.proj.in_features // attention.num_heads,
-            dropout=attention.attn_drop.p,
-            rotary=rotary,
-        ),
-        mlp=mlp_parts(block.norm2, block.mlp, nn.Sequential(gammas[1], block.drop_path2)),
+def _scales(block: Any) -> tuple[nn.Module, nn.Module]:
+    first, second = (
+        nn.Identity() if gamma is None else Scaled(gamma) for gamma in (block.gamma_1, block.gamma_2)
     )
+    return first, second
 
 
 def _qkv(attention: Any) -> Linear:
@@ -367,3 +303,26 @@ def _qkv(attention: Any) -> Linear:
     if getattr(attention, "q_bias", None) is not None:
         return BiasedQkv(attention)
     return attention.qkv
+
+
+def _parts(
+    block: Any, qkv: Linear, scales: tuple[nn.Module, nn.Module], rotary: Rotary | None = None
+) -> BlockParts:
+    attention = block.attn
+    return BlockParts(
+        whole=block,
+        attention=AttentionParts(
+            norm=block.norm1,
+            qkv=qkv,
+            q_norm=attention.q_norm,
+            k_norm=attention.k_norm,
+            context_norm=attention.norm,
+            proj=attention.proj,
+            out=nn.Sequential(attention.proj_drop, scales[0], block.drop_path1),
+            num_heads=attention.num_heads,
+            head_dim=attention.proj.in_features // attention.num_heads,
+            dropout=attention.attn_drop.p,
+            rotary=rotary,
+        ),
+        mlp=mlp_parts(block.norm2, block.mlp, nn.Sequential(scales[1], block.drop_path2)),
+    )

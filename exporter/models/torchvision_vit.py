@@ -30,16 +30,7 @@ PREPROCESSING = {
 
 
 class TorchvisionViT(PrunableViT):
-    """A torchvision VisionTransformer.
-
-    Args:
-        model: The ViT, in eval mode.
-        name: The model's name in artefacts.
-        preprocessing: Overrides of the usual preprocessing, by timm's keys.
-
-    Raises:
-        ModelError: It cannot be pruned; the message says why.
-    """
+    """A torchvision VisionTransformer; overrides are of the preprocessing of most of its weights."""
 
     model: Any
 
@@ -95,14 +86,16 @@ def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
     return nn.Sequential(*layers), last
 
 
-def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the preprocessing of the default weights of a name, by timm's keys, and their network's `image_size`.
+def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int], tuple[str, ...]]:
+    """Return what the default weights of a name say: preprocessing, network and class names.
 
-    Both are empty for other names than those of torchvision's ViTs.
+    The preprocessing is by timm's keys, the network's argument is its `image_size`, and the names are in the order
+    of the logits. All are empty for other names than those of torchvision's ViTs.
     """
     if name not in torchvision.models.list_models(include="vit_*"):
-        return {}, {}
-    told = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+        return {}, {}, ()
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    told = weights.transforms()
     (resized,), (side,) = told.resize_size, told.crop_size
     preprocessing = {
         "interpolation": told.interpolation.value,
@@ -111,7 +104,7 @@ def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int]]:
         "crop_pct": crop_share((side, side), (resized, resized)),
         "crop_mode": "center",
     }
-    return preprocessing, {"image_size": side}
+    return preprocessing, {"image_size": side}, tuple(weights.meta["categories"])
 
 
 def _parts(block: Any) -> BlockParts:

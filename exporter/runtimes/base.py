@@ -39,23 +39,26 @@ class TensorInfo:
 class Runner(ABC):
     """A model in a runtime, loaded while its `with` block runs. `with` blocks may be nested or repeated."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, inputs: Iterable[TensorInfo] = (), outputs: Iterable[TensorInfo] = ()
+    ) -> None:
         self.name = name
         self._times_entered = 0
-        # Set by `_activate`, from the loaded model.
-        self._inputs: tuple[TensorInfo, ...] = ()
-        self._outputs: tuple[TensorInfo, ...] = ()
+        # Where nothing is known before, `_activate` sets them, from the loaded model.
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """The inputs of `run`, known while the runner is active. A data-dependent size has no name."""
-        self._require_active("read")
+        """The inputs of `run`, known once the model is loaded. A data-dependent size has no name."""
+        if not self._inputs:
+            self._require_active("read")
         return self._inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """The outputs of `run`, known while the runner is active."""
-        self._require_active("read")
+        """The outputs of `run`, known once the model is loaded."""
+        if not self._inputs:
+            self._require_active("read")
         return self._outputs
 
     def run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
@@ -144,30 +147,19 @@ Array = np.ndarray[Any, Any]
 
 
 class PartRunner(Runner):
-    """Runs a batch in parts of the sizes that a model takes, and joins the outputs."""
+    """Runs a batch in parts of the sizes that a model takes, and joins the outputs.
+
+    Those of parts may differ in sizes that depend on the data.
+    """
 
     def __init__(self, runner: Runner, sizes: Sequence[int]) -> None:
-        """Store the runner; it is entered with this one.
-
-        Args:
-            runner: The model's runner; every input and output has the batch as its first axis.
-            sizes: The batch sizes that it takes.
-        """
+        """Store the model's runner, which is entered with this one, and the batch sizes that it takes."""
         super().__init__(runner.name)
         self._runner, self._sizes = runner, sorted(sizes, reverse=True)
 
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """The model's inputs."""
-        return self._runner.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """The model's outputs; those of parts may differ in sizes that depend on the data."""
-        return self._runner.outputs
-
     def _activate(self) -> None:
         self._runner.__enter__()
+        self._inputs, self._outputs = self._runner.inputs, self._runner.outputs
 
     def _deactivate(self) -> None:
         self._runner.__exit__(None, None, None)

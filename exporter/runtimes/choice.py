@@ -6,8 +6,7 @@ from pathlib import Path
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
-from exporter.runtimes.onnxruntime.profile import require_provider
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, require_provider, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner
@@ -24,6 +23,7 @@ __all__ = [
     "on_this_cpu",
     "require_runtime",
     "runner_for",
+    "runner_here",
     "runtime_for",
     "targets_here",
     "why_not",
@@ -77,13 +77,9 @@ def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
 
 
 def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, name: str = "") -> Runner:
-    """Create a runner for a lowered model, or for the engine built from it.
+    """Create a runner for a lowered model, a file or its bytes, or for the engine built from it.
 
-    Args:
-        model: An ONNX file, or its bytes. Its engine is in the folder `engines` beside the file.
-        target: The target that the model was made for.
-        settings: The runtime.
-        name: Name in errors and reports; by default the file's name.
+    The engine is in the folder `engines` beside the file. `name` is by default the file's.
 
     Raises:
         UserError: An engine is requested for a model in memory, or a plugin for another runtime than TensorRT.
@@ -111,6 +107,11 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
         threads=settings.threads,
         tensorrt=shapes,
     )
+
+
+def runner_here(model: Path | bytes, target: Target, threads: int = 0, *, name: str = "") -> Runner:
+    """Create a runner for a lowered model on the export machine's CPU, see `on_this_cpu`."""
+    return runner_for(model, target, on_this_cpu(target, threads), name=name)
 
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:

@@ -31,12 +31,10 @@ class OpenVinoRunner(Runner):
     """
 
     def __init__(self, model: Path | bytes, *, name: str = "", threads: int = 0) -> None:
-        """Store the settings; the model is read when the runner is entered.
+        """Store the settings; the model, a file or the bytes of one, is read when the runner is entered.
 
-        Args:
-            model: A file, or the bytes of one that contains its weights.
-            name: Name in errors and reports; by default the file's name.
-            threads: CPU threads; 0 is OpenVINO's default, one per physical core.
+        `threads` are CPU threads; 0 is OpenVINO's default, one per physical core. `name` is by default the
+        file's.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))

@@ -25,7 +25,7 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import OutputKind
 
-__all__ = ["PlaybackRunner", "dense_name", "recorded"]
+__all__ = ["LOGITS_ALONE", "PlaybackRunner", "dense_name", "recorded"]
 
 LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
@@ -43,38 +43,21 @@ class PlaybackRunner(Runner):
         dense: bool = False,
         name: str = "PyTorch",
     ) -> None:
-        """Index the recorded answers by image.
-
-        Args:
-            reference: The arrays that `save_reference` wrote; one row per image in each.
-            outputs: What the models give.
-            dense: Whether to answer for the unpruned model.
-            name: Name in errors and reports.
+        """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model.
 
         Raises:
             ParityError: An answer is missing for some or all images.
         """
-        super().__init__(name)
         self._answers = _answers(reference, outputs, dense)
-        self._images = _info(IMAGES, reference[IMAGES])
         adaptive = any(
             answer == count_name(layer) for answer in self._answers for layer in keep_layers(reference)
         )
         fixed = {output.name for output in outputs if output.kind != OutputKind.TOKENS}
-        self._outputs = tuple(
-            _info(name, array, free=adaptive and name not in fixed) for name, array in self._answers.items()
-        )
+        infos = [
+            _info(each, array, free=adaptive and each not in fixed) for each, array in self._answers.items()
+        ]
+        super().__init__(name, [_info(IMAGES, reference[IMAGES])], infos)
         self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """The images, in the models' input format."""
-        return (self._images,)
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """The recorded answers; data-dependent sizes have no name."""
-        return self._outputs
 
     def _activate(self) -> None:
         """Do nothing: everything is in memory already."""

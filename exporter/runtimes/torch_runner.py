@@ -31,34 +31,19 @@ class TorchRunner(Runner):
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
-        """Store the module; nothing runs yet.
+        """Store the module, which takes the feed and returns a tensor for each of `outputs`; nothing runs yet.
 
-        Args:
-            module: Takes the feed, returns at least one tensor for each of `outputs`.
-            inputs: The module's inputs.
-            outputs: The module's outputs.
-            name: Name in errors and reports.
-            device: Device to copy the inputs to.
-            threads: CPU threads within an operator; None keeps PyTorch's setting.
+        Inputs are copied to `device`. `threads` are CPU threads within an operator; None keeps PyTorch's
+        setting.
 
         Raises:
             ModelError: The module is in training mode, in which two runs differ.
         """
-        super().__init__(name)
+        super().__init__(name, inputs, outputs)
         if isinstance(module, torch.nn.Module) and any(part.training for part in module.modules()):
             raise ModelError(name, "a module in training mode", "eval mode", "call .eval() first")
-        self._module, self._inputs, self._outputs = module, tuple(inputs), tuple(outputs)
+        self._module = module
         self._device, self._threads = torch.device(device), threads
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """As given to the constructor."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """As given to the constructor."""
-        return self._outputs
 
     def _activate(self) -> None:
         """Do nothing: the module is in memory already."""
@@ -78,12 +63,9 @@ class TorchRunner(Runner):
 
 
 def logits_runner(model: nn.Module, input_size: tuple[int, int, int], name: str = "PyTorch") -> TorchRunner:
-    """Any network from preprocessed images to logits, where its weights are.
+    """Any network from preprocessed images to logits, in eval mode and float32, where its weights are.
 
-    Args:
-        model: In eval mode; float32.
-        input_size: Channels, height and width.
-        name: What errors and reports call it.
+    `input_size` is channels, height and width; `name` what errors and reports call it.
 
     Raises:
         ModelError: The network is in training mode.

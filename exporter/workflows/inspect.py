@@ -56,7 +56,7 @@ def _report_of(folder: Path) -> Path:
 
 
 def _onnx(path: Path) -> Described:
-    from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner  # noqa: PLC0415
+    from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
     read_lowered(path)  # checks the records within
     with OnnxRuntimeRunner(path) as runner:

@@ -1,76 +1,21 @@
-"""Lower models into memory, and time all of them interleaved in one run.
+"""The multiply-adds of an image in PyTorch, and noise to time models on."""
 
-Outputs are not compared here; `exporter.workflows.compiling.proof` does that.
-"""
-
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from exporter.calibration.record import Calibration
-from exporter.evaluation.benchmark import Throughput, throughput
-from exporter.evaluation.benchmark.batch_sweep import filled_batch
-from exporter.evaluation.benchmark.timing import Clock
 from exporter.evaluation.parity.reference import patches_left_of
-from exporter.lowering.pipeline import lower_each
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
-from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.macs import mean_macs
-from exporter.targets import Target
-from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
-from exporter.workflows.recipe import Measuring
 
-__all__ = ["Lowered", "image_cost", "lowered", "mean_useful_macs", "noise", "timed"]
+__all__ = ["image_cost", "mean_useful_macs", "noise"]
 
 Array = np.ndarray[Any, Any]
-KeyT = TypeVar("KeyT")
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A lowered model, in memory or in a file."""
-
-    content: bytes | Path
-    target: Target
-
-    def runner(self, threads: int, name: str = "") -> Runner:
-        """Return its runner on this machine's CPU."""
-        settings = on_this_cpu(self.target, threads)
-        return runner_for(self.content, self.target, settings, name=name or self.target.name)
-
-
-def lowered(
-    pruned: PrunedViT, targets: Sequence[Target], input_kind: InputKind, ranges: Array | None = None
-) -> list[Lowered]:
-    """Lower a model for each target; `ranges` are the images for INT8 activation ranges."""
-    models = lower_each(pruned, targets, input_kind, ranges)
-    return [Lowered(model.SerializeToString(), target) for model, target in zip(models, targets, strict=True)]
-
-
-def timed(
-    models: Mapping[KeyT, Lowered], images: Array, measuring: Measuring, clock: Clock = time.perf_counter
-) -> dict[KeyT, Throughput]:
-    """Time all models, each on its own runtime, interleaved in one run.
-
-    Args:
-        models: By any key; the result has the same keys.
-        images: [n, 3, H, W], as the models take them; repeated or cut to the batch.
-        measuring: Batch, threads and rounds.
-        clock: Returns seconds, from any start.
-    """
-    keys = {str(place): key for place, key in enumerate(models)}
-    runners = {place: models[key].runner(measuring.threads) for place, key in keys.items()}
-    feed = {IMAGES: filled_batch(images, measuring.batch)}
-    times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds, clock=clock)
-    return {key: times[place] for place, key in keys.items()}
 
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exporter.calibration import draw
+from exporter.calibration import sums
 from exporter.calibration.calibrate import calibrate_to, resized_to
 from exporter.calibration.record import Calibration, check_fits, load_calibration
 from exporter.data.batches import batches, first_images
@@ -365,7 +365,7 @@ def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) ->
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
         images = calibration.record.images
-        draw.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
+        sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, images)
 
 
 def warn_where_slow(*targets: Target) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.class_map import is_order
 from exporter.errors import MissingDependencyError, RecipeError, reason_of
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
 from exporter.schedule.prune import AMOUNTS, Prune

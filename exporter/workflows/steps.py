@@ -25,8 +25,8 @@ from exporter.data.pixels import images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.errors import ImageError, ScheduleError
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
-from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.batch_sweep import BenchSettings
+from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check as check_lowered
 from exporter.evaluation.parity.reference import load_onnx
 from exporter.files import PathLike

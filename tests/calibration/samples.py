@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,36 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from exporter.calibration.record import Calibration, CalibrationRecord
+from exporter.calibration.settings import CalibrationSettings
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
+from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
+from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 __all__ = [
+    "PREPROCESSING",
     "SHAPE",
+    "SPEC",
     "VARIANTS",
+    "acs_alone",
     "bomb",
     "frozen_images",
     "frozen_weights",
     "picture",
     "pictures",
+    "raw_png",
     "tiny_vit",
 ]
+
+# Of a model that need not be there.
+PREPROCESSING = Preprocessing(
+    (3, 32, 32), Interpolation.BICUBIC, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, CropMode.CENTER
+)
+LOGITS = Output("logits", OutputKind.LOGITS, 7)
+SPEC = ModelSpec(
+    "tiny", 48, 3, 1, (4, 4), 147_456, (BlockMacs(9_216, 18_432),) * 3, 336, PREPROCESSING, (LOGITS,)
+)
 
 SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 3, "num_classes": 7}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -86,10 +104,24 @@ def pictures(folder: Path, count: int) -> Path:
 
 def bomb(path: Path, width: int, height: int) -> Path:
     """Write a PNG of a few bytes that says it has so many pixels."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(64))), (b"IEND", b"")]
+    return raw_png(path, (width, height), 8, bytes(64))
+
+
+def raw_png(path: Path, size: tuple[int, int], bits: int, rows: bytes) -> Path:
+    """Write a PNG of RGB that says it has this size, width first, and so many bits a channel."""
+    header = struct.pack(">IIBBBBB", *size, bits, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     body = b"".join(
         struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks
     )
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     return path
+
+
+def acs_alone(vit: PrunableViT, acs: Sequence[float]) -> Calibration:
+    """A calibration of ACS alone that nobody measured."""
+    spec, settings = vit.spec, CalibrationSettings(relevance=False)
+    record = CalibrationRecord(
+        spec.name, vit.weights_sha256, "", 1, 0, 0, spec.grid, spec.preprocessing, settings
+    )
+    return Calibration(record, np.array(acs), None)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from exporter.calibration import calibrate as module
-from exporter.calibration import draw, sums
+from exporter.calibration import settings as settings_of
+from exporter.calibration import sums
 from exporter.calibration.calibrate import (
     calibrate,
     calibrate_to,
@@ -18,7 +19,6 @@ from exporter.calibration.calibrate import (
     resize_scores,
     resized_to,
 )
-from exporter.calibration.draw import plan
 from exporter.calibration.importance import ImageScores, scores_of_image
 from exporter.calibration.record import (
     Calibration,
@@ -26,6 +26,7 @@ from exporter.calibration.record import (
     CalibrationSettings,
     check_fits,
 )
+from exporter.calibration.settings import plan
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
@@ -204,7 +205,7 @@ def test_the_overlap_is_that_of_the_means_of_two_halves(vit: PrunableViT, images
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few enough for tests."""
-    for place in (module, draw):
+    for place in (module, settings_of):
         monkeypatch.setattr(place, "CHECKS", (4, 8, 16))
 
 
@@ -245,7 +246,7 @@ def test_auto_without_relevance_stops_at_its_first_check(vit: PrunableViT, image
 def test_auto_stops_by_the_overlap_of_what_it_keeps(
     vit: PrunableViT, images: ImageFolder, monkeypatch: pytest.MonkeyPatch, enough: float
 ) -> None:
-    monkeypatch.setattr(draw, "ENOUGH", enough)
+    monkeypatch.setattr(sums, "ENOUGH", enough)
     found = calibrate(vit, images, AUTO)
     for count in (4, 8, 16):
         overlap = calibrate(vit, images, replace(ALL, max_images=count)).overlap

@@ -1,7 +1,5 @@
 """Relevance through the parts of a block: by the rules entry by entry, and lost nowhere."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,7 @@ from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.models.base import AttentionParts, MlpParts
 from exporter.vocabulary import AttentionVariant
-from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices, relevance_of_attention
 
 
@@ -166,24 +164,3 @@ def test_a_gate_is_shared_by_both_halves() -> None:
     below = rules.linear(both, seen.normed[:, None], part.fc1.weight)
     skip, _ = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
     torch.testing.assert_close(found, rules.clone(skip + below, seen.tokens[:, None]))
-
-
-def test_a_negative_layer_scale_counts_what_disagrees() -> None:
-    """The sign of each channel's factor belongs to the weight before it; its size does not matter."""
-    signs = torch.ones(48).double()
-    signs[::3] = -1
-    found = []
-    for fold in (False, True):
-        vit = in_dtype(tiny_vit("layer scale"), torch.float64)
-        frozen_weights(vit.model)
-        model: Any = vit.model
-        mlp, scale = model.blocks[1].mlp, model.blocks[1].ls2
-        scale.gamma.copy_(signs if fold else 2 * signs)
-        if fold:
-            scale.gamma.fill_(1)
-            mlp.fc2.weight.mul_(2 * signs[:, None])
-            mlp.fc2.bias.mul_(2 * signs)
-        block, (seen,) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
-        assert block.mlp is not None
-        found.append(backward.cam_to_middle(block.mlp, seen, arriving(seen.tokens)))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-9)

@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from exporter.calibration.draw import (
-    CHECKS,
-    ENOUGH,
-    PlannedImage,
-    better_half_overlap,
-    count_rounds,
-    is_settled,
-    plan,
-    warn_where_unsettled,
-)
-from exporter.calibration.settings import CalibrationSettings
+from exporter.calibration.settings import CHECKS, CalibrationSettings, PlannedImage, count_rounds, plan
+from exporter.calibration.sums import ENOUGH, better_half_overlap, is_settled, warn_where_unsettled
 from exporter.data.images import ImageFile, ImageFolder, sample
 from exporter.errors import CalibrationError
 

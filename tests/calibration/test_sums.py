@@ -9,16 +9,14 @@ import pytest
 from safetensors.numpy import save_file
 
 from exporter.calibration import sums
-from exporter.calibration.draw import plan
 from exporter.calibration.importance import ImageScores
-from exporter.calibration.settings import CalibrationSettings
+from exporter.calibration.settings import CalibrationSettings, plan
 from exporter.calibration.sums import Sums, load_sums, save_sums, scored_chunks
 from exporter.data.images import list_images
 from exporter.data.pixels import SkippedImage
 from exporter.errors import ArtefactError
 from exporter.processes import Processes
-from tests.calibration.samples import pictures, tiny_vit
-from tests.calibration.specs import SPEC
+from tests.calibration.samples import SPEC, pictures, tiny_vit
 
 ALL = CalibrationSettings(dtype="float32")
 ACS = replace(ALL, relevance=False)

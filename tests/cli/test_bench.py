@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.evaluation.benchmark.breakdown import CLASSES
+from exporter.evaluation.breakdown import CLASSES
 from tests.commands import Command
 from tests.folders import save_all_checksums
 from tests.tiny_onnx import linear_classifier

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 from exporter.cli.bench import against_dense, break_even_words, print_gpu_time
-from exporter.evaluation.benchmark import Throughput, compare_speed, environment
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, Selection
-from exporter.evaluation.benchmark.timing import EngineRuns, ratio_of
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, Selection
+from exporter.evaluation.benchmark import EngineRuns, Throughput, compare_speed, environment, ratio_of
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import Clocks
+from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.workflows.folders.bench import Bench
 from tests.runtimes.tensorrt.fake_cuda import BUILT

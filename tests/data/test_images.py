@@ -23,7 +23,15 @@ from exporter.data.images import (
 )
 from exporter.errors import ImageError
 from tests.calibration.samples import pictures
-from tests.data.touched import touch
+
+
+def touch(root: Path, *names: str) -> Path:
+    """Write files that say their own names."""
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return root
 
 
 def names(root: Path) -> list[str]:

@@ -11,7 +11,6 @@ from exporter.errors import ImageError, UserError
 from exporter.evaluation.accuracy import (
     Accuracy,
     answer_each,
-    evaluate,
     predict,
     predict_each,
     require_images,
@@ -73,7 +72,7 @@ def test_hits_are_counted_over_batches_of_any_size() -> None:
     logits = np.array([[9, 1, 2, 3, 4, 5], [0, 9, 8, 7, 6, 5], [9, 8, 7, 6, 5, 0]], np.float32)
     labels = np.array([0, 5, 5])
     batches = [(logits[:1], labels[:1]), (logits[1:], labels[1:])]
-    assert evaluate(echo(6), batches) == Accuracy.of(images=3, top1_hits=1, top5_hits=2)
+    assert predict(echo(6), batches).accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=2)
 
 
 def test_predictions_are_kept_image_by_image() -> None:
@@ -86,41 +85,25 @@ def test_predictions_are_kept_image_by_image() -> None:
     assert found.accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=3)
 
 
-def test_top5_of_three_classes_is_top3() -> None:
-    logits = np.array([[3, 2, 1]], np.float32)
-    assert evaluate(echo(3), [(logits, np.array([2]))]) == Accuracy.of(images=1, top1_hits=0, top5_hits=1)
-
-
 @pytest.mark.parametrize("classes", [7, 1000])
 def test_equal_logits_go_to_the_lower_class(classes: int) -> None:
     alternating = np.arange(classes, dtype=np.float32)[None] % 2
     assert top_classes(alternating, 3).tolist() == [[1, 3, 5]]
     logits = np.zeros((1, 7), np.float32)
-    assert evaluate(echo(7), [(logits, np.array([0]))]).top1 == 1
-    assert evaluate(echo(7), [(logits, np.array([5]))]).top5 == 0
+    assert predict(echo(7), [(logits, np.array([0]))]).accuracy.top1 == 1
+    assert predict(echo(7), [(logits, np.array([5]))]).accuracy.top5 == 0
 
 
 @pytest.mark.parametrize("labels", [[6], [-1], [0.0], [[0]], [0, 1]])
 def test_a_label_that_is_no_class_is_one_line(labels: list[object]) -> None:
     with pytest.raises(ImageError, match="labels"):
-        evaluate(echo(6), [(np.zeros((1, 6), np.float32), np.array(labels))])
+        predict(echo(6), [(np.zeros((1, 6), np.float32), np.array(labels))])
 
 
 def test_no_image_is_an_error() -> None:
     for batches in ([], [(np.zeros((0, 6), np.float32), np.zeros(0, int))]):
         with pytest.raises(ImageError, match="got no image"):
-            evaluate(echo(6), batches)
-
-
-def test_nan_logits_are_no_answer() -> None:
-    with pytest.raises(UserError, match="NaN"):
-        evaluate(echo(6), [(np.full((1, 6), np.nan, np.float32), np.array([0]))])
-
-
-def test_the_runner_is_freed() -> None:
-    runner = echo(6)
-    evaluate(runner, [(np.zeros((1, 6), np.float32), np.array([0]))])
-    assert (runner.activations, runner.deactivations) == (1, 1)
+            predict(echo(6), batches)
 
 
 def test_an_accuracy_holds_its_interval() -> None:
@@ -164,21 +147,6 @@ def test_two_models_see_every_batch_once_in_turns() -> None:
     assert first.labels.tolist() == second.labels.tolist() == [0, 1, UNKNOWN, 0]
     assert not first.labelled
     assert [runner.deactivations for runner in runners] == [1, 1]
-
-
-def test_a_small_batch_is_filled_and_cut() -> None:
-    seen = []
-
-    def run(feed: Feed) -> dict[str, np.ndarray]:
-        seen.append(len(feed["images"]))
-        return {"logits": feed["images"]}
-
-    runner = echo(3)
-    runner.function = run
-    batches = [((np.eye(3, dtype=np.float32)[:count],), np.arange(count)) for count in (3, 2)]
-    (found,) = predict_each([runner], batches, size=3)
-    assert seen == [3, 3]
-    assert found.accuracy == Accuracy.of(top1_hits=5, top5_hits=5, images=5)
 
 
 def test_only_a_subset_of_the_classes_competes() -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Accuracy
-from exporter.evaluation.embeddings import Agreement
 from exporter.evaluation.intervals import half_width, loss_interval, wilson
-from exporter.evaluation.loss import PairResult
+from exporter.evaluation.loss import Agreement, PairResult
 from exporter.workflows.evaluating.evaluate import Evaluation, ModelResult, require_within
 
 MODEL = ModelResult("m.onnx", "onnxruntime", Accuracy.of(top1_hits=320, top5_hits=400, images=400))

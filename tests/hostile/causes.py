@@ -15,6 +15,13 @@ from tests.hostile.inputs import Hostile, Place, each
 __all__ = ["CAUSES"]
 
 CHAIN = 1500
+# Where commands keep what is not finished.
+PARTIAL = (
+    (CALIBRATE, "c.safetensors.partial"),
+    (f"{COMPILE} --method star", "out/calibration.safetensors.partial"),
+    (FINETUNE, "f.ckpt"),
+    (f"{FINETUNE} --method star", "f.calibration.partial"),
+)
 
 
 def _chain(place: Place) -> None:
@@ -67,12 +74,7 @@ def _singles() -> Iterator[Hostile]:
         yield Hostile(
             line, "ACS", prepare=partial(_scores, values), name=f"ACS from {values[0]} to {values[1]}"
         )
-    for line, name in (
-        (CALIBRATE, "c.safetensors.partial"),
-        (f"{COMPILE} --method star", "out/calibration.safetensors.partial"),
-        (FINETUNE, "f.ckpt"),
-        (f"{FINETUNE} --method star", "f.calibration.partial"),
-    ):
+    for line, name in PARTIAL:
         yield Hostile(line, name, prepare=partial(_folder_at, name), name="a folder for a partial file")
     yield from each(
         "plan --method tome --rho 0.5 --model", ("timm/", "model"), ("timm/nosuch", "timm/nosuch")
@@ -169,12 +171,7 @@ def _places() -> Iterator[Hostile]:
         yield Hostile(f"{line} --images {{work}}/images", "class_1", prepare=_listed, name="a listed folder")
     line = "eval {folder} --images {work}/images"
     yield Hostile(line, "1 images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8")
-    for line, name in (
-        (CALIBRATE, "c.safetensors.partial"),
-        (f"{COMPILE} --method star", "out/calibration.safetensors.partial"),
-        (FINETUNE, "f.ckpt"),
-        (f"{FINETUNE} --method star", "f.calibration.partial"),
-    ):
+    for line, name in PARTIAL:
         yield Hostile(line, name, prepare=partial(_foreign_file, name), name="a file of another program")
 
 

@@ -138,61 +138,50 @@ def _packed(path: Path, *, flags: int, method: int) -> None:
     path.write_bytes(bytes(content))
 
 
+def _array(content: bytes, path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", content)
+
+
+def _huge(path: Path) -> None:
+    """35 GiB, and none of them written."""
+    with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as member:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 30,)}
+        np.lib.format.write_array_header_1_0(member, header)
+
+
+SHAPE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }\n" % 2**64
+ARCHIVES: dict[str, Callable[[Path], None]] = {
+    "35 GiB": _huge,
+    "2^64 images": partial(_array, b"\x93NUMPY\x01\x00" + len(SHAPE).to_bytes(2, "little") + SHAPE),
+    "no array": partial(_array, b"not an array"),
+    "encrypted": partial(_packed, flags=1, method=0),
+    "compressed": partial(_packed, flags=0, method=77),
+}
+IMAGES = np.zeros((2, 3, 32, 32), np.float32)
+ARRAYS_OF: dict[str, dict[str, np.ndarray[Any, Any]]] = {
+    "objects": {"images": np.array([{}], object)},
+    "no images": {"pictures": IMAGES},
+    "shape": {"images": IMAGES[:, :, 1:]},
+    "type": {"images": IMAGES.astype(np.float64)},
+    "text": {"images": np.array(["a"])},
+    "none": {"images": IMAGES[:0]},
+    "nan": {"images": IMAGES + np.nan},
+    "kept patches": {"images": IMAGES, "keep_01": np.zeros((2, 3))},
+}
+
+
 def _arrays(kind: str, place: Place) -> None:
     """A file of arrays that differs in one way from `reference.npz`."""
-    path = place.work / "bad"
-    images = np.zeros((2, 3, 32, 32), np.float32)
-    if kind == "35 GiB":
-        with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as member:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 30,)}
-            np.lib.format.write_array_header_1_0(member, header)
-    elif kind == "2^64 images":
-        shape = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }" % 2**64
-        with zipfile.ZipFile(path, "w") as archive:
-            head = b"\x93NUMPY\x01\x00" + (len(shape) + 1).to_bytes(2, "little") + shape + b"\n"
-            archive.writestr("images.npy", head)
-    elif kind == "no array":
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("images.npy", b"not an array")
-    elif kind == "objects":
-        with path.open("wb") as file:
-            np.savez(file, images=np.array([{}], object))
-    elif kind in ("encrypted", "compressed"):
-        _packed(path, flags=kind == "encrypted", method=0 if kind == "encrypted" else 77)
-    else:
-        arrays = {
-            "no images": {"pictures": images},
-            "shape": {"images": images[:, :, 1:]},
-            "type": {"images": images.astype(np.float64)},
-            "text": {"images": np.array(["a"])},
-            "none": {"images": images[:0]},
-            "nan": {"images": images + np.nan},
-            "kept patches": {"images": images, "keep_01": np.zeros((2, 3))},
-        }[kind]
-        with path.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+    if kind in ARCHIVES:
+        ARCHIVES[kind](place.work / "bad")
+        return
+    with (place.work / "bad").open("wb") as file:
+        np.savez(file, **ARRAYS_OF[kind])  # type: ignore[arg-type]
 
 
 # What stands in the answer: the file, or the input that the arrays do not fit.
-ARRAY_KINDS = {
-    **dict.fromkeys(
-        (
-            "35 GiB",
-            "2^64 images",
-            "no array",
-            "objects",
-            "no images",
-            "text",
-            "none",
-            "nan",
-            "kept patches",
-            "encrypted",
-            "compressed",
-        ),
-        "bad",
-    ),
-    **dict.fromkeys(("shape", "type"), "images"),
-}
+ARRAY_KINDS = {kind: "images" if kind in ("shape", "type") else "bad" for kind in (*ARCHIVES, *ARRAYS_OF)}
 
 FILES = (
     *(

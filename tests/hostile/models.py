@@ -1,18 +1,18 @@
 """Models that cannot be built, weights that are none, configs of other things, images that nothing can read."""
 
-import io
 import json
 import os
-import struct
+import shutil
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from tests.calibration.samples import bomb
 from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, TUNE
 from tests.hostile.inputs import Hostile, Place, each, keys
 from tests.vits import make_model
@@ -98,12 +98,6 @@ def _quantized(tensor: torch.Tensor) -> torch.Tensor:
         return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
 
 
-def _nested(tensors: list[torch.Tensor]) -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # PyTorch's, that this may change
-        return torch.nested.nested_tensor(tensors)
-
-
 HEAD, PLACES = "head.weight", "pos_embed"
 WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "nan": _every(lambda tensor: tensor * float("nan")),
@@ -132,7 +126,6 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "one tensor": lambda _: torch.zeros(2),
     "number alone": lambda _: 7,
     "teacher and student": lambda state: {"teacher": state, "student": state},
-    "nested tensor": _set(HEAD, lambda tensor: _nested([tensor[0], tensor[1, :3]])),
     "2-d places": _set(PLACES, lambda tensor: tensor[0]),
     "other grid": _set(PLACES, lambda tensor: tensor[:, :11]),
     "other heads": lambda _: make_model(embed_dim=24).state_dict(),
@@ -293,62 +286,50 @@ def _repositories() -> Iterator[Hostile]:
     for name, content in PROCESSORS.items():
         says = "preprocessor_config.json"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
-    for shards in (7, ["a"], {"a": 7}, {"a": ["b"]}, {"a": "../x.safetensors"}, {"a": "/etc/passwd"}):
+    for shards in (
+        7,
+        ["a"],
+        {"a": 7},
+        {"a": ["b"]},
+        {"a": "../x.safetensors"},
+        {"a": ".."},
+        {"a": "/etc/passwd"},
+    ):
         yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
     yield Hostile(line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file")
-    yield Hostile(line, "query.weight has no dimensions", prepare=_no_dimensions, name="no dimensions")
 
 
-def _no_dimensions(place: Place) -> None:
-    _config(VIT, place)
-    query = "vit.encoder.layer.0.attention.attention.query.weight"
-    state = {query: torch.tensor(1.0), "classifier.weight": torch.zeros(2, 48)}
-    save_file(state, place.work / "hf" / "model.safetensors")
+def _folder(place: Place, name: str) -> Path:
+    folder = place.work / "images" / name
+    folder.mkdir(parents=True)
+    return folder
 
 
 def _noise(place: Place) -> None:
     for name in ("class_0", "class_1"):
-        (place.work / "images" / name).mkdir(parents=True)
-        (place.work / "images" / name / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
+        (_folder(place, name) / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
 
 
 def _bomb(place: Place) -> None:
-    """A PNG that says it has 60,000 by 60,000 pixels."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        )
-
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    made = io.BytesIO()
-    made.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
     for name in ("class_0", "class_1"):
-        (place.work / "images" / name).mkdir(parents=True)
-        (place.work / "images" / name / "0.png").write_bytes(made.getvalue())
+        bomb(_folder(place, name) / "0.png", 60_000, 60_000)
 
 
 def _empty(place: Place) -> None:
-    (place.work / "images" / "class_0").mkdir(parents=True)
+    _folder(place, "class_0")
 
 
 def _pipe(place: Place) -> None:
-    _empty(place)
-    os.mkfifo(place.work / "images" / "class_0" / "0.png")
+    os.mkfifo(_folder(place, "class_0") / "0.png")
 
 
 def _three_classes(place: Place) -> None:
     for name in ("a", "b", "c"):
-        (place.work / "images" / name).mkdir(parents=True)
-        (place.work / "images" / name / "0.png").write_bytes(
-            (place.images / "class_0" / "0.png").read_bytes()
-        )
+        shutil.copy(place.images / "class_0" / "0.png", _folder(place, name))
 
 
 def _newline(place: Place) -> None:
-    folder = place.work / "images" / "class_0"
-    folder.mkdir(parents=True)
-    (folder / "x\nerror: forged.png").write_bytes(b"no image")
+    (_folder(place, "class_0") / "x\nerror: forged.png").write_bytes(b"no image")
 
 
 PICTURES = {"noise": _noise, "bomb": _bomb, "empty": _empty, "pipe": _pipe, "newline in a name": _newline}

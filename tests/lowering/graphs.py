@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 from onnx import parser
 
 from exporter.artefact import Artefact
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME

@@ -13,7 +13,7 @@ from exporter.lowering.export import to_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target

@@ -11,7 +11,7 @@ from exporter.artefact import Artefact
 from exporter.lowering.decisions import behind, name_decisions, scoring_nodes, write_directions
 from exporter.lowering.graph import Builder
 from exporter.ops.factors import directions
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.tensor_names import count_name, into_name, keep_name, ranked_name, shares_name
 from exporter.vocabulary import Method
 from tests.lowering.graphs import applied, artefact, graph_of

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from exporter.errors import ModelError
 from exporter.lowering.export import translate
 from exporter.lowering.markers import DOMAIN
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.models import RATES, a_star, dense, exported, star
 
 

@@ -9,7 +9,7 @@ from exporter.lowering.pipeline import lower
 from exporter.models.spec import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, ONNXRUNTIME_OPSET17, TARGETS, Target

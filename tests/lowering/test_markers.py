@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from exporter.lowering.export import translate
 from exporter.lowering.markers import DOMAIN, STANDARD, TRANSLATIONS
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 
 
 class Halves(nn.Module):

@@ -10,12 +10,13 @@ import onnx
 import pytest
 import torch
 
-from exporter.evaluation.parity import BATCHES, compare, in_batches, tolerance_for
+from exporter.evaluation.parity.comparison import BATCHES, compare, in_batches
 from exporter.evaluation.parity.reference import check, reference_runner
+from exporter.evaluation.parity.tolerance import tolerance_for
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune

@@ -72,17 +72,6 @@ def test_a_model_without_any_attention_is_refused() -> None:
         spec_of(vit, "none", grid=(4, 4), num_prefix_tokens=1, preprocessing=vit.spec.preprocessing)
 
 
-@pytest.mark.parametrize("layout", ["shrinking", "packed", "padded"])
-def test_an_image_is_classified_as_it_is_alone(layout: str) -> None:
-    vit = cut_vit()
-    model, images = pruned(vit, Method.A_STAR, layout), varied_images(vit, 4)
-    with torch.inference_mode():
-        together = model(images)
-        for image in range(len(images)):
-            alone = model(images[image : image + 1])
-            torch.testing.assert_close(together[image], alone[0], rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.ort
 @pytest.mark.parametrize(
     "target", [ONNXRUNTIME, also(ONNXRUNTIME_FP16), TENSORRT, also(TENSORRT_8)], ids=lambda t: t.name
@@ -94,12 +83,6 @@ def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
     vit = cut_vit()
     model = pruned(vit, method, target.layouts[0])
     passed(model, target, varied_images(vit, 16).numpy())
-
-
-@pytest.mark.ort
-def test_unpruned_too() -> None:
-    vit = cut_vit()
-    passed(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME, random_images(vit, 8).numpy())
 
 
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)

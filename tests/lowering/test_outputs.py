@@ -11,15 +11,17 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import UserError
-from exporter.evaluation.accuracy import evaluate
-from exporter.evaluation.parity import ParityReport, compare, explain, tolerance_for
+from exporter.evaluation.accuracy import predict
+from exporter.evaluation.parity.checks import ParityReport, explain
+from exporter.evaluation.parity.comparison import compare
 from exporter.evaluation.parity.reference import check, reference_runner
+from exporter.evaluation.parity.tolerance import tolerance_for
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
 from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
 from exporter.schedule.prune import Prune
@@ -191,4 +193,4 @@ def test_accuracy_needs_logits() -> None:
     tower = make_tower()
     runner = reference_runner(PrunedViT(tower, keep_everything(tower.spec)))
     with pytest.raises(UserError, match=r"got the outputs embedding \| need logits"):
-        evaluate(runner, [(random_images(tower, 1).numpy(), np.array([0]))])
+        predict(runner, [(random_images(tower, 1).numpy(), np.array([0]))])

@@ -23,7 +23,7 @@ from exporter.models.registry import ModelRequest, describe
 from exporter.ops.cdf_reference import Retained, cdf_retain
 from exporter.ops.onnx_functions import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind

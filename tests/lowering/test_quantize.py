@@ -13,7 +13,14 @@ from exporter.errors import ModelError
 from exporter.lowering.number_formats import INT7, LEAST_SCALE, activations
 from exporter.runtimes.choice import on_this_cpu, runner_for, why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
-from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16, TENSORRT_INT8, Target
+from exporter.targets import (
+    ONNXRUNTIME_INT8,
+    OPENVINO_INT8,
+    OPENVINO_INT8_BF16,
+    TENSORRT_FP8,
+    TENSORRT_INT8,
+    Target,
+)
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
 from tests.lowering.models import RATES, a_star, lowered, star
 from tests.vits import random_images
@@ -128,9 +135,12 @@ def _weighs(node: onnx.NodeProto) -> bool:
     return node.name.startswith("context_") and node.name.endswith(("query_key", "weigh_value"))
 
 
-@pytest.mark.parametrize("target", [OPENVINO_INT8, TENSORRT_INT8], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [OPENVINO_INT8, TENSORRT_INT8, TENSORRT_FP8], ids=lambda target: target.name
+)
 def test_ranges_need_images(target: Target) -> None:
-    with pytest.raises(ModelError, match=r"INT8 \| got no images"):
+    message = rf"{target.precision.upper()} \| got no images \| need some .*--images"
+    with pytest.raises(ModelError, match=message):
         lowered(star(), target)
 
 

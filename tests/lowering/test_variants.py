@@ -30,7 +30,7 @@ from exporter.lowering.variants import (
 )
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME, TENSORRT, TENSORRT_FP16, TENSORRT_PLUGIN_FP16, Target
 from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering.graphs import artefact, graph_of

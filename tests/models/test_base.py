@@ -114,18 +114,6 @@ def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None
             torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_class_row_of_lvvit_is_the_attention_of_its_class_token() -> None:
-    vit = make_vit("lvvit")
-    with torch.inference_mode():
-        tokens = vit.embed(random_images(vit, 2))
-        block = vit.blocks[0]
-        row = row_of(attention_half(block, tokens)[1])
-        assert block.attention is not None
-        qkv = block.attention.qkv(block.attention.norm(tokens)).view(2, 17, 3, 3, 16).permute(2, 0, 3, 1, 4)
-        expected = (qkv[0] * 16**-0.5 @ qkv[1].transpose(-2, -1)).softmax(-1)[:, :, 0]
-        torch.testing.assert_close(row.softmax(-1), expected, rtol=1e-5, atol=1e-6)
-
-
 def test_a_token_of_size_two_is_attended_to_as_two() -> None:
     """Attention, class row and score over sized tokens are those over tokens that stand there so many times."""
     vit = make_vit("registers")
@@ -190,18 +178,6 @@ def test_a_bias_of_keys_is_given_beside_them() -> None:
         row = row_of(attention_half(block, tokens, key_bias=bias)[1])
         plain = row_of(attention_half(block, tokens)[1])
     torch.testing.assert_close(row - plain, bias.unsqueeze(1).expand_as(row), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ["vit", "qk norm", "eva02, joined, rotary"])
-def test_queries_and_keys_are_those_that_attention_reads(family: str) -> None:
-    """Normed and rotated; a bias of the logits is apart."""
-    block, tokens = make_vit(family).blocks[0], torch.randn(2, 17, 48)
-    with torch.inference_mode():
-        bias = torch.randn(2, 17)
-        seen = attention_half(block, tokens, key_bias=bias)[1]
-        query, key, _ = heads(block, project(block, tokens))
-        assert torch.equal(seen.key, key) and torch.equal(seen.query, query)
-        assert seen.key_bias is bias and seen.scale == 16**-0.5
 
 
 def test_attention_drops_out_while_a_block_is_trained_alone() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from exporter.bundled import CIFAR_VIT
 from exporter.errors import ArtefactError, CheckpointError
-from exporter.models.class_names import checkpoint_names, config_names, network_names, torchvision_names
+from exporter.models.class_names import checkpoint_names, config_names, network_names
 from exporter.models.identity import Identity, read_identity, read_metadata, to_metadata
 from exporter.models.networks import ModelRequest, identity_of, source_of
 from exporter.models.registry import adapt, describe, load
@@ -176,9 +176,9 @@ def test_the_names_of_timms_config() -> None:
 
 def test_names_come_with_the_weights_that_have_them(tmp_path: Path) -> None:
     """A bundled or a pretrained network's names say nothing of other weights."""
-    categories = torchvision_names("vit_b_16")
-    assert (len(categories), categories[0], torchvision_names("none")) == (1000, "tench", ())
-    assert source_of(ModelRequest("torchvision/vit_b_16")).class_names == categories
+    categories = source_of(ModelRequest("torchvision/vit_b_16")).class_names
+    assert (len(categories), categories[0]) == (1000, "tench")
+    assert source_of(ModelRequest("torchvision/none")).class_names == ()
     assert source_of(ModelRequest("torchvision/vit_b_16", tmp_path / "a.pth")).class_names == ()
     assert load(ModelRequest("cifar_vit")).spec.class_names == CIFAR_VIT.class_names
     assert load(ModelRequest("cifar_vit", CIFAR_VIT.weights)).spec.class_names == ()

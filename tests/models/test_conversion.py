@@ -15,7 +15,6 @@ from torchvision.models import VisionTransformer as TorchvisionNetwork
 from exporter.errors import CheckpointError
 from exporter.models.base import weights_sha256
 from exporter.models.conversion import check_size, own_part, to_own_keys
-from exporter.models.lvvit import LvVit
 from exporter.models.registry import ModelRequest, load
 from exporter.models.weights import load_into
 from tests.vits import FAMILIES, make_model
@@ -82,12 +81,6 @@ def test_the_layer_scales_of_official_deit3_files_are_renamed(prefix: str) -> No
     model = make_model("deit3, layer scale", seed=2)
     load_into(model, official, "deit3.pth")
     assert weights_sha256(model) == weights_sha256(make_model("deit3, layer scale", seed=1))
-
-
-def test_a_position_embedding_of_another_size_is_resampled(tmp_path: Path) -> None:
-    torch.save(LvVit(384, 1, 6, num_classes=5, img_size=64).state_dict(), tmp_path / "w.pth")
-    request = ModelRequest("lvvit_s", tmp_path / "w.pth", model_kwargs={"img_size": (32, 96), "depth": 1})
-    assert load(request).spec.grid == (2, 6)
 
 
 WITH_POSITIONS = ["vit", "distilled", "registers", "dinov2, gated mlp", "eva, bias apart", "lvvit"]

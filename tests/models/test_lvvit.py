@@ -42,16 +42,11 @@ def test_the_keys_are_those_of_the_official_files() -> None:
     assert set(describe(small("lvvit_s")).model.state_dict()) == expected
 
 
-@pytest.mark.parametrize("wrap", ["bare", "state_dict", "ema before the raw weights"])
-def test_checkpoints_in_every_official_form(tmp_path: Path, wrap: str) -> None:
+def test_an_official_checkpoint_of_averages(tmp_path: Path) -> None:
     model = LvVit(384, 1, 6, num_classes=5, img_size=32).eval()
     state = {f"module.{key}": value for key, value in model.state_dict().items()}
     zeros = {key: torch.zeros_like(value) for key, value in state.items()}
-    content = {
-        "bare": state,
-        "state_dict": {"state_dict": state, "arch": "lvvit_s"},
-        "ema before the raw weights": {"state_dict": zeros, "state_dict_ema": state},
-    }[wrap]
+    content = {"state_dict": zeros, "state_dict_ema": state, "arch": "lvvit_s"}
     torch.save(content, tmp_path / "lvvit.pth.tar")
     request = ModelRequest("lvvit_s", tmp_path / "lvvit.pth.tar", model_kwargs={"img_size": 32, "depth": 1})
     vit = load(request)

@@ -4,20 +4,19 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, parser
+from onnx import parser
 
 from exporter.ops.cdf_reference import cdf_retain as reference
 from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
-    PLUGIN_ATTRIBUTES,
     cdf_retain_function,
     cdf_retain_padded_function,
     select_top_k_function,
 )
 from exporter.ops.selection import keep_top_k
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.ops.rows import KINDS, score_rows, valid_counts
 
 OPSET = 23
@@ -26,28 +25,13 @@ MASSES = (0.1, 0.5, float(np.float32(0.7)), 0.95, 1.0)
 
 def model_of(mass: float) -> onnx.ModelProto:
     """One node of the operator."""
-    outputs = [("keep_index", ["b", "m"]), ("keep_count", ["b"]), ("width", [])]
-    node = helper.make_node(
-        CDF_RETAIN,
-        ["score", "valid_count"],
-        [name for name, _ in outputs],
-        domain=DOMAIN,
-        mass=mass,
-        **PLUGIN_ATTRIBUTES,
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": {OPSET}, "{DOMAIN}": 1]>'
+        " retain (float[b, n] score, int64[b] valid_count)"
+        " => (int64[b, m] keep_index, int64[b] keep_count, int64 width) { keep_index, keep_count, width ="
+        f" {DOMAIN}.{CDF_RETAIN} <mass: float = {mass!r}> (score, valid_count) }}"
     )
-    graph = helper.make_graph(
-        [node],
-        "retain",
-        [
-            helper.make_tensor_value_info("score", TensorProto.FLOAT, ["b", "n"]),
-            helper.make_tensor_value_info("valid_count", TensorProto.INT64, ["b"]),
-        ],
-        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in outputs],
-    )
-    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-    model = helper.make_model(
-        graph, functions=[cdf_retain_function(OPSET)], opset_imports=imports, ir_version=10
-    )
+    model.functions.append(cdf_retain_function(OPSET))
     onnx.checker.check_model(model)
     return model
 

@@ -16,7 +16,7 @@ from exporter.runtimes.choice import (
     targets_here,
     why_not,
 )
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner, shape_options
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (

@@ -86,7 +86,7 @@ def in_(target: Target) -> bytes:
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-def test_it_counts_the_precisions_that_ran(target: Target, ran: set[str]) -> None:
+def test_the_precisions_of_a_target_are_those_that_run(target: Target, ran: set[str]) -> None:
     needs_openvino()
     if reason := why_not(target):
         pytest.skip(reason)
@@ -101,11 +101,7 @@ def test_scores_are_fp32_where_the_rest_is_bf16(target: Target) -> None:
     if reason := why_not(target):
         pytest.skip(reason)
     with OpenVinoRunner(in_(target)) as runner:
-        scoring = {
-            (operator, ran)
-            for operator, ran in runner.executed()
-            if operator in ("Softmax", "TopK", "Reduce")
-        }
+        scoring = {each for each in runner.executed() if each[0] in ("Softmax", "TopK", "Reduce")}
     assert scoring == {("Softmax", "f32"), ("TopK", "f32"), ("TopK", "i32"), ("Reduce", "f32")}
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
+from exporter.evaluation.parity.decisions import patches_left
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.evaluation.survivors import patches_left
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest, describe
 from exporter.models.spec import as_it_came

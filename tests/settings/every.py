@@ -10,7 +10,7 @@ MODULES = (
     "calibration.settings",
     "depth.plan",
     "depth.predictor",
-    "evaluation.benchmark.batch_sweep",
+    "evaluation.batch_sweep",
     "runtimes.choice",
     "runtimes.tensorrt.settings",
     "schedule.prune",

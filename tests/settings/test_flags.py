@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import RecipeError
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.schedule.prune import Prune
 from exporter.settings import Parser, Settings, add_flags, fields_of, from_flags, from_table
 from exporter.settings.fields import GROUPS

@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from exporter.evaluation.benchmark import throughput
 from exporter.models.base import PrunableViT
+from exporter.runtimes.choice import runner_here
 from exporter.targets import ONNXRUNTIME, OPENVINO
-from exporter.workflows.measuring import Lowered, noise, timed
-from exporter.workflows.recipe import Measuring
+from exporter.workflows.measuring import noise
 from tests.evaluation.parity.models import images
 from tests.tiny_onnx import linear_classifier, pruned_classifier
 
@@ -16,13 +17,13 @@ from tests.tiny_onnx import linear_classifier, pruned_classifier
 @pytest.mark.ort
 def test_models_of_all_runtimes_run_in_turns() -> None:
     models = {
-        (target.name, role): Lowered(content, target)
+        (target.name, role): runner_here(content, target, threads=1)
         for target in (ONNXRUNTIME, OPENVINO)
         for role, content in (("dense", linear_classifier()), ("pruned", pruned_classifier()))
     }
     # Every run takes as long as the one before and a tenth more.
     ticks = itertools.accumulate(1.1**step for step in itertools.count())
-    times = timed(models, images(2), Measuring(batch=2, rounds=5, threads=1), ticks.__next__)
+    times = throughput(models, {"images": images(2)}, batch=2, rounds=5, clock=ticks.__next__)
     assert times.keys() == models.keys()
     rounds = np.array([each.rounds_ms for each in times.values()])
     assert rounds.shape == (4, 5)

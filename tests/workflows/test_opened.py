@@ -21,7 +21,7 @@ from exporter.errors import (
     RecipeError,
     UserError,
 )
-from exporter.evaluation.benchmark import hardware
+from exporter.evaluation import benchmark
 from exporter.formats.canonical_json import load_json, save_json
 from exporter.models.base import PrunableViT
 from exporter.models.registry import load
@@ -44,7 +44,7 @@ from exporter.workflows.opened import (
     warn_where_unsettled,
 )
 from exporter.workflows.recipe import Recipe
-from tests.calibration.acs import acs_alone
+from tests.calibration.samples import acs_alone
 from tests.commands import Workplace
 from tests.vits import make_vit
 
@@ -265,7 +265,7 @@ def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
     flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(benchmark, "CPUINFO", tmp_path / "cpuinfo")
     warn_where_slow(OPENVINO, ONNXRUNTIME)
     assert not caplog.messages
     warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)

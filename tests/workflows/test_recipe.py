@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import MissingDependencyError, ModelError, RecipeError
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import to_json
 from exporter.models.request import ModelRequest
 from exporter.schedule.prune import Prune

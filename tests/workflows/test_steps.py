@@ -14,7 +14,7 @@ import exporter
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.errors import ImageError, ModelError, RecipeError, ScheduleError
-from exporter.evaluation.benchmark.timing import LEAST_ROUNDS
+from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.models.registry import ModelRequest
@@ -25,7 +25,7 @@ from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
 from exporter.workflows.recipe import Lowering
 from exporter.workflows.steps import MOST, AnyImages, array_of, folder_of
-from tests.calibration.acs import acs_alone
+from tests.calibration.samples import acs_alone
 from tests.vits import make_model, random_images
 
 ACS_ALONE = exporter.CalibrationSettings(relevance=False)

@@ -1,6 +1,6 @@
 """The report of a comparison: every measured number, every check with what it allows, and whether it passed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.evaluation.intervals import Interval, wilson
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult
-from exporter.evaluation.parity.differences import MEASURES, Differences
+from exporter.evaluation.parity.differences import Differences
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
 from exporter.vocabulary import OutputKind
@@ -267,10 +267,12 @@ def _output(output: Output, std: float, measured: Differences, tolerance: Tolera
     diff = _largest(own.diff[steady])
     forced = _largest(own.forced_diff[finite]) if measured.layers else None
     tracing = _largest(own.tracing_diff[finite]) if measured.layers else None
-    measure = MEASURES[output.kind][0]
+    measure = "top1" if output.kind == OutputKind.LOGITS else "cosine"
     agreements = own.agreements[measure]
     forced_agreements = own.forced_agreements[measure][finite] if measured.layers else np.empty(0)
-    summed, limits = SUMMARIES[measure]
+    agreement, interval = _summary(measure, agreements[steady])
+    agreement_all, interval_all = _summary(measure, agreements[finite])
+    agreement_forced, interval_forced = _summary(measure, forced_agreements)
     top5 = own.agreements.get("top5", np.empty(0))
     return OutputParity(
         name=output.name,
@@ -284,12 +286,12 @@ def _output(output: Output, std: float, measured: Differences, tolerance: Tolera
             (each / std for each in (diff, forced, tracing) if each is not None), default=None
         ),
         measure=measure,
-        agreement=summed(agreements[steady]),
-        interval=limits(agreements[steady]),
-        agreement_all=summed(agreements[finite]),
-        interval_all=limits(agreements[finite]),
-        agreement_forced=summed(forced_agreements),
-        interval_forced=limits(forced_agreements),
+        agreement=agreement,
+        interval=interval,
+        agreement_all=agreement_all,
+        interval_all=interval_all,
+        agreement_forced=agreement_forced,
+        interval_forced=interval_forced,
         top5_agreement=_mean(top5[steady]) if top5.size else None,
         top5_agreement_all=_mean(top5[finite]) if top5.size else None,
     )
@@ -310,27 +312,15 @@ def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
     )
 
 
-def _least(values: Array) -> float | None:
-    return float(values.min()) if values.size else None
-
-
 def _mean(values: Array) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _interval(hits: Array) -> Interval | None:
-    return wilson(float(hits.sum()), hits.size) if hits.size else None
-
-
-def _no_interval(values: Array) -> None:
-    """A lowest value is not a share."""
-
-
-# How a measure of images is summarised for a model, and the interval of that.
-SUMMARIES: dict[str, tuple[Callable[[Array], float | None], Callable[[Array], Interval | None]]] = {
-    "top1": (_mean, _interval),
-    "cosine": (_least, _no_interval),
-}
+def _summary(measure: str, values: Array) -> tuple[float | None, Interval | None]:
+    """Return the share of images and its interval; of cosines the lowest, which has none."""
+    if measure == "top1":
+        return _mean(values), wilson(float(values.sum()), values.size) if values.size else None
+    return float(values.min()) if values.size else None, None
 
 
 def explain(report: ParityReport) -> list[str]:

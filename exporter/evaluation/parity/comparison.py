@@ -1,4 +1,4 @@
-"""Run a shipped model and its reference batch by batch, and measure the differences.
+"""Run a shipped model and its reference batch by batch, and compare what they answer and decide.
 
 Both must take and return the same tensors. A difference that makes the comparison impossible is an error. Others
 (an extra output, another dtype or another static size) are faults in the report, and the rest is still measured.
@@ -6,15 +6,17 @@ Both must take and return the same tensors. A difference that makes the comparis
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from exporter.artefact import tensors_of
+from exporter.artefact import Artefact, tensors_of
 from exporter.errors import ParityError
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.evaluation.parity.checks import ParityReport, report_on
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compare_layers, compare_merges
 from exporter.evaluation.parity.differences import (
@@ -27,12 +29,16 @@ from exporter.evaluation.parity.differences import (
     finite,
     own_values,
 )
-from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.evaluation.parity.tolerance import Tolerance, tolerance_for
+from exporter.formats.onnx_metadata import read_largest_int8
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO, TENSORRT
+from exporter.runtimes.playback_runner import LOGITS_ALONE
+from exporter.schedule.methods import scorer_named
+from exporter.targets import Target
 from exporter.tensor_names import (
     IMAGES,
-    LOGITS,
     count_name,
     gap_name,
     into_name,
@@ -41,123 +47,79 @@ from exporter.tensor_names import (
     score_name,
     token_count_name,
 )
-from exporter.vocabulary import OutputKind
+from exporter.vocabulary import Precision
 
-__all__ = [
-    "BATCHES",
-    "LOGITS_ALONE",
-    "ComparedModels",
-    "answer_names",
-    "compare",
-    "decision_names",
-    "forced_names",
-    "in_batches",
-    "interface_faults",
-    "pruning_layers",
-    "score_names",
-    "whole_batches",
-]
-
-LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
+__all__ = ["BATCHES", "compare", "compare_lowered", "in_batches", "whole_batches", "with_saturation"]
 
 
 @dataclass(frozen=True)
-class ComparedModels:
+class _Models:
     """A reference, the shipped model, and its two variants if it prunes; all return the `outputs`."""
 
     reference: Runner
     shipped: Runner
-    tracing: Runner | None = None
-    forced: Runner | None = None
-    outputs: tuple[Output, ...] = LOGITS_ALONE
+    tracing: Runner | None
+    forced: Runner | None
+    outputs: tuple[Output, ...]
 
     @property
     def present(self) -> tuple[Runner, ...]:
-        """All models that are not None."""
         models = (self.reference, self.shipped, self.tracing, self.forced)
         return tuple(model for model in models if model is not None)
 
 
-def pruning_layers(reference: Runner, given: Sequence[Output] = LOGITS_ALONE) -> tuple[int, ...]:
-    """Return the 1-based layers whose kept patches the reference returns; () for a dense model.
+def _checked_reference(reference: Runner, outputs: Sequence[Output]) -> tuple[list[str], list[str]]:
+    """Return the answers and the decisions that a reference returns, by name; a dense model decides nothing.
 
-    Raises:
-        ParityError: Its inputs or outputs are not those of a reference.
+    Token counts are among the answers if it returns any; `count_NN` is a decision if images keep different numbers
+    of patches, `into_NN` if tokens merge. ParityError if a tensor is missing, or one is too many.
     """
-    outputs = _by_name(reference.outputs)
-    layers = keep_layers(outputs)
+    returned = _by_name(reference.outputs)
+    layers = keep_layers(returned)
+    answers = [name for output in outputs for name in tensors_of(output, counted=True)]
+    uncounted = {token_count_name(output.name) for output in outputs} - returned.keys()
+    answers = [name for name in answers if name not in uncounted]
+
+    def of_layers(*makers: Callable[[int], str]) -> list[str]:
+        return [make(layer) for make in makers for layer in layers]
+
+    def if_any(make: Callable[[int], str]) -> list[str]:
+        return of_layers(make) if returned.keys() & set(of_layers(make)) else []
+
+    decisions = [*of_layers(keep_name), *if_any(count_name), *if_any(into_name)]
     _check_names(reference, "inputs", _by_name(reference.inputs), [IMAGES])
-    expected = [*answer_names(reference, given), *decision_names(reference), *score_names(reference)]
-    _check_names(reference, "outputs", outputs, expected)
-    return layers
+    margins = [*of_layers(score_name), *if_any(gap_name)]
+    _check_names(reference, "outputs", returned, [*answers, *decisions, *margins])
+    return answers, decisions
 
 
-def answer_names(reference: Runner, given: Sequence[Output]) -> list[str]:
-    """Return the tensors of the outputs, in order; token counts only if the reference returns them."""
-    returned = {info.name for info in reference.outputs}
-    names = [name for output in given for name in tensors_of(output, counted=True)]
-    counts = {token_count_name(output.name) for output in given} - returned
-    return [name for name in names if name not in counts]
-
-
-def decision_names(reference: Runner) -> list[str]:
-    """Return the names `keep_NN` of all pruning layers.
-
-    Also `count_NN` if images keep different numbers of patches, and `into_NN` if tokens merge.
-    """
-    return [
-        *_of_layers(reference, keep_name),
-        *_if_any(reference, count_name),
-        *_if_any(reference, into_name),
-    ]
-
-
-def forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
+def _forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
     """Return the decisions that a forced variant takes: a runtime may drop an unused input.
 
     `into_NN`, or without merging `keep_NN`, is always used.
     """
-    taken = {info.name for info in forced.inputs}
-    layers = keep_layers(decisions)
+    taken, layers = _by_name(forced.inputs), keep_layers(decisions)
     merged = {into_name(layer) for layer in layers} & set(decisions)
     needed = merged or {keep_name(layer) for layer in layers}
     return [name for name in decisions if name in taken or name in needed]
 
 
-def score_names(reference: Runner) -> list[str]:
-    """Return the tensors that give margins: `score_NN` of all pruning layers, and if tokens merge `gap_NN`."""
-    return [*_of_layers(reference, score_name), *_if_any(reference, gap_name)]
-
-
-def _of_layers(reference: Runner, name: Callable[[int], str]) -> list[str]:
-    """Return the tensor names of all pruning layers."""
-    return [name(layer) for layer in keep_layers(info.name for info in reference.outputs)]
-
-
-def _if_any(reference: Runner, name: Callable[[int], str]) -> list[str]:
-    """Return the same names if the reference returns at least one of them, else []."""
-    names = _of_layers(reference, name)
-    return names if {info.name for info in reference.outputs} & set(names) else []
-
-
-def interface_faults(models: ComparedModels) -> list[str]:
+def _interface_faults(models: _Models) -> list[str]:
     """Describe the differences between what the models and the reference declare.
 
-    Raises:
-        ParityError: The models cannot run on the same inputs, or outputs or kept patches are missing.
+    ParityError if the models cannot run on the same inputs, or outputs or kept patches are missing.
     """
     reference = models.reference
-    layers = pruning_layers(reference, models.outputs)
+    answers, decisions = _checked_reference(reference, models.outputs)
+    layers = keep_layers(decisions)
     for role, variant in (("tracing", models.tracing), ("forced", models.forced)):
         if (variant is not None) != bool(layers):
             got = f"{'a' if variant else 'no'} variant for {len(layers)} pruning layers of {reference.name}"
             raise ParityError(f"{role} variant", got, "one for a pruned model, none for a dense one")
     expected = _by_name((*reference.inputs, *reference.outputs))
-    decisions = decision_names(reference)
-    answers = answer_names(reference, models.outputs)
     faults = _faults(models.shipped, [IMAGES], answers, answers, expected)
     if models.tracing is not None and models.forced is not None:
-        inputs = [IMAGES, *forced_names(models.forced, decisions)]
+        inputs = [IMAGES, *_forced_names(models.forced, decisions)]
         faults += _faults(models.tracing, [IMAGES], [*answers, *decisions], answers, expected)
         faults += _faults(models.forced, inputs, answers, answers, expected)
     return faults
@@ -172,10 +134,10 @@ def _faults(
 ) -> list[str]:
     takes, returns = _by_name(model.inputs), _by_name(model.outputs)
     _check_names(model, "inputs", takes, inputs)
+    _check_names(model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs)
     for name, info in takes.items():
         if info.dtype != expected[name].dtype or not _compatible(info, expected[name]):
             raise ParityError(f"{model.name}: input", str(info), str(expected[name]))
-    _check_names(model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs)
     for name in answers:
         if not _compatible(returns[name], expected[name]):
             raise ParityError(f"{model.name}: output", str(returns[name]), str(expected[name]))
@@ -243,13 +205,13 @@ def compare(
             or a reference that contradicts itself.
         UserError: A batch does not fit the inputs of the models.
     """
-    models = ComparedModels(reference, shipped, tracing, forced, tuple(outputs))
+    models = _Models(reference, shipped, tracing, forced, tuple(outputs))
     spreads = {output.name: Spread() for output in outputs}
     kept_by = partial(compare_layers, masses=masses, ascending=not pairs)
     with ExitStack() as stack:
         for model in models.present:
             stack.enter_context(model)
-        faults = interface_faults(models)
+        faults = _interface_faults(models)
         parts = [_measure(models, images, spreads, kept_by) for images in batches if len(images)]
     if not parts:
         raise ParityError("images", "none", "at least one to compare on")
@@ -275,7 +237,7 @@ def whole_batches(images: Array, size: int) -> Iterator[Array]:
 
 
 def _measure(
-    models: ComparedModels, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept
+    models: _Models, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept
 ) -> Differences:
     """Run every model on one batch, and reduce the outputs to a few numbers per image."""
     feed = {IMAGES: images}
@@ -303,7 +265,7 @@ def _measure(
 
 
 def _variants(
-    models: ComparedModels, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
+    models: _Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
     """Return the outputs of the tracing and the forced variant, and the comparison of decisions.
 
@@ -311,22 +273,82 @@ def _variants(
     """
     if models.tracing is None or models.forced is None:
         return *dense, [], []
-    layers = pruning_layers(models.reference, models.outputs)
+    _, decisions = _checked_reference(models.reference, models.outputs)
     traced = models.tracing.run(feed)
     # This validates the reference's survivors before they are passed to the forced variant.
-    kept, merges = compare_merges(kept_by(layers, expected, traced), expected, traced)
-    names = forced_names(models.forced, decision_names(models.reference))
-    decisions = {name: expected[name] for name in names}
+    kept, merges = compare_merges(kept_by(keep_layers(decisions), expected, traced), expected, traced)
+    forced = {name: expected[name] for name in _forced_names(models.forced, decisions)}
     _check_answers(models, models.tracing, traced, expected)
-    return traced, _answers(models, models.forced, {**feed, **decisions}, expected), kept, merges
+    return traced, _answers(models, models.forced, {**feed, **forced}, expected), kept, merges
 
 
-def _answers(models: ComparedModels, model: Runner, feed: Feed, expected: Feed) -> Feed:
+def _answers(models: _Models, model: Runner, feed: Feed, expected: Feed) -> Feed:
     answers = model.run(feed)
     _check_answers(models, model, answers, expected)
     return answers
 
 
-def _check_answers(models: ComparedModels, model: Runner, answers: Feed, expected: Feed) -> None:
+def _check_answers(models: _Models, model: Runner, answers: Feed, expected: Feed) -> None:
     for output in models.outputs:
         check_shapes(model.name, output, answers, expected)
+
+
+# The largest weight of which two products with unsigned bytes fit 16 bits. Weights have 7 bits today; files from
+# before have 8.
+LARGEST_WEIGHT = (2**15 - 1) // (2 * 255)
+
+SATURATED = (
+    "this CPU has no VNNI, and sums of products with the file's 8-bit weights saturate: export it again"
+)
+
+
+def compare_lowered(
+    reference: Runner,
+    shipped: Runner,
+    variants: tuple[Runner | None, Runner | None],
+    *,
+    artefact: Artefact,
+    model: Path | bytes,
+    runtime: str,
+    batches: Iterable[Array],
+    precision: str = "",
+) -> ParityReport:
+    """Compare a lowered model with its reference by what its metadata says: outputs, masses, tolerance.
+
+    Args:
+        reference: PyTorch's model, or its recorded answers.
+        shipped: The lowered model.
+        variants: The tracing and the forced one; None for a dense model.
+        artefact: What the file says of itself.
+        model: The file, or the bytes of one.
+        runtime: What it runs on.
+        batches: Images as every model takes them.
+        precision: That of the model's products; by default the target's.
+
+    Raises:
+        ParityError: There is nothing to compare.
+    """
+    tracing, forced = variants
+    report = compare(
+        reference,
+        shipped,
+        tracing=tracing,
+        forced=forced,
+        batches=batches,
+        tolerance=tolerance_for("fp32", precision or artefact.target.precision),
+        masses=artefact.schedule.masses,
+        pairs=scorer_named(artefact.schedule.scorer).pairs,
+        outputs=artefact.spec.outputs,
+    )
+    return with_saturation(report, model, artefact.target, runtime)
+
+
+def with_saturation(report: ParityReport, model: Path | bytes, target: Target, runtime: str) -> ParityReport:
+    """Return the report; if it failed and sums of two products may have saturated on this CPU, with that cause.
+
+    Files for TensorRT have signed activations, whose products do not saturate.
+    """
+    on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO) and target.runtime != TENSORRT
+    if report.passed or not on_cpu or target.precision != Precision.INT8 or not cpu_lacks(*VNNI):
+        return report
+    return replace(report, cause=SATURATED) if read_largest_int8(model) > LARGEST_WEIGHT else report

@@ -1,4 +1,7 @@
-"""Compare the decisions of two runs of a batch: the patches kept, whom each patch joined, and how close it was."""
+"""Which patches survive each layer, in one form for all methods; and two runs of a batch compared by it.
+
+Compared are the patches kept, whom each patch joined, and how close it was.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,13 +10,59 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ParityError
-from exporter.evaluation.survivors import NOBODY, survivors_of, take
 from exporter.ops.cdf_reference import mass_before
-from exporter.tensor_names import gap_name, into_name, keep_name, score_name
+from exporter.tensor_names import count_name, gap_name, into_name, keep_layers, keep_name, score_name
 
-__all__ = ["LayerResult", "MergeResult", "compare_layers", "compare_merges"]
+__all__ = [
+    "NOBODY",
+    "LayerResult",
+    "MergeResult",
+    "compare_layers",
+    "compare_merges",
+    "patches_left",
+    "positions_by_layer",
+    "survivors_of",
+]
 
 Array = np.ndarray[Any, Any]
+
+NOBODY = -1
+
+
+def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
+    """Return survivors of a 1-based layer [images, k] as indices into its input patches, padded with NOBODY."""
+    keep = tensors[keep_name(layer)]
+    if count_name(layer) not in tensors:
+        return keep
+    return np.where(np.arange(keep.shape[1]) < tensors[count_name(layer)][:, None], keep, NOBODY)
+
+
+def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
+    """Return the image positions of the patches left after each pruning layer, padded with NOBODY."""
+    positions: dict[int, Array] = {}
+    current: Array | None = None
+    for layer in keep_layers(tensors):
+        survivors = survivors_of(tensors, layer)
+        current = survivors if current is None else take(current, survivors)
+        positions[layer] = current
+    return positions
+
+
+def patches_left(tensors: Mapping[str, Array], depth: int, num_patches: int) -> Array:
+    """Return the number of patches that each image has left after each layer, [images, depth] int64."""
+    positions = positions_by_layer(tensors)
+    images = len(next(iter(tensors.values())))
+    left, columns = np.full(images, num_patches), []
+    for layer in range(1, depth + 1):
+        left = (positions[layer] != NOBODY).sum(axis=1) if layer in positions else left
+        columns.append(left)
+    return np.stack(columns, axis=1)
+
+
+def take(positions: Array, survivors: Array) -> Array:
+    """Return the positions [images, k] of survivors; an index out of range is clipped to the nearest valid one."""
+    taken = np.take_along_axis(positions, survivors.clip(0, positions.shape[1] - 1), axis=1)
+    return np.where(survivors == NOBODY, NOBODY, taken)
 
 
 @dataclass(frozen=True)
@@ -43,10 +92,10 @@ def compare_layers(
     *,
     ascending: bool = True,
 ) -> list[LayerResult]:
-    """Compare the survivors of every pruning layer of one batch.
+    """Compare the survivors of every pruning layer, ascending and 1-based, of one batch.
 
     Args:
-        layers: The pruning layers, ascending and 1-based.
+        layers: The pruning layers.
         reference: `keep_NN` and `score_NN` of each layer, under a-STAR also `count_NN`.
         tested: `keep_NN` of each layer, under a-STAR also `count_NN`.
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
@@ -180,10 +229,8 @@ def compare_merges(
 ) -> tuple[list[LayerResult], list[MergeResult]]:
     """Compare which survivor each patch joins; kept sets that differ only after a merge flip are not flips.
 
-    Args:
-        kept: The result of `compare_layers` for the same batch.
-        reference: `keep_NN`, `into_NN` and `gap_NN` of each layer; without `into_NN` nothing is compared.
-        tested: `keep_NN` and `into_NN`.
+    Both runs have `keep_NN` and `into_NN` of each layer, the reference also `gap_NN`; without `into_NN` nothing
+    is compared. `kept` is the result of `compare_layers` for the same batch.
 
     Raises:
         ParityError: Indices of the reference are invalid, or those of the tested model have the wrong shape.

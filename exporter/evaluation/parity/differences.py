@@ -14,7 +14,6 @@ from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
 __all__ = [
-    "MEASURES",
     "Differences",
     "OutputDifferences",
     "Spread",
@@ -27,14 +26,6 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
-
-# The measures of each kind of output: the first is checked, the others are only reported.
-MEASURES: Mapping[OutputKind, tuple[str, ...]] = {
-    OutputKind.LOGITS: ("top1", "top5"),
-    OutputKind.EMBEDDING: ("cosine",),
-    OutputKind.TOKENS: ("cosine",),
-    OutputKind.GRID: ("cosine",),
-}
 
 
 def own_values(output: Output, tensors: Tensors) -> Array:
@@ -124,9 +115,6 @@ def _own(output: Output, tensors: Tensors) -> Array:
     return np.arange(width) < count[:, None]
 
 
-ResultT = TypeVar("ResultT", LayerResult, MergeResult)
-
-
 class Spread:
     """Standard deviation of values that arrive in batches."""
 
@@ -158,16 +146,8 @@ class OutputDifferences:
     agreements: dict[str, Array]
     forced_agreements: dict[str, Array]
 
-    @staticmethod
-    def joined(parts: Sequence["OutputDifferences"]) -> "OutputDifferences":
-        """The batches as one."""
-        names = ("finite", "diff", "tracing_diff", "forced_diff")
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        own, forced = (
-            {name: np.concatenate([part[name] for part in measures]) for name in measures[0]}
-            for measures in ([part.agreements for part in parts], [part.forced_agreements for part in parts])
-        )
-        return OutputDifferences(agreements=own, forced_agreements=forced, **arrays)
+
+ResultT = TypeVar("ResultT", LayerResult, MergeResult, OutputDifferences)
 
 
 @dataclass(frozen=True)
@@ -184,10 +164,9 @@ class Differences:
     @staticmethod
     def joined(parts: Sequence["Differences"]) -> "Differences":
         """The batches as one."""
-        layers = [_join(results) for results in zip(*(part.layers for part in parts), strict=True)]
-        merges = [_join(results) for results in zip(*(part.merges for part in parts), strict=True)]
-        names = parts[0].outputs
-        outputs = {name: OutputDifferences.joined([part.outputs[name] for part in parts]) for name in names}
+        layers = [_joined(results) for results in zip(*(part.layers for part in parts), strict=True)]
+        merges = [_joined(results) for results in zip(*(part.merges for part in parts), strict=True)]
+        outputs = {name: _joined([part.outputs[name] for part in parts]) for name in parts[0].outputs}
         return Differences(outputs, layers, merges)
 
     @property
@@ -215,8 +194,13 @@ class Differences:
         return self.finite & ~self.flipped
 
 
-def _join(parts: Sequence[ResultT]) -> ResultT:
-    """Join one layer's results over all batches."""
-    names = [each.name for each in fields(parts[0]) if each.name != "layer"]
-    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return replace(parts[0], **arrays)
+def _joined(parts: Sequence[ResultT]) -> ResultT:
+    """Join the results of batches: arrays end to end, also those in a dictionary."""
+
+    def end_to_end(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {name: end_to_end([each[name] for each in values]) for name in values[0]}
+        return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
+
+    names = [each.name for each in fields(parts[0])]
+    return replace(parts[0], **{name: end_to_end([getattr(part, name) for part in parts]) for name in names})

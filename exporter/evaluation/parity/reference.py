@@ -1,6 +1,7 @@
 """The PyTorch reference as a `Runner` with the tensor names of the lowered model, which is compared with it."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,12 @@ import numpy as np
 import onnx
 import torch
 from google.protobuf.message import DecodeError
-from torch import Tensor, nn
+from torch import Tensor
 
 from exporter.data.pixels import normalise
 from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.comparison import BATCHES, in_batches
-from exporter.evaluation.parity.lowered import compare_lowered
+from exporter.evaluation.parity.comparison import BATCHES, compare_lowered, in_batches
 from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.variants import forced_variant, tracing_variant
@@ -43,16 +43,13 @@ def reference_runner(
 ) -> TorchRunner:
     """Return a runner for the outputs and, per pruning layer, `keep_NN`, `score_NN` and for a-STAR `count_NN`.
 
-    If tokens merge, it also returns `into_NN` and `gap_NN`.
-
-    Args:
-        pruned: The pruned (or, with rates of 1, the dense) ViT.
-        input_kind: "float32" takes preprocessed images, "uint8" the pixels before normalisation.
-        threads: CPU threads within an operator; None keeps PyTorch's setting.
+    If tokens merge, it also returns `into_NN` and `gap_NN`. The ViT is pruned or, with rates of 1, dense.
+    "float32" takes preprocessed images, "uint8" the pixels before normalisation. None keeps PyTorch's number of
+    threads.
     """
     shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
     return TorchRunner(
-        _ByName(pruned.eval(), input_kind).eval(),
+        partial(_by_name, pruned.eval(), input_kind),
         inputs=[TensorInfo(IMAGES, shape, input_kind)],
         outputs=list(recorded(pruned.vit.spec, pruned.schedule)),
         name="PyTorch",
@@ -64,11 +61,7 @@ def reference_runner(
 def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: int) -> Array:
     """Return the number of patches that each image has left after each layer, [images, depth].
 
-    Args:
-        pruned: The pruned ViT.
-        images: [images, 3, H, W], as the lowered model takes them.
-        input_kind: "float32" or "uint8".
-        batch: Images per run.
+    The images, [images, 3, H, W] as the lowered model takes them, run `batch` at a time.
     """
     parts = torch.from_numpy(images).split(batch)
     with torch.inference_mode():
@@ -78,25 +71,16 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
     return torch.cat(left).numpy()
 
 
-class _ByName(nn.Module):
-    """Map tensors by name to tensors by name."""
-
-    def __init__(self, pruned: PrunedViT, input_kind: str) -> None:
-        super().__init__()
-        self.pruned, self.input_kind = pruned, input_kind
-
-    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        trace = self.pruned.trace(_prepared(self.pruned, feed[IMAGES], self.input_kind))
-        keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
-        counts = {
-            count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
-        }
-        intos = {
-            into_name(layer): each.into for layer, each in trace.decisions.items() if each.into is not None
-        }
-        gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
-        scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
-        return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
+def _by_name(pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    trace = pruned.trace(_prepared(pruned, feed[IMAGES], input_kind))
+    keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
+    counts = {
+        count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
+    }
+    intos = {into_name(layer): each.into for layer, each in trace.decisions.items() if each.into is not None}
+    gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
+    scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
+    return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
+from exporter.evaluation.benchmark import TradeOff, TradePoint
 from exporter.evaluation.report.page import Chart
 
 __all__ = ["DARK", "LIGHT", "Palette", "chart_of", "png_address", "trade_off_chart"]

@@ -13,10 +13,10 @@ from PIL import Image
 
 from exporter.artefact import Artefact
 from exporter.evaluation.intervals import wilson
-from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.report.record import Report
 from exporter.evaluation.report.serving import serving_script
-from exporter.evaluation.survivors import NOBODY, positions_by_layer
 from exporter.files import written_beside
 from exporter.tensor_names import IMAGES
 

@@ -9,12 +9,10 @@ import numpy as np
 
 from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.benchmark import Hardware
-from exporter.evaluation.benchmark.batch_sweep import AtBatch
-from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
-from exporter.evaluation.embeddings import Agreement
-from exporter.evaluation.loss import PairResult
-from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.batch_sweep import AtBatch
+from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
+from exporter.evaluation.loss import Agreement, PairResult
+from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
 

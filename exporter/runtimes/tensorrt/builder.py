@@ -8,16 +8,15 @@ list profiles apart: each profile is inspected through a context of its own, at 
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from exporter.errors import ArtefactError, UserError
-from exporter.files import sha256_of, written_beside
+from exporter.files import written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
-from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
+from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
@@ -25,13 +24,11 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     flag_bit,
     major_version,
     member,
-    needs_strong_typing_flag,
     started,
 )
 
 __all__ = [
     "NO_WIDTHS",
-    "Engine",
     "build_engine",
     "configure",
     "inspect_profiles",
@@ -40,17 +37,16 @@ __all__ = [
     "save_engine",
 ]
 
+logger = logging.getLogger(__name__)
+
+_MIB = 1 << 20
 # CUDA's default stream: nothing runs on it here.
 _STREAM = 0
+NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 
 def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
-    """Return the layers of each profile as the inspector's JSON.
-
-    Args:
-        trt: The module `tensorrt`.
-        log: The logger that keeps TensorRT's first error.
-        plan: A serialised engine, just built here.
+    """Return the layers of each profile of a plan just built, as the inspector's JSON.
 
     Raises:
         ArtefactError: TensorRT does not load the engine, or does not accept a profile's sizes.
@@ -89,35 +85,14 @@ def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
     )
 
 
-logger = logging.getLogger(__name__)
-
-_MIB = 1 << 20
-NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A serialised engine, the inspector's JSON for each profile, and whether layers have the graph's types.
-
-    There are no layers where the inspection failed: the engine took minutes to build, and may run.
-    """
-
-    plan: bytes
-    layers: tuple[str, ...]
-    strongly_typed: bool
-
-
 def build_engine(
     trt: Any, onnx: Path, settings: BuildSettings, cache: Path, widths: Mapping[str, int] = NO_WIDTHS
-) -> Engine:
-    """Build an engine, which takes minutes for a large ViT.
+) -> tuple[bytes, tuple[str, ...]]:
+    """Build an engine, which takes minutes for a large ViT; return it serialised, and its layers.
 
-    Args:
-        trt: The module `tensorrt`.
-        onnx: The ONNX file; initializers may be in other files of its folder.
-        settings: Batches, memory, compatibility. The caller has checked the plugin library.
-        cache: File of the timing cache, read if it exists, and written after the build.
-        widths: The largest size, by input name, of dynamic dimensions other than the batch.
+    The layers are the inspector's JSON for each profile: none where the inspection failed, for the engine may
+    run. The timing cache is read if it exists, and written after the build. `widths` are the largest sizes, by
+    input name, of dynamic dimensions other than the batch. The caller has checked the plugin library.
 
     Raises:
         ArtefactError: The parser or the builder rejects the model; quotes TensorRT's message.
@@ -128,11 +103,10 @@ def build_engine(
     builder = started(trt, "Builder", log)
     if settings.plugin is not None:
         register_library(builder.get_plugin_registry(), settings.plugin)
-    strongly = needs_strong_typing_flag(trt)
-    # 8.6 needs a flag to make the batch an explicit dimension; later versions always do.
+    # 8.6 needs a flag to make the batch an explicit dimension, 10 one for strong typing; later versions always do.
+    major = major_version(trt.__version__)
     network = builder.create_network(
-        flag_bit(trt, "EXPLICIT_BATCH") * (major_version(trt.__version__) < 10)
-        | flag_bit(trt, "STRONGLY_TYPED") * strongly
+        flag_bit(trt, "EXPLICIT_BATCH") * (major < 10) | flag_bit(trt, "STRONGLY_TYPED") * (major < 11)
     )
     parse(trt, network, log, onnx)
     config = builder.create_builder_config()
@@ -146,7 +120,7 @@ def build_engine(
     _keep_timings(timings, cache)
     content = bytes(plan)
     log.clear()
-    return Engine(content, _inspected(trt, log, content), strongly or major_version(trt.__version__) > 10)
+    return content, _inspected(trt, log, content)
 
 
 def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
@@ -219,56 +193,29 @@ def _keep_timings(timings: Any, cache: Path) -> None:
 
 
 def save_engine(
-    engine: Engine,
+    plan: bytes,
     path: Path,
     onnx: Path,
     settings: BuildSettings,
     here: Built,
     *,
+    layers: tuple[str, ...] = (),
     schedule_sha256: str = "",
     audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
-    """Write an engine, its layers and its manifest, and return the manifest.
+    """Write an engine, its layers and its manifest; return the manifest, which has the audit of each profile.
 
-    Args:
-        engine: The result of `build_engine`.
-        path: The engine file to write.
-        onnx: The ONNX file that it was built from.
-        settings: The settings that it was built with.
-        here: This machine.
-        schedule_sha256: Checksum of the model's schedule; "" for a model without one.
-        audits: Of each profile; () where the engine could not be read.
-
-    Raises:
-        OutputError: A file cannot be written.
+    `here` is this machine, `schedule_sha256` the checksum of the model's schedule. OutputError where a file
+    cannot be written.
     """
     with written_beside(path) as partial:
-        partial.write_bytes(engine.plan)
-    manifest = EngineManifest(
-        engine_sha256=sha256_of(path),
-        onnx=onnx.name,
-        onnx_sha256=sha256_of(onnx),
-        schedule_sha256=schedule_sha256,
-        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
-        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
-        batches=settings.batches,
-        any_batch=settings.any_batch,
-        workspace_mib=settings.workspace_mib,
-        tf32=settings.tf32,
-        hardware=settings.hardware_level,
-        version_compatible=settings.version_compatible,
-        strongly_typed=engine.strongly_typed,
-        built=here,
-        optimization_level=settings.optimization_level,
-        aux_streams=settings.aux_streams,
-        runtime=settings.runtime,
-        audits=audits,
-    )
+        partial.write_bytes(plan)
+    manifest = manifest_of(path, onnx, settings, here, schedule_sha256, audits)
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
-    if engine.layers:
+    if layers:
         with written_beside(layers_path(path)) as partial:
-            layers = {"profiles": [json.loads(each) for each in engine.layers]}
-            partial.write_text(json.dumps(layers, indent=1), encoding="utf-8")
+            told = {"profiles": [json.loads(each) for each in layers]}
+            partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
     return manifest

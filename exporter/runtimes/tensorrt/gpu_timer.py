@@ -1,12 +1,17 @@
-"""Time an engine on the GPU with CUDA events around CUDA graph launches; copies and compute separately.
+"""Time an engine on the GPU with CUDA events around CUDA graph launches, and sample the GPU's clocks meanwhile.
 
-Only this file imports cuda-bindings; its errors are one line.
+Only this file imports cuda-bindings; its errors are one line. Clocks, power and temperature come from nvidia-smi:
+read afterwards they are those of an idle GPU. Samples taken while it idles, between two runs, do not count.
 """
 
 import ctypes
-from collections.abc import Mapping
-from contextlib import ExitStack
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +21,7 @@ from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.tensorrt.manifest import profile_for
 from exporter.runtimes.tensorrt.runner import LoadedEngine, without_nvtx
 
-__all__ = ["Cuda", "GpuTimer", "RunTimes"]
+__all__ = ["NO_CLOCKS", "Clocks", "Cuda", "GpuTimer", "RunTimes", "clocks_of", "sampled_clocks"]
 
 
 class Cuda:
@@ -44,11 +49,6 @@ class Cuda:
         if status != self.runtime.cudaError_t.cudaSuccess:
             raise UserError(name, self._words(status), "a call that succeeds")
         return values[0] if values else None
-
-    def succeeds(self, name: str, *arguments: Any) -> bool:
-        """Call a function and return whether it succeeded."""
-        status, *_ = getattr(self.runtime, name)(*arguments)
-        return bool(status == self.runtime.cudaError_t.cudaSuccess)
 
     def _words(self, status: Any) -> str:
         _, text = self.runtime.cudaGetErrorString(status)
@@ -84,14 +84,7 @@ class GpuTimer:
     """Times an engine at one batch size. Memory and CUDA graph exist while the timer is entered."""
 
     def __init__(self, loaded: LoadedEngine, feed: Mapping[str, Array], batch: int, cuda: Cuda) -> None:
-        """Store the arguments; nothing is allocated yet.
-
-        Args:
-            loaded: The engine.
-            feed: One array for each input.
-            batch: Number of images in the feed.
-            cuda: The CUDA runtime.
-        """
+        """Store the engine, an array for each input, and their number of images; nothing is allocated yet."""
         self._loaded, self._feed, self._batch, self._cuda = loaded, feed, batch, cuda
         self._stack = ExitStack()
         self._stream: Any = None
@@ -105,8 +98,8 @@ class GpuTimer:
             self._stack = stack
             self._stream = self._made("cudaStreamCreate", "cudaStreamDestroy")
             self._context = self._ready_context()
-            self._in = tuple(self._input(name) for name in self._loaded.tensors("INPUT"))
-            self._out = tuple(self._output(name) for name in self._loaded.tensors("OUTPUT"))
+            self._in = tuple(self._input(each.name) for each in self._loaded.tensors("INPUT"))
+            self._out = tuple(self._output(each.name) for each in self._loaded.tensors("OUTPUT"))
             self._copy(self._in, "cudaMemcpyHostToDevice")
             # The first run does one-time setup, which must not be part of the graph.
             self._need(self._enqueue(), "a first run")
@@ -178,7 +171,7 @@ class GpuTimer:
         queued = self._enqueue()
         status, graph = cuda.runtime.cudaStreamEndCapture(self._stream)
         if not queued or status != cuda.runtime.cudaError_t.cudaSuccess:
-            cuda.succeeds("cudaGetLastError")  # clears the error
+            cuda.runtime.cudaGetLastError()  # clears the error
             return None
         try:
             return self._made("cudaGraphInstantiate", "cudaGraphExecDestroy", graph, 0)
@@ -215,3 +208,104 @@ class GpuTimer:
     def _need(self, done: object, what: str) -> None:
         if not done:
             raise UserError(self._loaded.name, self._loaded.log.cause or f"not {what}", f"{what} on the GPU")
+
+
+_FIELDS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
+# The field that tells why clocks are low, by its name since driver 535 and before.
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+_EVERY_MS = 100
+
+# Bits of that field (nvml.h, nvmlClocksEventReason*).
+_IDLE = 0x1
+_SLOWED_BY = {
+    0x2: "application clocks",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clocks",
+}
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The GPU during a measurement: medians over the samples taken while it was busy; None without any.
+
+    `least_sm_mhz` is the lowest SM clock seen, `most_sm_mhz` the highest that the GPU has. `slowed_by` names what
+    held clocks down in at least one sample.
+    """
+
+    samples: int
+    sm_mhz: float | None = None
+    least_sm_mhz: float | None = None
+    most_sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    slowed_by: tuple[str, ...] = ()
+
+
+NO_CLOCKS = Clocks(0)
+
+
+def clocks_of(lines: Iterable[str]) -> Clocks:
+    """Return the medians of the samples during which the GPU was busy."""
+    rows = [row for row in map(_numbers, lines) if row and not int(row[-1]) & _IDLE]
+    if not rows:
+        return NO_CLOCKS
+    table = np.array([row[:-1] for row in rows])
+    sm, memory, most, power, temperature = np.median(table, axis=0).tolist()
+    active = int(np.bitwise_or.reduce([int(row[-1]) for row in rows]))
+    slowed = tuple(words for bit, words in _SLOWED_BY.items() if active & bit)
+    return Clocks(len(rows), sm, float(table[:, 0].min()), most, memory, power, temperature, slowed)
+
+
+@contextmanager
+def sampled_clocks(gpu: str) -> Iterator[list[str]]:
+    """Sample a GPU every tenth of a second inside the `with` block; its lines, for `clocks_of`, are there after it.
+
+    Args:
+        gpu: Its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
+    """
+    samples, reasons = list[str](), _reasons_of(gpu)
+    if not reasons:
+        yield samples
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.csv"
+        with path.open("w", encoding="utf-8") as file:
+            command = [*_query(gpu, (*_FIELDS, reasons)), f"--loop-ms={_EVERY_MS}"]
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
+            try:
+                yield samples
+            finally:
+                process.terminate()
+                process.wait()
+        samples += path.read_text(encoding="utf-8").splitlines()
+
+
+def _query(gpu: str, fields: Sequence[str]) -> list[str]:
+    return ["nvidia-smi", f"--id={gpu}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+
+
+def _reasons_of(gpu: str) -> str:
+    """Return the name under which nvidia-smi knows the reasons; "" without nvidia-smi or this GPU."""
+    if not gpu or shutil.which("nvidia-smi") is None:
+        return ""
+    for name in _REASONS:
+        done = subprocess.run(_query(gpu, [name]), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return name
+    return ""
+
+
+def _numbers(line: str) -> tuple[float, ...]:
+    """Return a line's numbers, the reasons last; () for a line that is cut off or lacks a value."""
+    *values, reasons = (word.strip() for word in line.split(","))
+    try:
+        numbers = (*map(float, values), float(int(reasons, 16)))
+    except ValueError:
+        return ()
+    return numbers if len(numbers) == len(_FIELDS) + 1 else ()

@@ -116,9 +116,7 @@ def nodes_in(text: str) -> frozenset[str]:
 def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
     """Parse the inspector's JSON, which trtexec's --exportLayerInfo writes too.
 
-    Args:
-        text: The JSON.
-        profile: The profile whose layers to return, where the text has those of several.
+    Where the text has the layers of several profiles, those of one are returned.
 
     Raises:
         ArtefactError: The text is not such JSON, or the engine was built without detailed layer information.
@@ -222,12 +220,9 @@ class Audit:
 
 
 def audit(layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: int | None = None) -> Audit:
-    """Count the layers of an engine by dtype, and find the fused attention of each block.
+    """Count a profile's layers by dtype, and find the fused attention of each of the 1-based blocks that have any.
 
-    Args:
-        layers: The layers of one profile.
-        blocks: The 1-based blocks that have attention.
-        memory_bytes: The activations' memory, of an engine whose program was read.
+    `memory_bytes` is the activations' memory, of an engine whose program was read.
     """
     layers = tuple(layers)
     products = Counter(each.product for each in layers if each.product)

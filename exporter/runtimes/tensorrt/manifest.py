@@ -12,7 +12,7 @@ from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.layer_info import Audit
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
 __all__ = [
     "ENGINES",
@@ -21,12 +21,18 @@ __all__ = [
     "build_settings",
     "check_manifest",
     "engine_path",
+    "manifest_of",
     "manifest_path",
     "profile_for",
     "read_manifest",
 ]
 
 ENGINES = "engines"
+# What a manifest has of the settings of its build under the same name.
+_SHARED = (
+    *("batches", "any_batch", "workspace_mib", "tf32", "version_compatible"),
+    *("optimization_level", "aux_streams", "runtime"),
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,31 @@ class EngineManifest:
         return bool(self.plugin_sha256) and not (self.plugin_serialised and self.version_compatible)
 
 
+def manifest_of(  # noqa: PLR0917  (all of them are written)
+    engine: Path,
+    onnx: Path,
+    settings: BuildSettings,
+    here: Built,
+    schedule_sha256: str = "",
+    audits: tuple[Audit, ...] = (),
+) -> EngineManifest:
+    """Describe an engine that was built here, of an ONNX file, with these settings."""
+    return EngineManifest(
+        **{name: getattr(settings, name) for name in _SHARED},
+        engine_sha256=sha256_of(engine),
+        onnx=onnx.name,
+        onnx_sha256=sha256_of(onnx),
+        schedule_sha256=schedule_sha256,
+        plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
+        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
+        hardware=settings.hardware_level,
+        # 8.6 takes precision from flags; TensorRT for RTX is always strongly typed.
+        strongly_typed=settings.runtime == RTX or major_version(here.tensorrt) > 8,
+        built=here,
+        audits=audits,
+    )
+
+
 def engine_path(folder: Path, onnx: Path, batch: int = 0, sm: int = 0) -> Path:
     """Return the path of an ONNX file's engine: that of all batch sizes, or that of `batch` alone.
 
@@ -110,13 +141,7 @@ def read_manifest(engine: Path) -> EngineManifest:
 
 
 def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = None) -> EngineManifest:
-    """Check that an engine fits this machine and its ONNX model.
-
-    Args:
-        engine: The engine file.
-        onnx: The ONNX file that it should be built from.
-        here: This machine.
-        plugin: The plugin library that will be loaded, if any.
+    """Check that an engine fits this machine, its ONNX model, and the plugin library that will be loaded, if any.
 
     Raises:
         ArtefactError: Something differs; names the first difference.
@@ -160,20 +185,11 @@ def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
 def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> BuildSettings:
     """Return the settings that an engine was built with, except the timing cache and the variants.
 
-    Args:
-        manifest: The engine's manifest.
-        plugin: Path of its CdfRetain library; by default the library's file name.
+    `plugin` is the path of its CdfRetain library; by default the library's file name.
     """
     return BuildSettings(
-        batches=manifest.batches,
-        any_batch=manifest.any_batch,
-        workspace_mib=manifest.workspace_mib,
+        **{name: getattr(manifest, name) for name in _SHARED},
         hardware=manifest.hardware.lower().replace("_", "-"),
-        version_compatible=manifest.version_compatible,
-        tf32=manifest.tf32,
-        optimization_level=manifest.optimization_level,
-        aux_streams=manifest.aux_streams,
-        runtime=manifest.runtime,
         sm=(_number(manifest.built.sm),) if manifest.runtime == RTX else (),
         plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
         serialise_plugin=manifest.plugin_serialised and manifest.version_compatible,

@@ -76,11 +76,7 @@ def check_version(tensorrt: str) -> None:
 
 
 def checked_library(path: Path, tensorrt: str) -> Path:
-    """Check a plugin library against a version of TensorRT, and return its path.
-
-    Args:
-        path: The library.
-        tensorrt: The version of TensorRT, e.g. "10.16.1.11".
+    """Check a plugin library against a version of TensorRT, e.g. "10.16.1.11", and return its path.
 
     Raises:
         ArtefactError: The file is missing, is not the library, or was built for another major version.

@@ -3,32 +3,57 @@
 It parses ONNX and builds ahead of time with neither GPU nor driver, for any of `COMPUTE_CAPABILITIES`; an engine is
 compiled to the end where it first runs, and a runtime cache keeps what was compiled. Its Python API takes no
 plugins. Its versions are its own: 1.7 is no TensorRT before 8. What runs an engine is unverified until it is run.
+
+Its inspector needs a GPU too, so the layers are read from the engine's bytes: the text of a program lists its
+tensors with their types, then its steps in order, each with its kernel, tensors and ONNX nodes. The text is that of
+version 1.7, undocumented: where no program is found, that is an error, not an empty audit.
 """
 
 import ctypes
 import importlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.files import written_beside
-from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.tensorrt.builder import NO_WIDTHS, configure, parse, profile_of
 from exporter.runtimes.tensorrt.gpu_timer import Cuda
-from exporter.runtimes.tensorrt.manifest import EngineManifest, check_manifest, engine_path, profile_for
-from exporter.runtimes.tensorrt.runner import this_machine
+from exporter.runtimes.tensorrt.layer_info import UNKNOWN, EngineLayer, nodes_in
+from exporter.runtimes.tensorrt.manifest import check_manifest, engine_path, profile_for
+from exporter.runtimes.tensorrt.runner import LoadedEngine, this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
 from exporter.tensor_names import IMAGES
 
-__all__ = ["RtxRunner", "build_ahead", "import_rtx"]
+__all__ = ["RtxRunner", "build_ahead", "import_rtx", "read_programs"]
 
 # Warnings of the parser after which the engine computes something else than the file.
 _WRONG = ("precision-lose casting", "Unused Input", "already exists")
+
+# The steps of a profile, and the bytes of its activations.
+Steps: TypeAlias = tuple[tuple[EngineLayer, ...], int]
+
+_START = re.compile(rb"header \{\n  version = \d+\n")
+_MAIN = re.compile(r"\nmain \{\n(.*?)\n\}\n", re.DOTALL)
+_TENSOR = re.compile(r"^  (tensor|sub_tensor)=\{.* name=\"([^\"]*)\".* type=(\w+) \}$", re.MULTILINE)
+_STEP = re.compile(r"^  (\w+)=\{ name=\"?([^\" ]*)\"? (.*)\}$", re.MULTILINE)
+_INPUTS = re.compile(r" ?(?:input_args|input)=\{([^}]*)\}")
+_OUTPUTS = re.compile(r" ?(?:output_args|output)=\{([^}]*)\}")
+_QUOTED = re.compile(r'"([^"]*)"')
+_ACTIVATIONS = re.compile(r"region = \{ name=devmem size=(\d+)")
+
+_TYPES = {"half": "fp16", "float": "fp32", "fp8_e4m3": "fp8"}
+# Steps that compute nothing: they reserve memory, or start the part of a graph whose sizes were not known before.
+_SERVICE = frozenset({"allocate", "deallocate", "shape_call"})
+# Kinds of steps that are a matrix product; a "runtime_fusion" is one with what stands around it.
+_PRODUCTS = frozenset({"fully_connected", "runtime_fusion"})
+_FUSED = "__myl_"
 
 
 def import_rtx() -> Any:
@@ -48,14 +73,7 @@ def import_rtx() -> Any:
 def build_ahead(
     rtx: Any, onnx: Path, sm: int, settings: BuildSettings, widths: Mapping[str, int] = NO_WIDTHS
 ) -> bytes:
-    """Build an engine for a compute capability, and return it serialised.
-
-    Args:
-        rtx: The module `tensorrt_rtx`.
-        onnx: The ONNX file; initializers may be in other files of its folder.
-        sm: One of COMPUTE_CAPABILITIES, 80 for 8.0.
-        settings: Batches, memory, TF32.
-        widths: The largest size, by input name, of dynamic dimensions other than the batch.
+    """Build an engine for a compute capability `sm`, 80 for 8.0, and return it serialised; see `build_engine`.
 
     Raises:
         ArtefactError: The parser or the builder rejects the model, or does not take it as it is; quotes it.
@@ -78,21 +96,74 @@ def build_ahead(
     return bytes(plan)
 
 
+def read_programs(plan: bytes) -> tuple[Steps, ...]:
+    """Return the steps of each profile of a serialised engine, and the memory of its activations, in bytes.
+
+    Raises:
+        ArtefactError: No program is found: the engine is of another form than this reads.
+    """
+    texts = (_text_at(plan, found.start()) for found in _START.finditer(plan))
+    # The programs of single kernels lie in the plan too; they have no memory for activations of their own.
+    programs = tuple(
+        (_program(text), int(memory[1])) for text in texts if (memory := _ACTIVATIONS.search(text))
+    )
+    if not programs:
+        raise ArtefactError("the engine just built", "no program in it", "one of TensorRT for RTX 1.7")
+    return programs
+
+
+def _text_at(plan: bytes, start: int) -> str:
+    return plan[start : plan.find(b"\0", start)].decode("latin-1")
+
+
+def _program(text: str) -> tuple[EngineLayer, ...]:
+    types = {name: _TYPES.get(kind, kind) for _, name, kind in _TENSOR.findall(text)}
+    main = _MAIN.search(text)
+    return tuple(_steps(_STEP.findall(main[1]) if main else [], types))
+
+
+def _steps(found: list[tuple[str, str, str]], types: Mapping[str, str]) -> Iterator[EngineLayer]:
+    for kind, name, rest in found:
+        if kind in _SERVICE:
+            continue
+        reads, writes = (_types_of(side, rest, types) for side in (_INPUTS, _OUTPUTS))
+        yield EngineLayer(
+            name=name,
+            kind=kind,
+            tactic=name,
+            nodes=nodes_in(rest),
+            reads=reads,
+            writes=writes,
+            product=_operands(kind, name, reads, writes),
+        )
+
+
+def _types_of(side: re.Pattern[str], rest: str, types: Mapping[str, str]) -> tuple[str, ...]:
+    found = side.search(rest)
+    return tuple(types.get(name, UNKNOWN) for name in _QUOTED.findall(found[1])) if found else ()
+
+
+def _operands(kind: str, name: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> str:
+    """Return the type that a matrix product multiplies in; "" for another step.
+
+    A fusion that casts before its product, "CastMulFc", multiplies in the type of its result.
+    """
+    if kind not in _PRODUCTS or not reads:
+        return ""
+    before = name.removeprefix(_FUSED).partition("Fc")[0] if name.startswith(_FUSED) else ""
+    return writes[0] if "Cast" in before and writes else reads[0]
+
+
 class RtxRunner(Runner):
     """The engine of this GPU's compute capability, among those that `build --runtime tensorrt-rtx` wrote."""
 
     def __init__(self, folder: Path, onnx: Path, *, name: str = "") -> None:
-        """Store the paths; the engine is read when the runner is entered.
-
-        Args:
-            folder: The folder of the engines and their manifests.
-            onnx: The ONNX file that they were built from.
-            name: Name in errors and reports; by default the engine's.
-        """
+        """Store the folder of the engines and the ONNX file of which they were built; nothing is read yet."""
         super().__init__(name or onnx.stem)
         self._folder, self._onnx = folder, onnx
         self._stack = ExitStack()
-        self._parts: tuple[Any, Any, Any, EngineManifest, Cuda] | None = None
+        self._loaded: LoadedEngine | None = None
+        self._context: Any = None
 
     def _activate(self) -> None:
         rtx = import_rtx()
@@ -112,18 +183,17 @@ class RtxRunner(Runner):
         if context is None:
             raise ArtefactError(str(path), log.cause or "no reason", "an engine that runs here")
         self._stack.callback(_keep_cache, cache, kept)
-        self._parts = (rtx, engine, context, manifest, Cuda())
-        self._inputs, self._outputs = (_infos(rtx, engine, mode) for mode in ("INPUT", "OUTPUT"))
+        self._loaded, self._context = LoadedEngine(path.name, rtx, engine, log, manifest), context
+        self._inputs, self._outputs = self._loaded.tensors("INPUT"), self._loaded.tensors("OUTPUT")
 
     def _deactivate(self) -> None:
         self._stack.close()
-        self._parts = None
+        self._loaded = self._context = None
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
-        if self._parts is None:
-            raise RuntimeError(f"{self.name} is not active: read it inside `with`")
-        _, _, context, manifest, cuda = self._parts
-        profile = profile_for(manifest, len(feed[IMAGES]), self.name)
+        assert self._loaded is not None
+        context, cuda = self._context, Cuda()
+        profile = profile_for(self._loaded.manifest, len(feed[IMAGES]), self.name)
         with ExitStack() as stack:
             stream = cuda.call("cudaStreamCreate")
             stack.callback(cuda.call, "cudaStreamDestroy", stream)
@@ -158,17 +228,3 @@ def _on_device(cuda: Cuda, stack: ExitStack, array: np.ndarray[Any, Any]) -> int
     kind = cuda.runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
     cuda.call("cudaMemcpy", device, ctypes.c_void_p(array.ctypes.data).value, array.nbytes, kind)
     return int(device)
-
-
-def _infos(rtx: Any, engine: Any, mode: str) -> tuple[TensorInfo, ...]:
-    names = (engine.get_tensor_name(index) for index in range(engine.num_io_tensors))
-    wanted = getattr(rtx.TensorIOMode, mode)
-    return tuple(_info(rtx, engine, name) for name in names if engine.get_tensor_mode(name) == wanted)
-
-
-def _info(rtx: Any, engine: Any, name: str) -> TensorInfo:
-    shape: tuple[int | str, ...] = tuple(
-        size if size >= 0 else "batch" if axis == 0 else ""
-        for axis, size in enumerate(engine.get_tensor_shape(name))
-    )
-    return TensorInfo(name, shape, np.dtype(rtx.nptype(engine.get_tensor_dtype(name))).name)

@@ -19,6 +19,7 @@ from exporter.errors import ArtefactError, MissingDependencyError, UserError, re
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
+from exporter.runtimes.tensorrt.settings import RTX
 from exporter.runtimes.tensorrt.tensorrt_api import (
     error_log,
     import_tensorrt,
@@ -42,13 +43,10 @@ _CUDART = (
 
 
 def this_machine(tensorrt: str, device: int = 0) -> Built:
-    """Query the CUDA driver, which needs no other CUDA library.
+    """Query the CUDA driver, which needs no other CUDA library, for a GPU by its index.
 
-    TensorRT is not queried: without a GPU, creating its first object ends the process.
-
-    Args:
-        tensorrt: The version of the loaded TensorRT.
-        device: The GPU's index.
+    TensorRT is not queried: without a GPU, creating its first object ends the process. `tensorrt` is its
+    version.
 
     Raises:
         UserError: There is no driver or no GPU.
@@ -70,8 +68,7 @@ def this_machine(tensorrt: str, device: int = 0) -> Built:
 def gpu_uuid(device: int = 0) -> str:
     """Return the UUID of a GPU as nvidia-smi writes it, "GPU-…"; "" without a driver or this GPU.
 
-    Args:
-        device: The GPU's index among those that CUDA_VISIBLE_DEVICES leaves.
+    The index counts the GPUs that CUDA_VISIBLE_DEVICES leaves.
     """
     try:
         cuda = _driver()
@@ -100,7 +97,7 @@ def _driver_version() -> str:
 
 @dataclass(frozen=True)
 class LoadedEngine:
-    """A deserialised engine with the module `tensorrt`, the logger that records errors, and the manifest."""
+    """A deserialised engine with the module that made it, the logger that records errors, and the manifest."""
 
     name: str
     trt: Any
@@ -108,33 +105,45 @@ class LoadedEngine:
     log: Any
     manifest: EngineManifest
 
-    def tensors(self, mode: str) -> tuple[str, ...]:
-        """Return the names of the inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
+    @property
+    def narrows(self) -> bool:
+        """Whether it has int32 for the model's int64: the parser of 8.6 has no other; indices fit in int32.
+
+        Its runner converts, so that `check` compares equal types.
+        """
+        return major_version(self.manifest.built.tensorrt) < 9 and self.manifest.runtime != RTX
+
+    def tensors(self, mode: str) -> tuple[TensorInfo, ...]:
+        """Return the model's inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
         names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
         wanted = getattr(self.trt.TensorIOMode, mode)
-        return tuple(name for name in names if self.engine.get_tensor_mode(name) == wanted)
+        return tuple(self._info(name) for name in names if self.engine.get_tensor_mode(name) == wanted)
+
+    def _info(self, name: str) -> TensorInfo:
+        sizes: tuple[int | str, ...] = tuple(
+            size if size >= 0 else "batch" if axis == 0 else ""
+            for axis, size in enumerate(self.engine.get_tensor_shape(name))
+        )
+        dtype = np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name))).name
+        return TensorInfo(name, sizes, "int64" if dtype == "int32" and self.narrows else dtype)
 
 
-def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: str = "") -> LoadedEngine:
-    """Load an engine that `build` wrote.
+def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> LoadedEngine:
+    """Load an engine that `build` wrote of an ONNX file; its manifest is beside it.
 
-    Args:
-        engine: The engine file; its manifest is beside it.
-        onnx: The ONNX file that it was built from.
-        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
-        name: Name in errors; by default the file's name.
+    `plugin` is the CdfRetain library, for an engine that needs it and does not contain it.
 
     Raises:
         ArtefactError: The engine is for another model, machine or TensorRT, or TensorRT cannot load it.
         UserError: TensorRT or a GPU is missing.
     """
-    trt, name = import_tensorrt(), name or engine.name
+    trt = import_tensorrt()
     library = None if plugin is None else checked_library(plugin, trt.__version__)
     manifest = check_manifest(engine, onnx, this_machine(trt.__version__), library)
     log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")
     if manifest.needs_plugin and library is None:
-        raise ArtefactError(name, "no plugin", "the CdfRetain library", "--plugin FILE")
+        raise ArtefactError(engine.name, "no plugin", "the CdfRetain library", "--plugin FILE")
     runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
     runtime.engine_host_code_allowed = manifest.version_compatible
@@ -145,7 +154,7 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None, name: s
         raise ArtefactError(
             str(engine), log.cause or "no reason", "an engine that TensorRT loads", "star-export build"
         )
-    return LoadedEngine(name, trt, loaded, log, manifest)
+    return LoadedEngine(engine.name, trt, loaded, log, manifest)
 
 
 def without_nvtx(trt: Any, context: Any) -> None:
@@ -156,16 +165,9 @@ def without_nvtx(trt: Any, context: Any) -> None:
 class TensorRtRunner(Runner):
     """An engine that `build` wrote, with one profile for each batch size."""
 
-    def __init__(self, engine: Path, onnx: Path, *, plugin: Path | None = None, name: str = "") -> None:
-        """Store the paths; the engine is read when the runner is entered.
-
-        Args:
-            engine: The engine file; its manifest is beside it.
-            onnx: The ONNX file that it was built from.
-            plugin: The CdfRetain library, for an engine that needs it and does not contain it.
-            name: Name in errors and reports; by default the file's name.
-        """
-        super().__init__(name or engine.name)
+    def __init__(self, engine: Path, onnx: Path, *, plugin: Path | None = None) -> None:
+        """Store the arguments of `load_engine`; the engine is read when the runner is entered."""
+        super().__init__(engine.name)
         self._engine, self._onnx, self._plugin = engine, onnx, plugin
         self._batch = 0
         self._loaded: LoadedEngine | None = None
@@ -174,23 +176,25 @@ class TensorRtRunner(Runner):
 
     def _activate(self) -> None:
         make, self._error = _import_polygraphy()
-        loaded = load_engine(self._engine, self._onnx, plugin=self._plugin, name=self.name)
+        loaded = load_engine(self._engine, self._onnx, plugin=self._plugin)
         with self._in_one_line(loaded):
             runner = make(loaded.engine, name=self.name)
             runner.activate()
         without_nvtx(loaded.trt, runner.context)
         self._loaded, self._polygraphy, self._batch = loaded, runner, 0
-        self._inputs, self._outputs = (_infos(loaded, mode) for mode in ("INPUT", "OUTPUT"))
+        self._inputs, self._outputs = loaded.tensors("INPUT"), loaded.tensors("OUTPUT")
 
     def _deactivate(self) -> None:
         self._polygraphy.deactivate()
         self._loaded = self._polygraphy = None
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
-        loaded, batch = self._active(), len(feed[IMAGES])
+        loaded, batch = self._loaded, len(feed[IMAGES])
+        assert loaded is not None
         profile = profile_for(loaded.manifest, batch, self.name)
-        narrow = _narrows(loaded)
-        arrays = {name: _as(array, np.int64, np.int32) if narrow else array for name, array in feed.items()}
+        arrays = {
+            name: _as(array, np.int64, np.int32) if loaded.narrows else array for name, array in feed.items()
+        }
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         with self._in_one_line(loaded):
             if batch != self._batch:
@@ -199,12 +203,10 @@ class TensorRtRunner(Runner):
             results = self._polygraphy.infer(arrays, check_inputs=False)
         # Copy the results: the next run writes into the same memory.
         copies = {name: np.array(value) for name, value in results.items()}
-        return {name: _as(value, np.int32, np.int64) if narrow else value for name, value in copies.items()}
-
-    def _active(self) -> LoadedEngine:
-        if self._loaded is None:
-            raise RuntimeError(f"{self.name} is not active: read it inside `with`")
-        return self._loaded
+        return {
+            name: _as(value, np.int32, np.int64) if loaded.narrows else value
+            for name, value in copies.items()
+        }
 
     @contextmanager
     def _in_one_line(self, loaded: LoadedEngine) -> Iterator[None]:
@@ -216,28 +218,6 @@ class TensorRtRunner(Runner):
             raise UserError(self.name, loaded.log.cause or str(error), "an engine that runs here") from None
         except OSError as error:  # Polygraphy does not look for libcudart where TensorRT's wheels have it
             raise UserError(self.name, reason_of(error), "CUDA's runtime library", _CUDART) from None
-
-
-def _infos(loaded: LoadedEngine, mode: str) -> tuple[TensorInfo, ...]:
-    return tuple(_info(loaded, name) for name in loaded.tensors(mode))
-
-
-def _info(loaded: LoadedEngine, name: str) -> TensorInfo:
-    engine = loaded.engine
-    sizes: tuple[int | str, ...] = tuple(
-        size if size >= 0 else "batch" if axis == 0 else ""
-        for axis, size in enumerate(engine.get_tensor_shape(name))
-    )
-    dtype = np.dtype(loaded.trt.nptype(engine.get_tensor_dtype(name))).name
-    return TensorInfo(name, sizes, "int64" if dtype == "int32" and _narrows(loaded) else dtype)
-
-
-def _narrows(loaded: LoadedEngine) -> bool:
-    """Return whether the engine has int32 for the model's int64, as the parser of 8.6 supports only int32.
-
-    The runner converts to the model's types, so that `check` compares equal types; indices fit in int32.
-    """
-    return major_version(loaded.manifest.built.tensorrt) < 9
 
 
 def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic]) -> np.ndarray[Any, Any]:

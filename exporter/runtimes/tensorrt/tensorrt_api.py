@@ -20,7 +20,6 @@ __all__ = [
     "import_tensorrt",
     "major_version",
     "member",
-    "needs_strong_typing_flag",
     "started",
     "version_numbers",
 ]
@@ -81,11 +80,7 @@ def _why_it_does_not_start() -> str:
 
 
 def started(trt: Any, kind: str, log: Any) -> Any:
-    """Make TensorRT's `Builder` or `Runtime`.
-
-    Raises:
-        UserError: TensorRT makes none, for which its bindings raise a TypeError; quotes its log.
-    """
+    """Make TensorRT's `Builder` or `Runtime`; UserError, with its log, where its bindings raise a TypeError."""
     try:
         return getattr(trt, kind)(log)
     except TypeError as error:
@@ -125,17 +120,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def member(trt: Any, enum: str, name: str, wish: str) -> Any:
-    """Return a member of one of TensorRT's enums.
-
-    Args:
-        trt: The module `tensorrt`.
-        enum: The enum's name, e.g. "BuilderFlag".
-        name: The member's name.
-        wish: The flag or feature that needs it, for the error message.
-
-    Raises:
-        UserError: This version does not have the member.
-    """
+    """Return a member of one of TensorRT's enums; UserError, with the `wish` that needs it, where it is missing."""
     found = getattr(getattr(trt, enum, None), name, None)
     if found is None:
         raise UserError(wish, f"TensorRT {trt.__version__}, which has no {enum}.{name}", "a version that has")
@@ -146,8 +131,3 @@ def flag_bit(trt: Any, name: str) -> int:
     """Return a network flag as a bit for `create_network`; 0 if this version does not have the flag."""
     found = getattr(trt.NetworkDefinitionCreationFlag, name, None)
     return 0 if found is None else 1 << int(found)
-
-
-def needs_strong_typing_flag(trt: Any) -> bool:
-    """Return whether strong typing needs a flag, as in 9 and 10. 11 always uses it, 8.6 does not support it."""
-    return major_version(trt.__version__) in (9, 10)

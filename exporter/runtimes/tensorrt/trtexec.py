@@ -7,10 +7,10 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,8 +29,8 @@ __all__ = [
     "build_command",
     "has_trtexec",
     "load_command",
-    "read_load",
-    "read_times",
+    "load_of",
+    "read_runs",
     "run_load",
     "run_profile",
     "run_trtexec",
@@ -54,13 +54,8 @@ def build_command(
 ) -> list[str]:
     """Return a command that builds an engine for one batch size and times it in a CUDA graph.
 
-    Args:
-        onnx: The model, in its export folder, whose real images are the input.
-        image: [channels, height, width].
-        batch: Images per run.
-        settings: The settings of `star-export build`; only `batch` of its batch sizes is built.
-        tensorrt: The version of TensorRT, which decides the typing flags and the default timing.
-        engine: Path to save the engine to, or "".
+    The input is the real images, [channels, height, width] each, in the model's export folder. `tensorrt` is
+    the version, which decides the typing flags and the default timing; `engine` a path to save the engine to.
     """
     shape, ahead = _shape(batch, image), settings.runtime == RTX
     words = [
@@ -97,19 +92,11 @@ def load_command(
     transfers: bool = True,
     raw: Path | None = None,
 ) -> list[str]:
-    """Return a command that times an engine at one batch size, on real images.
+    """Return a command that times an engine at one batch size on real images, [channels, height, width] each.
 
-    Args:
-        engine: An engine that `build` wrote, in a subfolder of the export folder.
-        manifest: The engine's manifest.
-        image: [channels, height, width].
-        batch: Images per run.
-        plugin: The CdfRetain library, for an engine that needs it and does not contain it.
-        transfers: Whether runs copy their inputs and outputs; without, they only compute.
-        raw: The folder of the raw images; None is the export folder.
-
-    Raises:
-        UserError: The engine was not built for the batch size.
+    Runs copy their inputs and outputs, or without `transfers` only compute. The raw images are in the folder
+    `raw`, by default the export folder, in a subfolder of which the engine lies. `plugin` is for an engine that
+    does not contain it. UserError if the engine was not built for the batch size.
     """
     words = [
         RTX_PROGRAM if manifest.runtime == RTX else PROGRAM,
@@ -125,18 +112,7 @@ def load_command(
 def save_commands(
     engine: Path, manifest: EngineManifest, onnx: Path, image: Sequence[int], settings: BuildSettings
 ) -> None:
-    """Write beside an engine the commands for each batch size: to time it, and to build the like of it.
-
-    Args:
-        engine: The engine file, in a subfolder of the export folder.
-        manifest: Its manifest.
-        onnx: The model.
-        image: [channels, height, width].
-        settings: The settings that it was built with.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write beside an engine the commands for each batch size: to time it, and to build the like of it."""
     plain, ahead = replace(settings, runtime=TENSORRT, sm=()), settings.runtime == RTX
     lines = []
     for batch in settings.batches:
@@ -167,9 +143,6 @@ def _run(folder: Path, shape: str, batch: int, tensorrt: str, transfers: bool = 
     return [f"--shapes={shape}", f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}", *timed]
 
 
-Array = np.ndarray[Any, Any]
-ResultT = TypeVar("ResultT")
-
 logger = logging.getLogger(__name__)
 
 # Before 10, trtexec always runs the first profile of an engine.
@@ -179,6 +152,8 @@ _BANNER = re.compile(r"\[TensorRT v(\d+)\]")
 _MAJOR_UNIT = 10_000
 # What 10 and 11 print where a graph cannot be captured; the words around it differ.
 _GRAPH_FAILED = "launched without using CUDA graph"
+# What a run of --exportTimes has beside other times (samples/common/sampleReporting.cpp).
+_TIMES = ("startEnqMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs")
 
 
 @dataclass(frozen=True)
@@ -227,31 +202,26 @@ def run_trtexec(words: list[str], *more: str) -> RunTimes:
     Raises:
         UserError: trtexec is missing or fails; quotes the last error that it printed.
     """
-    return _exported(words, more, lambda times, graph: read_times(times, cuda_graph=graph))
+    runs, graph = _exported(words, more)
+    copied_in, computed, copied_out = (
+        tuple(float(run[key]) for run in runs) for key in ("h2dMs", "computeMs", "d2hMs")
+    )
+    return RunTimes(copied_in, computed, copied_out, graph)
 
 
 def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
-    """Run a command of this module with requests queued without a pause, and read their latencies.
+    """Run a command of `load_command` with requests queued without a pause, and read their latencies.
 
-    Args:
-        words: The command, from `load_command`.
-        batch: Images per run.
-        seconds: How long, after half a second of warm-up.
-        streams: Execution contexts that run at the same time.
-
-    Raises:
-        UserError: trtexec is missing or fails.
+    It runs for `seconds` after half a second of warm-up, in `streams` execution contexts at the same time.
+    UserError if trtexec is missing or fails.
     """
     more = ("--warmUp=500", f"--duration={seconds}", f"--infStreams={streams}")
-    return _exported(words, more, lambda times, _: read_load(times, batch, streams))
+    runs, _ = _exported(words, more)
+    return load_of(runs, batch, streams)
 
 
 def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
-    """Run a command of this module with TensorRT's profiler; return each layer's milliseconds per run by its name.
-
-    Args:
-        words: The command, from `load_command`.
-        tensorrt: The version; from 11 on the profiler always has runs of its own.
+    """Run a command of `load_command` with TensorRT's profiler; return each layer's milliseconds per run by name.
 
     Raises:
         UserError: trtexec is missing or fails.
@@ -277,8 +247,8 @@ def _layer_times(path: Path) -> dict[str, float]:
     return times
 
 
-def _exported(words: list[str], more: Sequence[str], read: Callable[[Path, bool], ResultT]) -> ResultT:
-    """Run trtexec and read what it exports; `read` is also told whether a CUDA graph was captured."""
+def _exported(words: list[str], more: Sequence[str]) -> tuple[list[dict[str, Any]], bool]:
+    """Run trtexec; return the record of each run that it exports, and whether a CUDA graph was captured."""
     if shutil.which(words[0]) is None:
         raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
     with tempfile.TemporaryDirectory() as folder:
@@ -290,27 +260,31 @@ def _exported(words: list[str], more: Sequence[str], read: Callable[[Path, bool]
             errors = [line for line in log.splitlines() if "[E]" in line]
             reason = errors[-1] if errors else f"exit status {done.returncode}"
             raise UserError(words[0], reason, "a successful run", shlex.join(words))
-        return read(times, _GRAPH_FAILED not in log)
+        return read_runs(times), _GRAPH_FAILED not in log
 
 
-def read_times(path: Path, *, cuda_graph: bool = True) -> RunTimes:
+def read_runs(path: Path) -> list[dict[str, Any]]:
     """Read the JSON of --exportTimes: one record per run, times in milliseconds.
 
     Raises:
         ArtefactError: The file cannot be read, or has no such times.
     """
-    columns = _columns(path, "h2dMs", "computeMs", "d2hMs")
-    copied_in, computed, copied_out = (tuple(column.tolist()) for column in columns)
-    return RunTimes(copied_in, computed, copied_out, cuda_graph)
+    expected = "times that trtexec exported"
+    try:
+        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        whole = all(isinstance(run[key], int | float) for run in runs for key in _TIMES)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(str(path), reason_of(error), expected) from None
+    if not runs or not whole:
+        raise ArtefactError(str(path), "no runs" if whole else "values that are no times", expected)
+    return runs
 
 
-def read_load(path: Path, batch: int, streams: int) -> Load:
-    """Read the same JSON as runs under sustained load, which overlap.
-
-    Raises:
-        ArtefactError: The file cannot be read, or has no such times.
-    """
-    start, end, latency = _columns(path, "startEnqMs", "endD2hMs", "latencyMs")
+def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Load:
+    """Return what runs that overlap, under sustained load, tell of latencies."""
+    start, end, latency = (
+        np.array([run[key] for run in runs]) for key in ("startEnqMs", "endD2hMs", "latencyMs")
+    )
     elapsed_s = float(end.max() - start.min()) / 1e3
     return Load(
         streams=streams,
@@ -321,16 +295,3 @@ def read_load(path: Path, batch: int, streams: int) -> Load:
             each: float(np.percentile(latency, each, method="higher")) for each in Load.PERCENTILES
         },
     )
-
-
-def _columns(path: Path, *keys: str) -> list[Array]:
-    """Read a column for each key, a value for each run."""
-    expected = "times that trtexec exported"
-    try:
-        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        columns = [np.array([float(run[key]) for run in runs]) for key in keys]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
-    if not runs:
-        raise ArtefactError(str(path), "no runs", expected)
-    return columns

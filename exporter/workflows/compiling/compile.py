@@ -14,7 +14,7 @@ from exporter.calibration.record import Calibration, CalibrationSettings, save_c
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
-from exporter.evaluation.benchmark.timing import TradeOff
+from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown
 from exporter.evaluation.report.record import Report

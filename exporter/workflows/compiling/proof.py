@@ -13,12 +13,10 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Batches, predict_each
-from exporter.evaluation.benchmark import environment
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, time_batches
-from exporter.evaluation.benchmark.timing import TradeOff
-from exporter.evaluation.embeddings import agreement_of, embed_each
-from exporter.evaluation.loss import compare_predictions
-from exporter.evaluation.parity import ParityReport
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, time_batches
+from exporter.evaluation.benchmark import TradeOff, environment
+from exporter.evaluation.loss import agreement_of, compare_predictions, embed_each
+from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Chart, Picture, Shown, drawn, save_comparison, save_page
 from exporter.evaluation.report.record import (
@@ -32,7 +30,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.runtimes.choice import runner_here
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
 from exporter.tensor_names import IMAGES, keep_layers
 from exporter.vocabulary import InputKind
@@ -199,8 +197,7 @@ def _runners(models: Sequence[Pair[LoweredFile]], measuring: Measuring) -> dict[
     """Return runners on the target's runtime: "dense", then one for each pruned model, by its number."""
     files = {"dense": models[0].dense} | {str(at): each.pruned for at, each in enumerate(models)}
     target = models[0].dense.artefact.target
-    settings = on_this_cpu(target, measuring.threads)
-    return {name: runner_for(each.path, target, settings) for name, each in files.items()}
+    return {name: runner_here(each.path, target, measuring.threads) for name, each in files.items()}
 
 
 def _batches(

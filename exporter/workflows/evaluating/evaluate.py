@@ -16,9 +16,8 @@ from exporter.data.source import ImageSource, open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.embeddings import Agreement, agreement_of
 from exporter.evaluation.intervals import Interval, half_width, images_for, loss_interval, wilson
-from exporter.evaluation.loss import PairResult, compare_predictions
+from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.workflows.evaluating.models import EvalModel

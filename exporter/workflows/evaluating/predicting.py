@@ -16,7 +16,7 @@ from exporter.data.source import ImageSource
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.embeddings import Embeddings, embed_each
+from exporter.evaluation.loss import Embeddings, embed_each
 from exporter.processes import processes
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.settings import EvalSettings

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import LoweredFile
-from exporter.errors import UserError
-from exporter.evaluation.benchmark import Hardware, environment
-from exporter.evaluation.benchmark.batch_sweep import (
+from exporter.errors import ArtefactError, UserError
+from exporter.evaluation.batch_sweep import (
     NOT_SLICED,
     AtBatch,
     BenchSettings,
@@ -21,8 +20,9 @@ from exporter.evaluation.benchmark.batch_sweep import (
     measure_batches,
     sliced_of,
 )
-from exporter.evaluation.benchmark.breakdown import breakdown
-from exporter.evaluation.benchmark.gpu_time import (
+from exporter.evaluation.benchmark import Clock, Hardware, environment
+from exporter.evaluation.breakdown import breakdown
+from exporter.evaluation.gpu_time import (
     EngineFile,
     Engines,
     Run,
@@ -30,8 +30,7 @@ from exporter.evaluation.benchmark.gpu_time import (
     measure_engines,
     timer_here,
 )
-from exporter.evaluation.benchmark.timing import Clock
-from exporter.evaluation.survivors import useful_macs
+from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair
 from exporter.runtimes.choice import (
     ONNXRUNTIME_CPU,
@@ -41,17 +40,16 @@ from exporter.runtimes.choice import (
     runner_for,
     runtime_for,
 )
-from exporter.runtimes.onnxruntime.profile import Kernel, profile
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
-from exporter.schedule.macs import MacCount
-from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, variant_path
+from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
+from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, count_name, variant_path
 from exporter.workflows.folders.export_folder import save_raw_images
 from exporter.workflows.folders.reference import REFERENCE, read_reference
 from exporter.workflows.memory import check_batches
 from exporter.workflows.progress import Advance, Silent, Stages
 
-__all__ = ["Bench", "bench"]
+__all__ = ["Bench", "bench", "useful_macs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -137,6 +135,20 @@ def bench(
         built=_any(engines).manifest.built if engines is not None and gpu else None,
         gpu_failure=failure,
     )
+
+
+def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
+    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images.
+
+    Raises:
+        ArtefactError: The reference lacks the counts of the patches that a-STAR keeps.
+    """
+    spec, schedule = model.artefact.spec, model.artefact.schedule
+    if not schedule.adaptive:
+        return schedule_macs(spec, schedule)
+    if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
+        raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
+    return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches), schedule)
 
 
 def _by_host(  # noqa: PLR0917  (all of them are measured with)

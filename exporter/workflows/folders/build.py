@@ -8,12 +8,11 @@ from exporter.artefact import Artefact
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.builder import Engine, build_engine, save_engine
+from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises, read_layers
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
-from exporter.runtimes.tensorrt.program import Program, read_programs
-from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
+from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
@@ -76,9 +75,10 @@ def build_folder(
     for onnx, batch, own in _jobs(found, settings):
         path = engine_path(folder / ENGINES, onnx, batch)
         with stages.stage(f"engine, {path.stem}"):
-            engine = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
-            programs = (Program(read_layers(text, place), None) for place, text in enumerate(engine.layers))
-            built.append(_save(engine, path, onnx, own, here, artefact, tuple(programs)))
+            plan, layers = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
+            blocks = artefact.spec.attention_layers
+            audits = tuple(audit(read_layers(text, place), blocks) for place, text in enumerate(layers))
+            built.append(_save(plan, layers, path, onnx, own, here, artefact, audits))
     return tuple(built)
 
 
@@ -96,8 +96,9 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
             path = engine_path(found.place / ENGINES, onnx, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
                 plan = build_ahead(rtx, onnx, sm, own, artefact.schedule.widths)
-                alone, programs = replace(own, sm=(sm,)), read_programs(plan)
-                yield _save(Engine(plan, (), True), path, onnx, alone, here, artefact, programs)
+                blocks, alone = artefact.spec.attention_layers, replace(own, sm=(sm,))
+                audits = tuple(audit(steps, blocks, memory) for steps, memory in read_programs(plan))
+                yield _save(plan, (), path, onnx, alone, here, artefact, audits)
     images = found.read_reference()[IMAGES]
     lacking = [
         each for each in settings.batches if not (found.place / RAW_IMAGES.format(batch=each)).is_file()
@@ -179,19 +180,21 @@ def _without_plugin(artefact: Artefact) -> tuple[str, str]:
 
 
 def _save(  # noqa: PLR0917  (all of them are written)
-    engine: Engine,
+    plan: bytes,
+    layers: tuple[str, ...],
     path: Path,
     onnx: Path,
     settings: BuildSettings,
     here: Built,
     artefact: Artefact,
-    programs: tuple[Program, ...],
+    audits: tuple[Audit, ...],
 ) -> BuiltEngine:
-    """Audit an engine; write it, its manifest, and the commands that build and time it."""
-    blocks, image = artefact.spec.attention_layers, artefact.spec.preprocessing.input_size
-    audits = tuple(audit(each.steps, blocks, each.memory_bytes) for each in programs)
+    """Write an engine, its manifest, and the commands that build and time it."""
+    image = artefact.spec.preprocessing.input_size
     schedule = sha256_of(onnx.parent / SCHEDULE)
-    manifest = save_engine(engine, path, onnx, settings, here, schedule_sha256=schedule, audits=audits)
+    manifest = save_engine(
+        plan, path, onnx, settings, here, layers=layers, schedule_sha256=schedule, audits=audits
+    )
     lines = tuple(
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
         for batch in settings.batches

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import LoweredFile
-from exporter.evaluation.parity import BATCHES, ParityReport, in_batches, whole_batches
-from exporter.evaluation.parity.lowered import compare_lowered
+from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.comparison import BATCHES, compare_lowered, in_batches, whole_batches
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for

@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.errors import ArtefactError, OutputError, UserError, reason_of
-from exporter.evaluation.benchmark.batch_sweep import filled_batch
+from exporter.evaluation.batch_sweep import filled_batch
 from exporter.files import path_of, regular, sha256_of, written_beside
 from exporter.formats.canonical_json import load_json, read_json
 from exporter.records import ModelSpec, Pair, Schedule

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from exporter.evaluation.benchmark.timing import Ratio, Throughput, ratio_of
+from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.evaluation.intervals import loss_bound, loss_interval
 from exporter.evaluation.loss import loss_of
 from exporter.runtimes.choice import RUNTIMES

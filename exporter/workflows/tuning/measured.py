@@ -17,25 +17,28 @@ from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import ImageSource, images_at
 from exporter.errors import ScheduleError
-from exporter.evaluation.benchmark.batch_sweep import filled_batch
+from exporter.evaluation.batch_sweep import filled_batch
+from exporter.evaluation.benchmark import throughput
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
-from exporter.lowering.pipeline import lower
+from exporter.lowering.pipeline import lower, lower_each
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
+from exporter.runtimes.choice import runner_here
 from exporter.schedule.plan import ImageCost, keep_everything, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
+from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.evaluating.models import EvalModel
 from exporter.workflows.evaluating.predicting import predict_models
 from exporter.workflows.evaluating.settings import EvalSettings
-from exporter.workflows.measuring import Lowered, image_cost, lowered, mean_useful_macs, timed
+from exporter.workflows.measuring import image_cost, mean_useful_macs
 from exporter.workflows.opened import Opened
 from exporter.workflows.progress import Stages
 from exporter.workflows.tuning.choice import Timed
@@ -311,7 +314,8 @@ class Meter:
         kind = self.opened.recipe.lower.input_kind
         runner, threads = None, self.opened.recipe.measure.threads
         if candidate.target:
-            runner = self.lower([candidate])[candidate].runner(threads)
+            path = self.lower([candidate])[candidate]
+            runner = runner_here(path, TARGETS[candidate.target], threads, name=candidate.target)
         else:
             runner = reference_runner(self.pruned(candidate), kind, threads=threads or None)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
@@ -321,8 +325,8 @@ class Meter:
         classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
         return {"classes": classes, "labels": labels, "skipped": answers.skipped}
 
-    def lower(self, placed: Collection[Candidate]) -> dict[Candidate, Lowered]:
-        """Lower candidates for their targets, each once; the targets of one candidate share torch's export."""
+    def lower(self, placed: Collection[Candidate]) -> dict[Candidate, Path]:
+        """Lower candidates into files for their targets, each once; those of one candidate share torch's export."""
         missing: dict[Candidate, list[Target]] = {}
         for each in placed:
             if each not in self._files:
@@ -332,15 +336,16 @@ class Meter:
                 path = self.scratch / f"{len(self._files)}.onnx"
                 path.write_bytes(content)
                 self._files[candidate.on(target.name)] = path
-        return {each: Lowered(self._files[each], TARGETS[each.target]) for each in placed}
+        return {each: self._files[each] for each in placed}
 
     def _lowered(self, candidate: Candidate, targets: Sequence[Target]) -> Iterator[tuple[Target, bytes]]:
         """Yield a candidate for each target, an a-STAR model in each target's best layout."""
         kind, pruned = self.opened.recipe.lower.input_kind, self.pruned(candidate)
         if not pruned.schedule.adaptive:
-            for model in lowered(pruned, targets, kind, self.ranges):
-                assert isinstance(model.content, bytes)
-                yield model.target, model.content
+            models = lower_each(pruned, targets, kind, self.ranges)
+            yield from (
+                (each, model.SerializeToString()) for each, model in zip(targets, models, strict=True)
+            )
             return
         for target in targets:
             own = lower(self.pruned(candidate, target.layout(None)), target, kind, self.ranges)
@@ -355,6 +360,11 @@ class Meter:
         return dict(zip(every, read, strict=True))
 
     def _speeds(self, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
-        models = self.lower(placed)
-        times = timed(models, self.pixels, self.opened.recipe.measure)
+        measuring = self.opened.recipe.measure
+        runners = {
+            each: runner_here(path, TARGETS[each.target], measuring.threads, name=each.target)
+            for each, path in self.lower(placed).items()
+        }
+        feed = {IMAGES: filled_batch(self.pixels, measuring.batch)}
+        times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds)
         return [asdict(Timed(times[each], self._files[each].stat().st_size)) for each in placed]

@@ -11,7 +11,7 @@ from typing import Any
 from exporter.data.images import ImageFolder, halves, listing_sha256, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
-from exporter.evaluation.benchmark.timing import TradeOff, TradePoint, ratio_of
+from exporter.evaluation.benchmark import TradeOff, TradePoint, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
@@ -389,7 +389,7 @@ def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
     if images.images is not None:
         _ = opened.folder  # those to calibrate on are read later, after measurements
     classes, names = spec.num_classes, spec.class_names
-    found = images_at(place, classes, images.class_map, names=names, labels=labelled)
+    found = images_at(place, classes if labelled else None, images.class_map, names=names)
     if labelled and not found.labelled:
         got = class_mismatch(found, classes) or "images without classes"
         hint = "--metric agreement needs none"

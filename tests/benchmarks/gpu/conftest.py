@@ -20,7 +20,7 @@ def tiny_deit(monkeypatch: pytest.MonkeyPatch, tiny: PrunableViT) -> str:
     deits = script("deits.py")
     for each in (
         deits,
-        *(script(f"gpu/{name}.py") for name in ("case", "model_files", "onnxruntime_runners")),
+        *(script(f"gpu/{name}.py") for name in ("case", "onnxruntime_runners")),
     ):
         monkeypatch.setattr(each, "deit", lambda name: tiny)
     monkeypatch.setitem(deits._ACS, MODEL, deits.DEIT_S_ACS[: tiny.spec.depth])

@@ -16,8 +16,7 @@ from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 module = script("gpu/tensorrt_engines.py")
-files = script("gpu/model_files.py")
-Case = script("gpu/case.py").Case
+files = script("gpu/case.py")
 PLUGIN = (
     "void getCreators(void) {} void setLoggerFinder(void) {} int cdfRetainTensorRtMajor(void) { return 11; }"
 )
@@ -49,7 +48,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     called = install_trtexec(tmp_path, monkeypatch)
     plugin = tmp_path / "lib.so"
     plugin.write_bytes(b"library")
-    case = Case(tiny_deit, mode, 8, 5, tmp_path / "tensorrt", plugin)
+    case = files.Case(tiny_deit, mode, 8, 5, tmp_path / "tensorrt", plugin)
     module.require()
     times = module.prepared(case)()
     stock = (files.STOCK,) * (mode not in ("int8", "fp8"))

@@ -178,7 +178,7 @@ def test_a_star_trains_at_the_multiply_adds_at_which_it_is_measured(
         raise script("papers/place.py").Missing
 
     monkeypatch.setattr(prepared.Prepared, "_tune", noted)
-    way = script("papers/star_rows.py").tuned(0.6, "a-star-batch")
+    way = script("papers/star.py").tuned(0.6, "a-star-batch")
     assert lab.measured(DEIT_B, way, lambda row: row.tuned) is None
     ((row, schedule),) = trained
     assert (schedule.method, schedule.keep) == ("star", row.pruned.schedule.keep)

@@ -7,7 +7,7 @@ from exporter.errors import DepthError
 from tests.benchmarks.scripts import script
 from tests.depth.published import DEPTH, SAMPLES
 
-robustness = script("papers/robustness.py").robustness
+robustness = script("papers/depth_measures.py").robustness
 
 
 def test_the_published_samples_hold_their_optimum() -> None:

@@ -1,12 +1,14 @@
 """A pruned classifier in NumPy, as a reference, a shipped model and its variants, with faults to order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from exporter.evaluation.parity import ParityReport, compare, tolerance_for
+from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.comparison import compare
+from exporter.evaluation.parity.tolerance import tolerance_for
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT
@@ -72,16 +74,10 @@ def with_outputs(runner: NumpyRunner | None, change: Callable[[dict[str, Array]]
     runner.function = changed
 
 
-def compared(family: Family, *batches: Array) -> ParityReport:
-    """Compare at the tolerance of fp32."""
-    return compare(
-        family.reference,
-        family.shipped,
-        tracing=family.tracing,
-        forced=family.forced,
-        batches=batches or (images(),),
-        tolerance=FP32,
-    )
+def compared(family: Family, *batches: Array, stream: Iterable[Array] = (), **more: Any) -> ParityReport:
+    """Compare on batches, or on a stream of them; at the tolerance of fp32 unless `more` has another."""
+    given = {"tolerance": FP32, **more}
+    return compare(**vars(family), batches=batches or stream or (images(),), **given)
 
 
 def failing(report: ParityReport) -> list[str]:

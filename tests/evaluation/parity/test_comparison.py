@@ -1,63 +1,38 @@
 """A shipped model beside its reference."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from exporter.errors import ParityError, UserError
-from exporter.evaluation.parity import ParityReport, compare, explain
-from exporter.evaluation.parity.comparison import (
-    ComparedModels,
-    decision_names,
-    forced_names,
-    interface_faults,
-    pruning_layers,
-    score_names,
-)
+from exporter.evaluation.parity.checks import Check, ParityReport, explain
+from exporter.evaluation.parity.comparison import compare
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from tests.evaluation.parity.models import FP32, Array, Family, compared, images, pruned_family, with_outputs
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from tests.evaluation.parity.models import (
+    FP32,
+    Array,
+    Family,
+    compared,
+    failing,
+    images,
+    pruned_family,
+    with_outputs,
+)
 from tests.fakes import NumpyRunner
 from tests.tiny_onnx import pruned_classifier
 
 
-def models() -> ComparedModels:
-    family = pruned_family()
-    return ComparedModels(family.reference, family.shipped, family.tracing, family.forced)
-
-
-def declaring(
-    runner: object, *, inputs: dict[str, TensorInfo] | None = None, **outputs: TensorInfo
-) -> NumpyRunner:
-    """The runner with some of its declarations replaced; a name that it does not have is added."""
-    assert isinstance(runner, NumpyRunner)
-    takes = {info.name: info for info in runner.inputs} | (inputs or {})
-    returns = {info.name: info for info in runner.outputs} | outputs
-    return NumpyRunner(runner.function, tuple(takes.values()), tuple(returns.values()), runner.name)
-
-
-def test_names_of_a_reference() -> None:
-    reference = models().reference
-    assert pruning_layers(reference) == (2, 4)
-    assert decision_names(reference) == ["keep_02", "keep_04"]
-    assert score_names(reference) == ["score_02", "score_04"]
-    counted = declaring(reference, count_02=TensorInfo("count_02", ("batch",), "int64"))
-    assert decision_names(counted) == ["keep_02", "keep_04", "count_02", "count_04"]
-
-
-def test_a_runtime_may_drop_a_count_that_nobody_reads() -> None:
-    decisions = ["keep_02", "keep_04", "count_02", "count_04"]
-    forced = declaring(models().forced, inputs={"count_02": TensorInfo("count_02", ("batch",), "int64")})
-    assert forced_names(forced, decisions) == ["keep_02", "keep_04", "count_02"]
-
-
 def test_a_dynamic_size_fits_every_size() -> None:
-    given = models()
-    shipped = declaring(given.shipped, logits=TensorInfo("logits", ("n", "classes"), "float32"))
-    assert interface_faults(replace(given, shipped=shipped)) == []
+    family = pruned_family()
+    family.shipped = NumpyRunner(
+        family.shipped.function, family.shipped.inputs, (TensorInfo("logits", ("n", "classes"), "float32"),)
+    )
+    assert compared(family).passed
 
 
 def disturbed() -> Family:
@@ -86,34 +61,19 @@ def test_batches_are_read_one_at_a_time() -> None:
     family = pruned_family()
     with_outputs(family.shipped, lambda results: runs.append(len(results["logits"])))
 
-    def stream() -> object:
+    def stream() -> Iterator[Array]:
         for count in (1, 2):
             assert len(runs) == count - 1
             yield images(count)
 
-    compare(
-        family.reference,
-        family.shipped,
-        tracing=family.tracing,
-        forced=family.forced,
-        batches=stream(),  # type: ignore[arg-type]
-        tolerance=FP32,
-    )
+    compared(family, stream=stream())
     assert runs == [1, 2]
 
 
 def test_no_image_is_nothing_to_compare() -> None:
-    for batches in ([], [images(0)]):
-        family = pruned_family()
+    for batches in (iter(()), iter([images(0)])):
         with pytest.raises(ParityError, match="at least one"):
-            compare(
-                family.reference,
-                family.shipped,
-                tracing=family.tracing,
-                forced=family.forced,
-                batches=batches,
-                tolerance=FP32,
-            )
+            compared(pruned_family(), stream=batches)
 
 
 def test_logits_that_are_all_equal_compare_nothing() -> None:
@@ -154,16 +114,8 @@ def test_pairs_are_judged_by_the_tolerance_of_cosines() -> None:
         (True, replace(FP32, flip_margin=100.0), {"kept_sets"}),
         (False, replace(FP32, flip_margin=100.0), set()),
     ):
-        report = compare(
-            family.reference,
-            family.shipped,
-            tracing=family.tracing,
-            forced=family.forced,
-            batches=[images()],
-            tolerance=tolerance,
-            pairs=pairs,
-        )
-        assert {each.name for each in report.checks if not each.passed} & {"kept_sets"} == names
+        report = compared(family, tolerance=tolerance, pairs=pairs)
+        assert {*failing(report)} & {"kept_sets"} == names
 
 
 def infos(runner: NumpyRunner | None, side: str) -> dict[str, TensorInfo]:
@@ -176,6 +128,7 @@ def infos(runner: NumpyRunner | None, side: str) -> dict[str, TensorInfo]:
     [
         ("reference", "outputs", "logits", None),
         ("reference", "outputs", "score_04", None),
+        ("reference", "outputs", "count_02", TensorInfo("count_02", ("batch",), "int64")),
         ("reference", "inputs", "extra", TensorInfo("extra", (1,), "int64")),
         ("shipped", "outputs", "logits", None),
         ("shipped", "outputs", "logits", TensorInfo("logits", ("batch", 9), "float32")),
@@ -223,11 +176,7 @@ def test_another_static_count_is_a_fault_of_the_interface() -> None:
         tuple(outputs.values()),
     )
     report = compared(family)
-    assert [check.name for check in report.checks if not check.passed] == [
-        "interface",
-        "kept_indices",
-        "kept_sets",
-    ]
+    assert failing(report) == ["interface", "kept_indices", "kept_sets"]
 
 
 def test_a_batch_that_the_models_do_not_take_is_one_line() -> None:
@@ -255,10 +204,21 @@ def test_the_words_tell_arithmetic_from_decisions() -> None:
     )
     assert "6 of 6 images flip, the first at layer 4" in lines[2]
     assert any(line.startswith("FAIL kept_sets: ") for line in lines)
-    passed = explain(compared(pruned_family()))
-    assert passed[0].startswith("PASSED")
+    report = compared(pruned_family())
+    passed = explain(report)
+    assert passed[0] == "PASSED: shipped against reference, 6 images"
     assert "keeps the same patches in every layer" in passed[2]
-    assert not any("FAIL" in line for line in passed)
+    assert len(passed) == 3 + len(report.checks)
+    assert all(line.startswith("pass ") for line in passed[3:])
+
+
+def test_nothing_measured_is_said() -> None:
+    report = compared(pruned_family(), images(4))
+    outputs = tuple(replace(each, max_abs_diff=None, max_abs_diff_forced=None) for each in report.outputs)
+    nothing = replace(report, outputs=outputs, layers=(), checks=(Check("top1", None, ">=", 1.0, False),))
+    lines = explain(nothing)
+    assert "max |Δlogit| nothing measured without a flip, logit" in lines[1]
+    assert lines[2:] == ["FAIL top1: nothing measured >= 1"]
 
 
 @pytest.mark.ort

@@ -8,24 +8,50 @@ import pytest
 
 from exporter.errors import ParityError
 from exporter.evaluation.parity.checks import ParityReport, explain
-from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compare_layers, compare_merges
+from exporter.evaluation.parity.decisions import (
+    NOBODY,
+    LayerResult,
+    MergeResult,
+    compare_layers,
+    compare_merges,
+    positions_by_layer,
+    survivors_of,
+)
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import Family, compared, failing
 from tests.fakes import NumpyRunner
 from tests.ops.references import reference_into, reference_mean
 from tests.tiny_onnx import SIDE, WEIGHT
 
+
+def test_positions_compose() -> None:
+    positions = positions_by_layer({"keep_01": np.array([[0, 2, 3]]), "keep_04": np.array([[1, 2]])})
+    assert positions[1].tolist() == [[0, 2, 3]]
+    assert positions[4].tolist() == [[2, 3]]
+
+
+def test_padding_is_nobody_and_stays_so() -> None:
+    tensors = {
+        "keep_02": np.array([[1, 3, 0], [0, 2, 3]]),
+        "count_02": np.array([2, 3]),
+        "keep_03": np.array([[1, 0], [0, 2]]),
+        "count_03": np.array([1, 2]),
+    }
+    assert survivors_of(tensors, 2).tolist() == [[1, 3, NOBODY], [0, 2, 3]]
+    assert positions_by_layer(tensors)[3].tolist() == [[3, NOBODY], [0, 3]]
+
+
+def test_nothing_was_pruned() -> None:
+    assert positions_by_layer({"logits": np.zeros((1, 2))}) == {}
+
+
 SCORES = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], np.float32))
 
 
-def layer(kept: list[int], other: list[int], score: np.ndarray = SCORES, **mass: float) -> LayerResult:
+def layer(kept: list[int], other: list[int]) -> LayerResult:
     """One layer of one image."""
-    reference: dict[str, Any] = {"keep_03": np.array([kept]), "score_03": score}
-    tested: dict[str, Any] = {"keep_03": np.array([other])}
-    if mass:
-        reference["count_03"] = np.array([len(kept)])
-        tested["count_03"] = np.array([len(other)])
-    (result,) = compare_layers([3], reference, tested, {3: mass["mass"]} if mass else {})
+    reference = {"keep_03": np.array([kept]), "score_03": SCORES}
+    (result,) = compare_layers([3], reference, {"keep_03": np.array([other])}, {})
     return result
 
 
@@ -43,13 +69,6 @@ def test_a_flip_lies_as_far_from_the_cut_as_its_farthest_patch() -> None:
     assert result.differs.all() and result.flipped.all()
     middle = (np.log(0.3) + np.log(0.2)) / 2
     assert result.margin[0] == pytest.approx(abs(np.log(0.1) - middle), rel=1e-6)
-
-
-def test_under_a_star_the_margin_is_a_share_of_the_mass() -> None:
-    """0.7 is before patch 2: it is kept or not by 0.01 of the mass."""
-    result = layer([0, 1], [0, 1, 2], mass=0.69)
-    assert result.flipped.all()
-    assert result.margin[0] == pytest.approx(0.01, abs=1e-3)
 
 
 @pytest.mark.parametrize("other", [[1, 0], [0, 0], [0, 4], [-1, 1], [0, 1, 2], [0]])
@@ -210,11 +229,8 @@ def test_a_wrong_merge_fails_and_is_named() -> None:
 
 
 def assert_one_image_merges_otherwise(report: ParityReport) -> None:
-    assert (report.flipped_images, report.layers[0].merge_flipped_images, report.first_differing_layer) == (
-        1,
-        1,
-        2,
-    )
+    assert (report.flipped_images, report.first_differing_layer) == (1, 2)
+    assert report.layers[0].merge_flipped_images == 1
     assert report.layers[0].merge_agreement == pytest.approx(1 - 1 / PATCHES / 6)
     assert next(each.detail for each in report.checks if each.name == "logits").startswith("5 of 6")
 

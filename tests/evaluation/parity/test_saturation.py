@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.evaluation.benchmark import hardware
+from exporter.evaluation import benchmark
 from exporter.evaluation.parity.checks import ParityReport, explain
-from exporter.evaluation.parity.lowered import with_saturation
+from exporter.evaluation.parity.comparison import with_saturation
 from exporter.evaluation.parity.reference import check
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8, Target
 from tests.evaluation.parity.models import compared, images, pruned_family
@@ -22,7 +22,7 @@ from tests.vits import random_images
 def without_vnni(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags\t: avx2 fma\n")
-    monkeypatch.setattr(hardware, "CPUINFO", cpuinfo)
+    monkeypatch.setattr(benchmark, "CPUINFO", cpuinfo)
     return cpuinfo
 
 

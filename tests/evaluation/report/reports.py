@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.benchmark import Throughput, compare_speed, environment
-from exporter.evaluation.benchmark.batch_sweep import AtBatch
-from exporter.evaluation.benchmark.timing import TradeOff, TradePoint
+from exporter.evaluation.batch_sweep import AtBatch
+from exporter.evaluation.benchmark import Throughput, TradeOff, TradePoint, compare_speed, environment
 from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.report.record import Example, Gmacs, Report
 from exporter.records import Pair

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from exporter.evaluation.report.chart import chart_of
-from exporter.evaluation.report.page import drawn, save_page
+from exporter.evaluation.report.page import drawn, save_comparison, save_page
+from exporter.evaluation.report.record import CalibratedOn
 from exporter.tensor_names import IMAGES, keep_name
 from tests.evaluation.report.reports import full_report, trade_off
 from tests.folders import artefacts
@@ -42,13 +44,18 @@ addEventListener("message", (event) => {{ document.documentElement.dataset.probe
 <iframe src="{address}" width="{width}" height="3000"></iframe>"""
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["one method", "several"])
+def page(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     folder, report = tmp_path_factory.mktemp("page"), full_report()
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    pictures = drawn({IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4))
-    chart = chart_of(trade_off(), report.model)
-    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
+    heat = [np.random.default_rng(0).random((1, 16))]
+    pictures = drawn({IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4), heat)
+    report, chart = replace(report, calibration=CalibratedOn(2, 0)), chart_of(trade_off(), report.model)
+    if request.param == "several":
+        made = dict.fromkeys(("star", "a-star", "a-star-batch", "tome"), (report, pictures))
+        save_comparison(made, folder / "report.html", page="own.html", chart=chart)
+    else:
+        save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
     with (folder / "report.html").open("a", encoding="utf-8") as file:
         file.write(PROBE)
     return folder / "report.html"

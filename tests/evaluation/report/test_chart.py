@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image
 
-from exporter.evaluation.benchmark.timing import TradeOff
+from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.report.chart import (
     DARK,
     LIGHT,

@@ -78,11 +78,13 @@ def test_linear_layers_take_a_matrix_and_an_mlp_stays_one() -> None:
 
 def gemm(bias: bool, **attributes: float) -> gs.Graph:
     shape = (6, 4) if attributes.get("transB") else (4, 6)
-    constants = [gs.Constant("weight", noise(*shape))]
-    if bias:
-        constants.append(gs.Constant("bias", noise(6)))
-    x, y = gs.Variable("x", np.float32, [3, 4]), gs.Variable("y", np.float32, [3, 6])
-    return gs.Graph([gs.Node("Gemm", "linear", attributes, [x, *constants], [y])], [x], [y], opset=20)
+    told = ", ".join(f"{name} = {value}" for name, value in attributes.items())
+    reads = "x, weight, bias" if bias else "x, weight"
+    return graph_of(
+        f"(float[3, 4] x) => (float[3, 6] y) {{ y = Gemm {f'<{told}>' if told else ''} ({reads}) }}",
+        {"weight": noise(*shape), **({"bias": noise(6)} if bias else {})},
+        opset=20,
+    )
 
 
 @pytest.mark.ort
@@ -103,21 +105,19 @@ def test_a_gemm_of_two_activations_is_left_alone() -> None:
 DIM, HEIGHT, WIDTH = 5, 8, 12
 
 
-def embedding(patch: tuple[int, int] = (4, 3), bias: bool = True, **attributes: list[int] | int) -> gs.Graph:
+def embedding(patch: tuple[int, int] = (4, 3), bias: bool = True, **attributes: list[int]) -> gs.Graph:
     """Conv, Reshape, Transpose, as the exporter writes them."""
-    given = {"strides": list(patch), "pads": [0, 0, 0, 0], "group": 1, **attributes}
-    constants = [gs.Constant("weight", noise(DIM, 3, *patch))]
-    if bias:
-        constants.append(gs.Constant("bias", noise(DIM)))
-    images = gs.Variable("images", np.float32, ["batch", 3, HEIGHT, WIDTH])
-    grid, flat = (gs.Variable(name, np.float32) for name in ("grid", "flat"))
-    tokens = gs.Variable("tokens", np.float32, ["batch", None, DIM])
-    nodes = [
-        gs.Node("Conv", "conv", given, [images, *constants], [grid]),
-        gs.Node("Reshape", "flatten", {}, [grid, gs.Constant("shape", np.array([0, DIM, -1]))], [flat]),
-        gs.Node("Transpose", "turn", {"perm": [0, 2, 1]}, [flat], [tokens]),
-    ]
-    return gs.Graph(nodes, [images], [tokens], opset=20)
+    given = {"strides": list(patch), "pads": [0, 0, 0, 0], **attributes}
+    told = ", ".join(f"{name} = {value}" for name, value in given.items())
+    reads = "images, weight, bias" if bias else "images, weight"
+    constants = {"weight": noise(DIM, 3, *patch), "shape": np.array([0, DIM, -1])}
+    return graph_of(
+        f"(float[b, 3, {HEIGHT}, {WIDTH}] images) => (float[b, n, {DIM}] tokens) {{"
+        f" grid = Conv <{told}> ({reads}) flat = Reshape (grid, shape)"
+        " tokens = Transpose <perm = [0, 2, 1]> (flat) }",
+        constants | ({"bias": noise(DIM)} if bias else {}),
+        opset=20,
+    )
 
 
 @pytest.mark.ort

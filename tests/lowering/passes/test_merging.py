@@ -1,50 +1,39 @@
 """The passes of merging, by survivors and in pairs."""
 
 import numpy as np
-import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.markers import DOMAIN, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS
 from exporter.lowering.pass_table import Run
 from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.selection import expand_selection
 from exporter.ops.counts import joined_patches
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
-from tests.lowering.graphs import applied, artefact, operators
+from tests.lowering.graphs import applied, artefact, graph_of, operators, run
 from tests.ops.references import reference_into, reference_mean, reference_pairs
 
 PATCHES, KEPT, DIM = 9, 4, 6
 HEADS, WIDTH = artefact().spec.num_heads, 4
 
 
-def merging(prefix: int, *, sized: bool, packed: bool = False) -> bytes:
-    """A graph of the two markers alone, expanded; keys by head, or as the projection gives them."""
-    count = prefix + PATCHES
-    shape = ["batch", count, HEADS * WIDTH] if packed else ["batch", HEADS, count, WIDTH]
-    key = gs.Variable("key", np.float32, shape)
-    tokens = gs.Variable("tokens", np.float32, ["batch", prefix + PATCHES, DIM])
-    keep = gs.Variable("keep", np.int64, ["batch", KEPT])
-    sizes = gs.Variable("sizes", np.float32, ["batch", prefix + PATCHES])
-    into, gap = gs.Variable("into", np.int64, ["batch", PATCHES]), gs.Variable("gap", np.float32)
-    merged = gs.Variable("merged", np.float32, ["batch", prefix + KEPT, DIM])
-    merged_sizes = gs.Variable("merged_sizes", np.float32, ["batch", prefix + KEPT])
-    attributes = {"num_prefix_tokens": prefix}
-    read = [tokens, into, *([sizes] if sized else [])]
-    nodes = [
-        gs.Node(MERGE_INTO, "choose", attributes, [key, keep], [into, gap], domain=DOMAIN),
-        gs.Node(
-            MERGE_TOKENS, "merge", {**attributes, "kept": KEPT}, read, [merged, merged_sizes], domain=DOMAIN
-        ),
-    ]
-    inputs = [key, tokens, keep, *([sizes] if sized else [])]
-    graph = gs.Graph(nodes, inputs, [into, merged, merged_sizes], opset=20)
+def keys_of(tokens: int, *, packed: bool) -> str:
+    """The type of keys by head, or as the projection gives them."""
+    return f"float[b, {tokens}, {HEADS * WIDTH}]" if packed else f"float[b, {HEADS}, {tokens}, {WIDTH}]"
+
+
+def merging(prefix: int, *, sized: bool, packed: bool = False) -> gs.Graph:
+    """A graph of the two markers alone, expanded."""
+    tokens, left = prefix + PATCHES, prefix + KEPT
+    takes, reads = (f", float[b, {tokens}] sizes", ", sizes") if sized else ("", "")
+    graph = graph_of(
+        f"({keys_of(tokens, packed=packed)} key, float[b, {tokens}, {DIM}] tokens, int64[b, {KEPT}] keep{takes})"
+        f" => (int64[b, {PATCHES}] into, float[b, {left}, {DIM}] merged, float[b, {left}] merged_sizes) {{"
+        f" into, gap = star.MergeInto <num_prefix_tokens = {prefix}> (key, keep) merged, merged_sizes ="
+        f" star.MergeTokens <num_prefix_tokens = {prefix}, kept = {KEPT}> (tokens, into{reads}) }}",
+        opset=20,
+    )
     assert applied(expand_merging, graph, artefact(1)) == 2
     assert applied(expand_selection, graph) == 1
-    model = gs.export_onnx(graph)
-    model.ir_version = 10
-    onnx.checker.check_model(model)
-    return model.SerializeToString()
+    return graph
 
 
 @pytest.mark.ort
@@ -60,8 +49,7 @@ def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool)
     fed = key.transpose(0, 2, 1, 3).reshape(3, prefix + PATCHES, -1) if packed else key
     feed: dict[str, np.ndarray] = {"key": fed, "tokens": tokens, "keep": keep}
     feed |= {"sizes": sizes} if sized else {}
-    with OnnxRuntimeRunner(merging(prefix, sized=sized, packed=packed), name="merging") as runner:
-        results = runner.run(feed)
+    results = run(merging(prefix, sized=sized, packed=packed), **feed)
     for image in range(3):
         into, _ = reference_into(key[image], keep[image], prefix)
         own = sizes[image] if sized else None
@@ -75,35 +63,23 @@ def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool)
 def test_twins_stay_themselves() -> None:
     tokens = np.ones((1, 1 + PATCHES, DIM), np.float32)
     key = np.ones((1, HEADS, 1 + PATCHES, WIDTH), np.float32)
-    with OnnxRuntimeRunner(merging(1, sized=False), name="merging") as runner:
-        results = runner.run({"key": key, "tokens": tokens, "keep": np.array([[1, 3, 5, 7]])})
+    results = run(merging(1, sized=False), key=key, tokens=tokens, keep=np.array([[1, 3, 5, 7]]))
     assert results["into"].tolist() == [[0, 0, 0, 1, 0, 2, 0, 3, 0]]
     np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])
 
 
 def pairing(patches: int, kept: int, prefix: int, packed: bool, expand: Run = expand_pairing) -> gs.Graph:
-    """A graph of the marker alone, expanded; keys by head, or as the projection gives them."""
-    tokens = prefix + patches
-    shape = ["batch", tokens, HEADS * WIDTH] if packed else ["batch", HEADS, tokens, WIDTH]
-    key = gs.Variable("key", np.float32, shape)
-    keep = gs.Variable("keep_01", np.int64, ["batch", kept])
-    into = gs.Variable("into_01", np.int64, ["batch", patches])
-    unread = [gs.Variable("score", np.float32), gs.Variable("gap", np.float32)]
-    attributes = {"kept": kept, "num_prefix_tokens": prefix}
-    node = gs.Node(PAIR_TOKENS, "pair", attributes, [key], [keep, into, *unread], domain=DOMAIN)
-    graph = gs.Graph([node], [key], [keep, into], opset=20)
+    """A graph of the marker alone, expanded."""
+    graph = graph_of(
+        f"({keys_of(prefix + patches, packed=packed)} key)"
+        f" => (int64[b, {kept}] keep_01, int64[b, {patches}] into_01) {{ keep_01, into_01, score, gap ="
+        f" star.PairTokens <kept = {kept}, num_prefix_tokens = {prefix}> (key) }}",
+        opset=20,
+    )
     assert applied(expand, graph, artefact(1)) == 1
     chooses = expand is expand_pairing and kept > len(joined_patches(patches, kept, prefix))
     assert applied(expand_selection, graph) == chooses
     return graph
-
-
-def run(graph: gs.Graph, key: np.ndarray) -> dict[str, np.ndarray]:
-    model = gs.export_onnx(graph)
-    model.ir_version = 10
-    onnx.checker.check_model(model)
-    with OnnxRuntimeRunner(model.SerializeToString(), name="pairing") as runner:
-        return runner.run({"key": key})
 
 
 EACH = pytest.mark.parametrize("expand", [expand_pairing, count_pairs], ids=lambda expand: expand.__name__)
@@ -122,7 +98,7 @@ def test_the_numpy_reference_of_pairs_is_computed(
         keys = np.random.default_rng(kept).standard_normal((3, HEADS, prefix + patches, WIDTH))
         keys = keys.astype(np.float32)
         fed = keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1) if packed else keys
-        results = run(pairing(patches, kept, prefix, packed, expand), fed)
+        results = run(pairing(patches, kept, prefix, packed, expand), key=fed)
         for image in range(3):
             expected = reference_pairs(keys[image], kept, prefix)
             np.testing.assert_array_equal(results["keep_01"][image], expected.index)
@@ -134,7 +110,7 @@ def test_the_numpy_reference_of_pairs_is_computed(
 def test_of_equal_cosines_the_lower_position_stays_and_is_joined(expand: Run) -> None:
     directions = np.eye(WIDTH, dtype=np.float32)[np.random.default_rng(0).integers(0, 2, (8, 10))]
     keys = np.repeat(directions[:, None], HEADS, axis=1)
-    results = run(pairing(9, 7, 1, False, expand), keys)
+    results = run(pairing(9, 7, 1, False, expand), key=keys)
     for image in range(8):
         expected = reference_pairs(keys[image], 7, 1)
         np.testing.assert_array_equal(results["keep_01"][image], expected.index)
@@ -146,9 +122,3 @@ def test_the_sets_are_slices_and_one_product_compares_them() -> None:
     counts = operators(pairing(9, 7, 1, packed=False))
     assert (counts["MatMul"], counts["ArgMax"], counts["TopK"]) == (1, 1, 2)
     assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 0
-
-
-@pytest.mark.ort
-def test_without_pairs_nothing_changes() -> None:
-    graph = gs.Graph([], [], [], opset=20)
-    assert applied(expand_pairing, graph, artefact(1)) == 0

@@ -192,10 +192,3 @@ def test_equal_parts_are_not_counted() -> None:
     graph, x = graph_of(text, opset=20), noise(2, 4)
     assert applied(opset_17, graph) == 1
     np.testing.assert_array_equal(run(graph, x=x)["b"], x[:, 2:])
-
-
-@pytest.mark.ort
-def test_what_was_written_alike_stays() -> None:
-    graph = graph_of("(float[n] x) => (float[n] y) { y = Add(x, x) }", opset=20)
-    assert applied(opset_17, graph) == 0
-    assert graph.opset == 17

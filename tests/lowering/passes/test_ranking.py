@@ -84,12 +84,6 @@ def test_dissimilarity(live: np.ndarray | None, *, packed: bool) -> None:
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.ort
-def test_a_graph_without_them_is_left_as_it_is() -> None:
-    graph = graph_of("(float[b, 5] x) => (float[b, 5] y) { y = Relu(x) }")
-    assert applied(expand_factors, graph) == 0
-
-
 PATCHES, KEPT = 12, 6
 ALPHA = np.array(0.3, np.float32)
 

@@ -8,29 +8,10 @@ from exporter.errors import ModelError
 from exporter.models.huggingface.kinds import (
     KINDS,
     check_types,
-    class_named,
     kind_of,
     network_of,
     vision_config,
 )
-
-
-@pytest.mark.parametrize(
-    ("config", "name"), [({"architectures": ["A", "B"]}, "A"), ({"architectures": 7}, ""), ({}, "")]
-)
-def test_the_class_that_a_config_names(config: dict[str, Any], name: str) -> None:
-    assert class_named(config) == name
-
-
-def test_the_tower_of_a_pair_is_named_and_projects_to_the_pairs_size() -> None:
-    pair = {"architectures": ["CLIPModel"], "projection_dim": 64, "vision_config": {"hidden_size": 48}}
-    assert vision_config(pair) == {
-        "hidden_size": 48,
-        "projection_dim": 64,
-        "architectures": ["CLIPVisionModelWithProjection"],
-    }
-    assert vision_config({"hidden_size": 48}) == {"hidden_size": 48}
-    assert vision_config({"vision_config": 7}) == {}
 
 
 @pytest.mark.parametrize(
@@ -77,11 +58,12 @@ def test_a_tower_within_a_parent_is_found() -> None:
     inner = {"model_type": "clip_vision_model", "hidden_size": 48}
     pair = {"architectures": ["CLIPModel"], "projection_dim": 24, "vision_config": inner}
     found = vision_config(pair)
-    assert found["architectures"] == ["CLIPVisionModelWithProjection"]
+    assert found == {**inner, "projection_dim": 24, "architectures": ["CLIPVisionModelWithProjection"]}
     assert network_of(found, "x")[1]["num_classes"] == 24
     parent = vision_config({"architectures": ["LlavaForConditionalGeneration"], "vision_config": inner})
     assert kind_of(parent, "x") is KINDS["CLIPVisionModel"]
     assert vision_config({"hidden_size": 5}) == {"hidden_size": 5}
+    assert vision_config({"vision_config": 7}) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,21 @@
-"""Hugging Face's models from the folders that its library saved, and from its hub."""
+"""Hugging Face's models from the folders that its library saved, and from its hub where that answers."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.huggingface import repository
-from exporter.models.huggingface.repository import is_path, repository_of
+from exporter.models.huggingface.repository import hub_or_cache, is_path, repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
 from exporter.models.registry import ModelRequest, describe, load
@@ -50,7 +53,7 @@ def test_a_checkpoint_can_say_what_it_is_of(tmp_path: Path, kind: str) -> None:
     saved(tmp_path / "mine", kind)
     told = to_json(identity_of(ModelRequest(str(tmp_path / "mine")), 3))
     again = from_json(Identity, told, source="a checkpoint")
-    assert create(Source(again.name, again.architecture, again.model_kwargs, {}, None)).num_classes == 3
+    assert create(Source(again.name, again.architecture, again.model_kwargs)).num_classes == 3
 
 
 def test_a_pair_of_towers_gives_its_images(tmp_path: Path) -> None:
@@ -314,3 +317,42 @@ def test_a_broken_config_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelError, match=r"config\.json"):
         describe(ModelRequest(str(tmp_path)))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The time limits of the questions to a hub that is out of reach."""
+    seen: list[float] = []
+
+    def head(_endpoint: str, timeout: float) -> None:
+        seen.append(timeout)
+        raise RuntimeError("no route")
+
+    monkeypatch.setattr(repository, "get_session", lambda: SimpleNamespace(head=head))
+    repository._answers.cache_clear()
+    yield seen
+    repository._answers.cache_clear()
+
+
+def test_without_an_answer_the_cache_alone_is_read(asked: list[float]) -> None:
+    for _ in range(2):
+        with hub_or_cache():
+            assert constants.HF_HUB_OFFLINE
+            with pytest.raises(LocalEntryNotFoundError):
+                hf_hub_download("someone/mistyped", "config.json")
+    assert asked == [repository.SECONDS] and repository.SECONDS < 5
+
+
+def test_the_library_is_as_it_was_afterwards(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in (False, True):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
+        with pytest.raises(KeyError), hub_or_cache():
+            raise KeyError
+        assert constants.HF_HUB_OFFLINE is before
+
+
+def test_a_hub_that_answers_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "_answers", lambda: True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with hub_or_cache():
+        assert not constants.HF_HUB_OFFLINE

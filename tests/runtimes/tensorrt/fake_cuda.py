@@ -8,16 +8,19 @@ import ctypes
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest
 from exporter.runtimes.tensorrt.runner import LoadedEngine
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
-__all__ = ["BUILT", "FakeCuda", "FakeEngine", "loaded_engine", "manifest"]
+__all__ = ["BUILT", "FakeCuda", "FakeEngine", "everything", "loaded_engine", "manifest"]
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
 
@@ -156,6 +159,12 @@ class FakeEngine:
     def get_tensor_mode(self, name: str) -> str:
         return "IN" if name == "images" else "OUT"
 
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return (-1, 3, 2, 2) if name == "images" else (-1, 2)
+
+    def get_tensor_dtype(self, name: str) -> type:
+        return np.float32
+
     def create_execution_context(self) -> "FakeEngine":
         return self
 
@@ -201,9 +210,26 @@ def manifest(**different: Any) -> EngineManifest:
     return EngineManifest(**{**plain, **different})
 
 
+def everything(folder: Path) -> BuildSettings:
+    """All that can be asked for, but the compatibility with other hardware."""
+    return BuildSettings(
+        workspace_mib=512,
+        version_compatible=True,
+        tf32=True,
+        plugin=folder / "lib.so",
+        serialise_plugin=True,
+        optimization_level=5,
+        aux_streams=0,
+    )
+
+
 def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:
     """As `load_engine` gives it."""
-    trt = SimpleNamespace(TensorIOMode=IO_MODES, ProfilingVerbosity=SimpleNamespace(NONE="none"))
+    trt = SimpleNamespace(
+        TensorIOMode=IO_MODES,
+        ProfilingVerbosity=SimpleNamespace(NONE="none"),
+        nptype=lambda dtype: dtype,
+    )
     return LoadedEngine(
         "m.engine", trt, engine, SimpleNamespace(cause="", clear=lambda: None), manifest(**different)
     )

@@ -1,6 +1,7 @@
 """An engine built, inspected and saved, on a stand-in for TensorRT."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.runtimes.tensorrt import builder
-from exporter.runtimes.tensorrt.builder import Engine, build_engine, inspect_profiles, save_engine
+from exporter.runtimes.tensorrt.builder import build_engine, inspect_profiles, save_engine
 from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
 from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
-from tests.runtimes.tensorrt.fake_cuda import BUILT
+from tests.runtimes.tensorrt.fake_cuda import BUILT, everything
 from tests.runtimes.tensorrt.fake_inspector import InspectedEngine
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
@@ -52,12 +53,12 @@ def test_a_failed_inspection_keeps_the_finished_engine(
     trt = fake_tensorrt("11.4.0.106")
     trt.Runtime.deserialize_cuda_engine = lambda self, plan: None
     (tmp_path / "m.onnx").write_bytes(b"model")
-    engine = build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
-    assert (engine.plan, engine.layers) == (b"plan", ())
+    plan, layers = build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
+    assert (plan, layers) == (b"plan", ())
     assert "without its audit: the engine just built" in caplog.text
     path = tmp_path / "m.engine"
     layers_path(path).write_text("of an earlier engine")
-    save_engine(engine, path, tmp_path / "m.onnx", BuildSettings(), BUILT)
+    save_engine(plan, path, tmp_path / "m.onnx", BuildSettings(), BUILT, layers=layers)
     assert path.read_bytes() == b"plan"
     assert not layers_path(path).exists()
 
@@ -71,10 +72,9 @@ VERSIONS = ("8.6.0", "10.16.1.11", "11.4.0.106")
 )
 def test_network_flags_by_name(version: str, wanted: set[str], tmp_path: Path) -> None:
     trt = fake_tensorrt(version)
-    engine = build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
+    build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
     flags = trt.NetworkDefinitionCreationFlag
     assert trt.asked["network_flags"] == sum(1 << int(flags[name]) for name in wanted)
-    assert engine.strongly_typed == (version != "8.6.0")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -93,16 +93,7 @@ def test_defaults(version: str, tmp_path: Path) -> None:
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     trt, cache = fake_tensorrt("11.4.0.106"), tmp_path / "cache"
     cache.write_bytes(b"old")
-    settings = BuildSettings(
-        workspace_mib=512,
-        hardware="ampere-plus",
-        version_compatible=True,
-        tf32=True,
-        plugin=tmp_path / "lib.so",
-        serialise_plugin=True,
-        optimization_level=5,
-        aux_streams=0,
-    )
+    settings = replace(everything(tmp_path), hardware="ampere-plus")
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked
     assert asked["pool"] == ("WORKSPACE", 512 << 20)
@@ -143,20 +134,28 @@ def test_without_tensorrt() -> None:
         pytest.skip("TensorRT is here")
 
 
-ENGINE = Engine(b"plan", ('{"Layers": [{"Name": "gemm"}]}',), strongly_typed=True)
+LAYERS = ('{"Layers": [{"Name": "gemm"}]}',)
 SETTINGS = BuildSettings(batches=(4,), tf32=True, optimization_level=5)
 
 
 def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     path, onnx = tmp_path / "engines/vit.engine", tmp_path / "vit.onnx"
     onnx.write_bytes(b"model")
-    manifest = save_engine(ENGINE, path, onnx, SETTINGS, BUILT, schedule_sha256="ab")
+    manifest = save_engine(b"plan", path, onnx, SETTINGS, BUILT, layers=LAYERS, schedule_sha256="ab")
     assert path.read_bytes() == b"plan"
     assert check_manifest(path, onnx, BUILT) == manifest
     assert (manifest.onnx, manifest.onnx_sha256) == ("vit.onnx", sha256_of(onnx))
     assert (manifest.schedule_sha256, manifest.plugin_sha256) == ("ab", "")
     assert (manifest.batches, manifest.tf32, manifest.optimization_level) == ((4,), True, 5)
+    assert manifest.strongly_typed
     assert json.loads(layers_path(path).read_text()) == {"profiles": [{"Layers": [{"Name": "gemm"}]}]}
+
+
+def test_8_6_takes_precision_from_flags(tmp_path: Path) -> None:
+    onnx = tmp_path / "vit.onnx"
+    onnx.write_bytes(b"model")
+    old = replace(BUILT, tensorrt="8.6.0")
+    assert not save_engine(b"plan", tmp_path / "vit.engine", onnx, SETTINGS, old).strongly_typed
 
 
 def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +166,6 @@ def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path, onnx = tmp_path / "vit.engine", tmp_path / "vit.onnx"
     onnx.write_bytes(b"model")
     with pytest.raises(KeyboardInterrupt):
-        save_engine(ENGINE, path, onnx, SETTINGS, BUILT)
+        save_engine(b"plan", path, onnx, SETTINGS, BUILT)
     with pytest.raises(ArtefactError, match="no such file"):
         read_manifest(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, ClockSamples, sampled_clocks
+from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
 
 GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 # One query a driver before 535 answers, then a line for each sample until it is ended.
@@ -30,14 +30,8 @@ def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def summary(*lines: str) -> Clocks:
-    samples = ClockSamples()
-    samples.lines = lines
-    return samples.summary()
-
-
 def test_medians_while_the_gpu_is_busy() -> None:
-    found = summary(
+    lines = (
         "300, 405, 1980, 70.1, 30, 0x0000000000000001",  # idle, before the first run
         "1980, 2619, 1980, 300.0, 50, 0x0000000000000000",
         "1410, 2619, 1980, 350.0, 54, 0x0000000000000004",
@@ -46,19 +40,19 @@ def test_medians_while_the_gpu_is_busy() -> None:
         "[N/A], 2619, 1980, 300.0, 50, 0x0000000000000000",
     )
     slowed = ("software power cap", "hardware thermal slowdown")
-    assert found == Clocks(3, 1410, 1200, 1980, 2619, 349, 54, slowed)
+    assert clocks_of(lines) == Clocks(3, 1410, 1200, 1980, 2619, 349, 54, slowed)
 
 
 @pytest.mark.parametrize("lines", [(), ("", "No devices were found"), ("300, 405, 1980, 70.1, 30, 0x1",)])
 def test_nothing_while_it_was_busy(lines: tuple[str, ...]) -> None:
-    assert summary(*lines) == NO_CLOCKS
+    assert clocks_of(lines) == NO_CLOCKS
 
 
 def test_samples_end_with_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, OLD_DRIVER, monkeypatch)
     with sampled_clocks(GPU) as samples:
         time.sleep(0.2)
-    found = samples.summary()
+    found = clocks_of(samples)
     assert found.samples > 1
     assert (found.sm_mhz, found.power_w, found.slowed_by) == (1410, 299.5, ("software power cap",))
 
@@ -76,11 +70,11 @@ def test_a_gpu_that_nvidia_smi_does_not_know(
     stand_in(tmp_path, OLD_DRIVER, monkeypatch)
     with sampled_clocks(gpu) as samples:
         pass
-    assert samples.summary() == NO_CLOCKS
+    assert clocks_of(samples) == NO_CLOCKS
 
 
 def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with sampled_clocks(GPU) as samples:
         pass
-    assert samples.summary() == NO_CLOCKS
+    assert clocks_of(samples) == NO_CLOCKS

@@ -27,14 +27,12 @@ def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda()
     with pytest.raises(UserError, match=r"cudaMalloc \| got cudaErrorMemoryAllocation"):
         cuda.call("cudaMalloc", 11)
-    assert not cuda.succeeds("cudaMalloc", 11)
-    assert cuda.succeeds("cudaMalloc", 10)
 
 
 def test_the_runtime_without_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda", None)
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(MissingDependencyError, match="cuda-bindings"):
+    with pytest.raises(MissingDependencyError, match=r"cuda-bindings.*star-export\[tensorrt\]"):
         Cuda()
 
 
@@ -93,12 +91,6 @@ def test_a_refusal_of_tensorrt_is_in_its_words(fake: FakeCuda) -> None:
     wrong = {"images": np.zeros((8, 3), np.float32)}
     with pytest.raises(UserError, match="does not satisfy profile"), GpuTimer(loaded, wrong, 8, Cuda()):
         pass
-
-
-def test_without_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(MissingDependencyError, match=r"cuda-bindings.*star-export\[tensorrt\]"):
-        Cuda()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="needs cuda-bindings")

@@ -10,7 +10,6 @@ from exporter.files import sha256_of
 from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.manifest import (
     Built,
-    EngineManifest,
     build_settings,
     check_manifest,
     engine_path,
@@ -18,6 +17,7 @@ from exporter.runtimes.tensorrt.manifest import (
 )
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
+from tests.runtimes.tensorrt.fake_cuda import manifest
 
 HERE = Built("10.16.1.11", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 
@@ -28,23 +28,9 @@ def make(folder: Path, **different: object) -> tuple[Path, Path]:
     engine = engine_path(folder / "engines", onnx)
     engine.parent.mkdir(exist_ok=True)
     engine.write_bytes(b"plan")
-    manifest = EngineManifest(
-        engine_sha256=sha256_of(engine),
-        onnx=onnx.name,
-        onnx_sha256=sha256_of(onnx),
-        schedule_sha256="",
-        plugin_sha256="",
-        plugin_serialised=False,
-        batches=(1, 8),
-        any_batch=False,
-        workspace_mib=0,
-        tf32=False,
-        hardware="NONE",
-        version_compatible=False,
-        strongly_typed=True,
-        built=HERE,
-    )
-    save_json(replace(manifest, **different), manifest_path(engine))  # type: ignore[arg-type]
+    sums = {"engine_sha256": sha256_of(engine), "onnx_sha256": sha256_of(onnx), "onnx": onnx.name}
+    told = manifest(**{**sums, "built": HERE, **different})
+    save_json(told, manifest_path(engine))
     return engine, onnx
 
 

@@ -17,8 +17,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt import rtx as rtx_module
 from exporter.runtimes.tensorrt.builder import parse
 from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises
-from exporter.runtimes.tensorrt.program import read_programs
-from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx
+from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
 from exporter.schedule.plan import as_read, keep_everything, manual_schedule, shape_schedule
@@ -86,8 +85,9 @@ def test_its_parser_takes_every_file_as_it_is(rtx: Any, tmp_path: Path, method: 
 
 def audited(rtx: Any, pruned: PrunedViT, target: Target, folder: Path, sm: int = 80) -> Audit:
     settings = BuildSettings(runtime="tensorrt-rtx", sm=(sm,), batches=(8,))
-    (program,) = read_programs(build_ahead(rtx, written(pruned, target, folder / "m.onnx"), sm, settings))
-    return audit(program.steps, pruned.vit.spec.attention_layers, program.memory_bytes)
+    file = written(pruned, target, folder / "m.onnx")
+    ((steps, memory),) = read_programs(build_ahead(rtx, file, sm, settings))
+    return audit(steps, pruned.vit.spec.attention_layers, memory)
 
 
 @pytest.mark.parametrize("method", ["dense", "star"])
@@ -101,12 +101,10 @@ def test_every_quantized_product_multiplies_so(rtx: Any, tmp_path: Path, method:
 
 def test_profiles_have_a_program_each(rtx: Any, tmp_path: Path) -> None:
     settings = BuildSettings(runtime="tensorrt-rtx", sm=(86,), batches=(1, 8))
-    programs = read_programs(
-        build_ahead(rtx, written(star(), TENSORRT_FP16, tmp_path / "m.onnx"), 86, settings)
-    )
-    first, second = (audit(each.steps, (), each.memory_bytes) for each in programs)
-    assert (first.memory_bytes or 0) < (second.memory_bytes or 0)
-    assert [*second.selection] == [1, 2, 4]
+    file = written(star(), TENSORRT_FP16, tmp_path / "m.onnx")
+    (_, first), (steps, second) = read_programs(build_ahead(rtx, file, 86, settings))
+    assert first < second
+    assert [*audit(steps, (), second).selection] == [1, 2, 4]
 
 
 def test_a_plan_of_another_form_is_no_empty_audit() -> None:

@@ -16,7 +16,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt import runner as tensorrt_runner
 from exporter.runtimes.tensorrt.manifest import Built, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine, TensorRtRunner, load_engine
-from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, manifest
+from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
@@ -104,7 +104,6 @@ def test_an_engine_of_this_machine(trt: Any, tmp_path: Path) -> None:
     engine, onnx = built(tmp_path)
     loaded = load_engine(engine, onnx)
     assert (loaded.name, loaded.trt, loaded.manifest.onnx) == ("m.engine", trt, "m.onnx")
-    assert load_engine(engine, onnx, name="mine").name == "mine"
     assert trt.asked["libraries"] == []
 
 
@@ -118,10 +117,27 @@ def test_an_engine_of_another_model(trt: Any, tmp_path: Path) -> None:
 def test_a_plan_that_tensorrt_does_not_take(
     trt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It says why in the log, and gives None."""
+    said = list[str]()
+
+    class Runtime(trt.Runtime):  # type: ignore[misc]
+        def __init__(self, log: Any) -> None:
+            for text in said:
+                log.log(trt.ILogger.ERROR, text)
+
+        def deserialize_cuda_engine(self, plan: bytes) -> None:
+            assert not self.engine_host_code_allowed
+
     engine, onnx = built(tmp_path)
-    monkeypatch.setattr(trt.Runtime, "deserialize_cuda_engine", lambda self, plan: None)
+    monkeypatch.setattr(trt, "Runtime", Runtime)
     with pytest.raises(ArtefactError, match=r"got no reason \| need an engine that TensorRT loads"):
         load_engine(engine, onnx)
+    said.append("[E] The engine plan file is not compatible with this version")
+    runner = TensorRtRunner(engine, onnx)
+    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException))
+    with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):
+        runner.__enter__()
+    assert not runner.active
 
 
 def test_a_plugin_that_is_not_carried_is_asked_for(trt: Any, tmp_path: Path) -> None:
@@ -147,11 +163,6 @@ def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
     told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
     load_engine(*built(tmp_path, **told))
     assert trt.asked["libraries"] == []
-
-
-def test_tensors_by_their_side() -> None:
-    loaded = loaded_engine(FakeEngine(FakeCuda(), [1.0]))
-    assert (loaded.tensors("INPUT"), loaded.tensors("OUTPUT")) == (("images",), ("logits",))
 
 
 SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
@@ -214,10 +225,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         nptype=lambda dtype: dtype,
     )
 
-    def load(file: Path, onnx: Path, *, plugin: Path | None, name: str) -> LoadedEngine:
+    def load(file: Path, onnx: Path, *, plugin: Path | None) -> LoadedEngine:
         built = replace(BUILT, tensorrt=there["version"] or BUILT.tensorrt)
         told = manifest(any_batch=there["any_batch"], built=built)
-        return LoadedEngine(name, trt, engine, there["log"], told)
+        return LoadedEngine(file.name, trt, engine, there["log"], told)
 
     def runner(engine: Any, name: str) -> FakePolygraphy:
         there["runner"] = FakePolygraphy(engine, name)
@@ -318,37 +329,3 @@ def test_polygraphy_is_silent_and_its_exception_is_known() -> None:
     _, exception = tensorrt_runner._import_polygraphy()
     with pytest.raises(exception, match="Invalid Engine"):
         logger.critical("Invalid Engine or Context.")
-
-
-class RefusingRuntime:
-    """TensorRT's, with an engine that it does not take: it says why in the log, and gives None."""
-
-    engine_host_code_allowed = True
-
-    def __init__(self, log: Any) -> None:
-        self.log = log
-
-    def deserialize_cuda_engine(self, plan: bytes) -> None:
-        assert not self.engine_host_code_allowed
-        self.log.log("error", "[E] The engine plan file is not compatible with this version")
-
-
-def test_an_engine_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class ILogger:
-        ERROR, INTERNAL_ERROR = "error", "internal error"
-
-    (tmp_path / "m.engine").write_bytes(b"plan")
-    trt = SimpleNamespace(
-        __version__=BUILT.tensorrt,
-        ILogger=ILogger,
-        Runtime=RefusingRuntime,
-        init_libnvinfer_plugins=lambda log, namespace: True,
-    )
-    monkeypatch.setattr(tensorrt_runner, "import_tensorrt", lambda: trt)
-    monkeypatch.setattr(tensorrt_runner, "this_machine", lambda version: BUILT)
-    monkeypatch.setattr(tensorrt_runner, "check_manifest", lambda *_: manifest())
-    runner = TensorRtRunner(tmp_path / "m.engine", tmp_path / "m.onnx")
-    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException))
-    with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):
-        runner.__enter__()
-    assert not runner.active

@@ -15,7 +15,6 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     import_tensorrt,
     major_version,
     member,
-    needs_strong_typing_flag,
     started,
 )
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
@@ -106,12 +105,9 @@ def test_the_first_error_is_the_cause() -> None:
     assert log.cause == "of the next call"
 
 
-@pytest.mark.parametrize(
-    ("version", "strong"), [("8.6.0", False), ("10.16.1.11", True), ("11.4.0.106", False)]
-)
-def test_each_version_by_what_it_has(version: str, strong: bool) -> None:
+@pytest.mark.parametrize("version", ["8.6.0", "10.16.1.11", "11.4.0.106"])
+def test_each_version_by_what_it_has(version: str) -> None:
     trt = fake_tensorrt(version)
-    assert needs_strong_typing_flag(trt) is strong
     assert major_version(version) == int(version.split(".", maxsplit=1)[0])
     flags = trt.NetworkDefinitionCreationFlag
     for name in ("STRONGLY_TYPED", "EXPLICIT_BATCH"):

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from exporter.errors import ArtefactError, RecipeError, UserError
+from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import (
     build_command,
     has_trtexec,
     load_command,
-    read_load,
-    read_times,
+    load_of,
+    read_runs,
     run_load,
     run_trtexec,
 )
-from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
+from tests.runtimes.tensorrt.fake_cuda import BUILT, everything, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 IMAGE = (3, 224, 224)
@@ -68,16 +68,7 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
 
 
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
-    settings = BuildSettings(
-        workspace_mib=512,
-        hardware="same-compute-capability",
-        version_compatible=True,
-        tf32=True,
-        plugin=tmp_path / "lib.so",
-        serialise_plugin=True,
-        optimization_level=5,
-        aux_streams=0,
-    )
+    settings = replace(everything(tmp_path), hardware="same-compute-capability")
     words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
     assert {
         "--memPoolSize=workspace:512",
@@ -90,20 +81,6 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
         "--maxAuxStreams=0",
     } <= set(words)
     assert "--noTF32" not in words
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"batches": ()}, {"batches": (0,)}, {"batches": (8, 1)}, {"workspace_mib": -1}, {"hardware": "all"}],
-)
-def test_settings_that_build_nothing(wrong: dict[str, object]) -> None:
-    with pytest.raises(RecipeError):
-        BuildSettings(**wrong)  # type: ignore[arg-type]
-
-
-def test_profiles() -> None:
-    assert BuildSettings(batches=(1, 8, 32)).profiles == ((1, 1), (8, 8), (32, 32))
-    assert BuildSettings(batches=(4, 32), any_batch=True).profiles == ((1, 4), (5, 32))
 
 
 def test_compute_alone() -> None:
@@ -122,21 +99,15 @@ def run(compute: float) -> dict[str, float]:
     return {**ends, "h2dMs": 0.25, "computeMs": compute, "d2hMs": 0.5, "latencyMs": compute + 0.75}
 
 
-def test_times_run_by_run(tmp_path: Path) -> None:
-    path = tmp_path / "times.json"
-    path.write_text(json.dumps([run(2.0), run(4.0)]))
-    times = read_times(path)
-    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25, 0.25), (2.0, 4.0), (0.5, 0.5))
-    assert times.cuda_graph
-
-
-@pytest.mark.parametrize("content", [None, "", "{}", "[]", '[{"latencyMs": 1}]', '["x"]'])
+@pytest.mark.parametrize(
+    "content", [None, "", "{}", "[]", '[{"latencyMs": 1}]', '["x"]', json.dumps([{**run(1.0), "d2hMs": "x"}])]
+)
 def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "times.json"
     if content is not None:
         path.write_text(content)
     with pytest.raises(ArtefactError, match="trtexec exported"):
-        read_times(path)
+        read_runs(path)
 
 
 def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +118,15 @@ def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-WRITES = (
-    f"for word; do case $word in --exportTimes=*) echo '{json.dumps([run(1.0)])}' > ${{word#*=}};; esac; done"
-)
+RUNS = json.dumps([run(1.0), run(3.0)])
+WRITES = f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*=}};; esac; done"
 
 
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, WRITES, monkeypatch)
     times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
-    assert (times.compute_ms, times.cuda_graph) == ((1.0,), True)
+    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25,) * 2, (1.0, 3.0), (0.5,) * 2)
+    assert times.cuda_graph
 
 
 @pytest.mark.parametrize(
@@ -211,12 +182,10 @@ def test_a_program_that_is_not_nvidia_s(tmp_path: Path, monkeypatch: pytest.Monk
     assert not has_trtexec(BUILT.tensorrt)
 
 
-def test_load_of_runs_that_overlap(tmp_path: Path) -> None:
+def test_load_of_runs_that_overlap() -> None:
     """100 runs of 4 images start a millisecond apart; the last one of the first stream ends after 102 ms."""
-    path = tmp_path / "times.json"
     runs = [{"startEnqMs": at, "endD2hMs": at + 3, "latencyMs": 1 + at / 100} for at in range(100)]
-    path.write_text(json.dumps(runs))
-    load = read_load(path, 4, streams=3)
+    load = load_of(runs, 4, streams=3)
     assert (load.streams, load.runs) == (3, 100)
     assert load.images_per_s == pytest.approx(4 * 100 / 0.102)
     assert load.percentiles_ms == pytest.approx({50: 1.5, 90: 1.9, 95: 1.95, 99: 1.99}, abs=0.011)

@@ -3,16 +3,18 @@
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from exporter.artefact import read_pair
+from exporter.artefact import read_lowered, read_pair
 from exporter.errors import ArtefactError, UserError
-from exporter.evaluation.benchmark.batch_sweep import BenchSettings
+from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
+from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.vocabulary import Method
 from exporter.workflows.folders import bench as bench_module
-from exporter.workflows.folders.bench import bench
+from exporter.workflows.folders.bench import bench, useful_macs
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.folders.reference import read_reference
 from tests.folders import write_folder
@@ -77,3 +79,26 @@ def test_a_star_counts_what_the_images_keep(tmp_path: Path) -> None:
     assert bench(read_pair(files), reference, SETTINGS).method == "a-star"
     with pytest.raises(ArtefactError, match="no survivors of a-STAR"):
         bench(read_pair(files), {"images": reference["images"]}, SETTINGS)
+
+
+def test_those_of_the_schedule(tmp_path: Path) -> None:
+    files = write_folder(tmp_path)
+    dense, pruned = read_lowered(files.dense), read_lowered(files.pruned)
+    spec = pruned.artefact.spec
+    assert useful_macs(dense, {}).total == dense_macs(spec).total
+    assert useful_macs(pruned, {}) == pruned_macs(spec, (16, 10, 10, 6))
+
+
+def test_those_of_the_images(tmp_path: Path) -> None:
+    pruned = read_lowered(write_folder(tmp_path, method=Method.A_STAR).pruned)
+    spec = pruned.artefact.spec
+    keep = {"keep_02": np.zeros((2, 10), int), "keep_04": np.zeros((2, 6), int)}
+    counts = {"count_02": np.array([10, 4]), "count_04": np.array([6, 2])}
+    few, many = (pruned_macs(spec, left).total for left in ((16, 4, 4, 2), (16, 10, 10, 6)))
+    assert useful_macs(pruned, {**keep, **counts}).total == pytest.approx((few + many) / 2, abs=1)
+
+
+def test_a_reference_that_does_not_say(tmp_path: Path) -> None:
+    pruned = read_lowered(write_folder(tmp_path, method=Method.A_STAR).pruned)
+    with pytest.raises(ArtefactError, match="no survivors of a-STAR"):
+        useful_macs(pruned, {"count_02": np.array([10])})

@@ -11,7 +11,7 @@ from exporter.errors import ArtefactError
 from exporter.records import Pair
 from exporter.runtimes.base import Feed
 from exporter.runtimes.choice import RunSettings
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, Target
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind

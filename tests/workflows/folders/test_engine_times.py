@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.evaluation.benchmark import gpu_time
-from exporter.evaluation.benchmark.batch_sweep import filled_batch
+from exporter.evaluation import gpu_time
+from exporter.evaluation.batch_sweep import filled_batch
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.trtexec import run_trtexec

@@ -9,8 +9,7 @@ import pytest
 
 from exporter.data.images import ImageFile, ImageFolder, halves
 from exporter.errors import RecipeError
-from exporter.evaluation.benchmark import Throughput
-from exporter.evaluation.benchmark.timing import Ratio
+from exporter.evaluation.benchmark import Ratio, Throughput
 from exporter.evaluation.intervals import loss_bound
 from exporter.evaluation.loss import loss_of
 from exporter.vocabulary import Method, Status

@@ -14,7 +14,7 @@ from exporter.depth.checkpoint import save_checkpoint as save_smaller
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError, UserError
-from exporter.evaluation.benchmark import hardware
+from exporter.evaluation import benchmark
 from exporter.formats.canonical_json import to_json
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
@@ -273,7 +273,7 @@ def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "cpuinfo").write_text("flags\t: avx2\n")
-    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(benchmark, "CPUINFO", tmp_path / "cpuinfo")
     recipe = workplace.recipe(eval_images=many)
     dry_tune(recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out")
     assert "openvino-int8 is slower than openvino-fp32 here" in caplog.text

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from exporter.runtimes.onnxruntime.profile import Kernel
+from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.tensor_names import CONTEXT
 
@@ -27,10 +27,8 @@ _CLASS_OF = {operator: name for name, operators in _OPERATORS.items() for operat
 def breakdown(kernels: Iterable[Kernel], selection: Collection[str] = ()) -> dict[str, float]:
     """Return the milliseconds per run of each class, in the order of CLASSES.
 
-    Args:
-        kernels: The profiled kernels.
-        selection: Names of nodes that choose or move patches, counted as "selection" whatever their operator.
-            A fusion keeps a node's name and appends to it after a slash.
+    `selection` are the nodes that choose or move patches, counted so whatever their operator. A fusion keeps a
+    node's name and appends to it after a slash.
     """
     time_ms = dict.fromkeys(CLASSES, 0.0)
     for kernel in kernels:
@@ -64,13 +62,10 @@ _WORDS = {
 def engine_breakdown(
     times_ms: Mapping[str, float], layers: Iterable[EngineLayer], selection: Collection[str] = ()
 ) -> dict[str, float]:
-    """Return the milliseconds per run of each class, in the order of CLASSES.
+    """Return the milliseconds per run of each class, from the times by name and the layers of an engine's profile.
 
-    Args:
-        times_ms: The time of each layer, by its name.
-        layers: The layers of the engine's profile.
-        selection: Names of ONNX nodes that choose or move patches. A layer of such nodes alone counts as selection;
-            one that fuses them with others counts by its kernel.
+    A layer of `selection` nodes alone counts as selection; one that fuses them with others counts by its
+    kernel.
     """
     known = {layer.name: layer for layer in layers}
     total = dict.fromkeys(CLASSES, 0.0)

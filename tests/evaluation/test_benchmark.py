@@ -1,13 +1,24 @@
 """Speed is measured with a clock that the tests turn themselves: no test depends on this machine's."""
 
+import sys
 from collections import Counter
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from exporter.errors import UserError
-from exporter.evaluation.benchmark import Comparison, Ratio, Throughput, compare_speed, ratio_of, throughput
+from exporter.evaluation import benchmark
+from exporter.evaluation.benchmark import (
+    VNNI,
+    Comparison,
+    Throughput,
+    compare_speed,
+    cpu_lacks,
+    environment,
+    throughput,
+)
 from exporter.formats.canonical_json import from_json, to_json
 from tests.fakes import TurnedClock, forever
 
@@ -50,13 +61,6 @@ def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
     assert result.images_per_s == pytest.approx(4 / 0.030)
 
 
-def test_runners_are_freed_after_the_last_round() -> None:
-    clock = TurnedClock()
-    runner = clock.runner("a", forever(1.0))
-    throughput({"a": runner}, FEED, batch=4, rounds=5, warmup=0, clock=clock)
-    assert (runner.activations, runner.deactivations) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("pruned_ms", "outcome"),
     [(5.0, "faster"), (20.0, "slower"), (10.0, "undecided")],
@@ -72,11 +76,8 @@ def test_a_gain_within_the_noise_is_undecided() -> None:
     assert result.speedup == pytest.approx(10 / 9)
     assert result.quartiles == pytest.approx((10 / 11, 10 / 8))
     assert result.outcome == "undecided"
-
-
-def test_a_loss_within_the_noise_is_undecided() -> None:
-    result = compare_speed(measured(10, 10, 10, 10, 10), measured(8, 9, 11, 12, 20))
-    assert (result.speedup < 1, result.outcome) == (True, "undecided")
+    slower = compare_speed(measured(10, 10, 10, 10, 10), measured(8, 9, 11, 12, 20))
+    assert (slower.speedup < 1, slower.outcome) == (True, "undecided")
 
 
 def test_ratios_are_taken_round_by_round() -> None:
@@ -112,12 +113,6 @@ def test_settings_that_measure_nothing_are_one_line(batch: int, rounds: int, war
     assert clock.ran == []
 
 
-def test_a_ratio_of_times_is_taken_round_by_round() -> None:
-    assert ratio_of(measured(12, 24, 36, 48, 60), measured(10, 20, 30, 40, 50)) == Ratio(1.2, (1.2, 1.2))
-    with pytest.raises(UserError, match="batch 4 in 6 rounds"):
-        ratio_of(measured(*[1.0] * 5), measured(*[1.0] * 6))
-
-
 def test_no_runner_is_an_error() -> None:
     with pytest.raises(UserError, match="runners"):
         throughput({}, FEED, batch=4, rounds=5, warmup=0)
@@ -134,3 +129,49 @@ def test_results_survive_json() -> None:
         {"a": clock.runner("a", forever(0.1))}, FEED, batch=4, rounds=5, warmup=0, clock=clock
     )["a"]
     assert from_json(Throughput, to_json(result), source="result") == result
+
+
+def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    here = environment(threads=2)
+    assert "torch" not in here.versions
+    assert {"torch", "timm", "onnx"} <= environment(installed=True).versions.keys()
+    assert here.versions["numpy"] == np.__version__
+    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
+    assert len(here.cpus) in (0, here.usable_cpus)
+    assert from_json(type(here), to_json(here), source="here") == here
+
+
+def test_the_cpu_model_is_found_or_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr(benchmark, "CPUINFO", cpuinfo)
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
+    assert environment().cpu_model == "Some CPU @ 2 GHz"
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpuinfo.write_text("processor\t: 0\n")
+    assert environment().cpu_model == "aarch64"
+    cpuinfo.unlink()
+    assert environment().cpu_model == "aarch64"
+
+
+@pytest.mark.parametrize(
+    ("line", "lacks"),
+    [
+        ("flags\t\t: fpu sse4_2 avx2 fma", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_vnni", False),
+        ("flags\t\t: fpu avx2 avx_vnni", False),
+        ("flags\t\t: fpu avx2 avx512f amx_int8", False),
+        ("Features\t: fp asimd asimddp", False),
+        (None, False),
+    ],
+)
+def test_a_cpu_lacks_vnni_where_linux_says_so(
+    line: str | None, lacks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if line is not None:
+        cpuinfo.write_text(f"processor\t: 0\n{line}\nvmx flags\t: avx512_vnni\n")
+    monkeypatch.setattr(benchmark, "CPUINFO", cpuinfo)
+    assert cpu_lacks(*VNNI) == lacks

@@ -2,8 +2,8 @@
 
 import pytest
 
-from exporter.evaluation.benchmark.breakdown import CLASSES, breakdown, engine_breakdown, nodes_of
-from exporter.runtimes.onnxruntime.profile import Kernel
+from exporter.evaluation.breakdown import CLASSES, breakdown, engine_breakdown, nodes_of
+from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 
 

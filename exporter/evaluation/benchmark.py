@@ -1,15 +1,20 @@
-"""Time several runners, interleaved in one run; and the records of models measured so, with what they lose.
+"""Time several runners, interleaved in one run, and describe the machine; the records of models measured so.
 
 A machine's speed drifts during a measurement. Every round therefore runs every model once, and a speed-up is the
 median of the per-round ratios, with quartiles as its uncertainty. The order is random in every round: a model that
 runs twice in a row finds its weights in the cache, and a fixed order would always favour the same model.
 """
 
+import os
+import platform
+import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,22 +25,28 @@ from exporter.runtimes.tensorrt.trtexec import Load
 
 __all__ = [
     "LEAST_ROUNDS",
+    "VNNI",
     "WARMUP_ROUNDS",
     "Clock",
     "Comparison",
     "EngineRuns",
+    "Hardware",
     "Ratio",
     "Throughput",
     "TradeOff",
     "TradePoint",
     "compare_speed",
+    "cpu_lacks",
+    "environment",
     "in_turns",
+    "installed_versions",
     "ratio_of",
     "summary",
     "throughput",
 ]
 
 Array = np.ndarray[Any, Any]
+KeyT = TypeVar("KeyT")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
@@ -108,18 +119,18 @@ class Comparison:
 
 
 def throughput(
-    runners: Mapping[str, Runner],
+    runners: Mapping[KeyT, Runner],
     feed: Feed,
     *,
     batch: int,
     rounds: int,
     warmup: int = WARMUP_ROUNDS,
     clock: Clock = time.perf_counter,
-) -> dict[str, Throughput]:
+) -> dict[KeyT, Throughput]:
     """Time every runner on the same feed, interleaved.
 
     Args:
-        runners: Runners by name; the result has the same names.
+        runners: By any key; the result has the same keys.
         feed: Inputs of every runner; each array has `batch` images.
         batch: Number of images in the feed.
         rounds: Timed runs of each runner, at least 5.
@@ -130,7 +141,7 @@ def throughput(
         UserError: There is no runner, a count is too low, or the feed has another batch size.
     """
     _check(runners, feed, batch, rounds, warmup)
-    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    seconds: dict[KeyT, list[float]] = {name: [] for name in runners}
     with ExitStack() as stack:
         for runner in runners.values():
             stack.enter_context(runner)
@@ -143,12 +154,12 @@ def throughput(
     return {name: summary(batch, np.array(times_s) * 1e3) for name, times_s in seconds.items()}
 
 
-def in_turns(names: Collection[str], rounds: int, warmup: int) -> Iterator[tuple[str, bool]]:
-    """Yield the name to run next, in a random order in each round, and whether the round is timed."""
-    draw = np.random.default_rng(0)
+def in_turns(keys: Iterable[KeyT], rounds: int, warmup: int) -> Iterator[tuple[KeyT, bool]]:
+    """Yield the key to run next, in a random order in each round, and whether the round is timed."""
+    draw, every = np.random.default_rng(0), list(keys)
     for round_ in range(-warmup, rounds):
-        for name in draw.permutation(list(names)).tolist():
-            yield name, round_ >= 0
+        for place in draw.permutation(len(every)).tolist():
+            yield every[place], round_ >= 0
 
 
 def compare_speed(
@@ -187,13 +198,9 @@ def ratio_of(base: Throughput, other: Throughput) -> Ratio:
 
 
 def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None, *, clock: str = HOST) -> Throughput:
-    """Compute the statistics of run times.
+    """Compute the statistics of run times in milliseconds, taken by `clock`.
 
-    Args:
-        batch: Images per run.
-        times_ms: Time of every run, in milliseconds.
-        rounds_ms: One time per round, if a round has more than one run.
-        clock: What took them.
+    `rounds_ms` has one time per round, if a round has more than one run.
     """
     low, median, high = np.percentile(times_ms, [25, 50, 75]).tolist()
     # A measured time, without interpolation: a service must guarantee its tail latency.
@@ -202,7 +209,7 @@ def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None, *, cloc
     return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds, clock)
 
 
-def _check(runners: Mapping[str, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:
+def _check(runners: Mapping[KeyT, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:
     if not runners:
         raise UserError("runners", "none", "at least one")
     if batch < 1 or rounds < LEAST_ROUNDS or warmup < 0:
@@ -239,3 +246,91 @@ class TradeOff:
     images: int
     unpruned: dict[str, float]
     points: tuple[TradePoint, ...]
+
+
+CPUINFO = Path("/proc/cpuinfo")
+# Instructions that multiply bytes and add the products in 32 bits, by their names there. Others add two in 16 bits.
+VNNI = ("avx512_vnni", "avx_vnni", "amx_int8")
+
+
+# What a compilation depends on.
+LIBRARIES = (
+    "star-export",
+    "torch",
+    "timm",
+    "onnx",
+    "onnxscript",
+    "onnx-graphsurgeon",
+    "onnxruntime",
+    "numpy",
+)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine of a measurement. `threads` is the runners' setting; None or 0 is the runtime's default.
+
+    `cpus` are the indices of the CPUs that the process may use, empty if the system does not report them.
+    """
+
+    cpu_model: str
+    usable_cpus: int
+    threads: int | None
+    system: str
+    versions: dict[str, str]
+    cpus: tuple[int, ...] = ()
+
+
+def environment(threads: int | None = None, *, installed: bool = False) -> Hardware:
+    """Describe this machine, and the versions of NumPy and of the loaded runtimes, or of all that are installed."""
+    loaded = {
+        name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")
+    }
+    versions = {name: str(module.__version__) for name, module in loaded.items() if module}
+    cpus = _affinity()
+    return Hardware(
+        cpu_model=_cpu_model(),
+        usable_cpus=len(cpus) or os.cpu_count() or 1,
+        threads=threads,
+        system=f"{platform.system()} {platform.machine()}",
+        versions={
+            "python": platform.python_version(),
+            **versions,
+            **(installed_versions() if installed else {}),
+        },
+        cpus=cpus,
+    )
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions, by name, of the installed libraries that a compilation uses."""
+    found = {}
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _affinity() -> tuple[int, ...]:
+    """Return the CPUs that this process may use; in a container these can be fewer than the machine has."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+
+def cpu_lacks(*instructions: str) -> bool:
+    """Whether this is an x86 CPU with none of these instructions; False where Linux does not say."""
+    has = set(_cpuinfo("flags").split())
+    return bool(has) and has.isdisjoint(instructions)
+
+
+def _cpu_model() -> str:
+    """Return the CPU's model name: from Linux, since `platform` gives the architecture at best."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine() or "unknown"
+
+
+def _cpuinfo(wanted: str) -> str:
+    """Return the first value of a key that Linux has for the CPU, "" for none."""
+    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == wanted and value.strip()), "")

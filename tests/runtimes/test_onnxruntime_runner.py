@@ -1,24 +1,44 @@
+"""ONNX Runtime: models in it, its providers and its messages; kernels, their times, and who ran them."""
+
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.lowering.quantize import FORMS, slots_of, to_pairs
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.onnxruntime.runner import OnnxRuntimeRunner
+from exporter.runtimes.onnxruntime_runner import (
+    Kernel,
+    OnnxRuntimeRunner,
+    kernels_of,
+    message_of,
+    profile,
+    refusal,
+    require_provider,
+    shape_options,
+    strays,
+    with_options,
+)
+from exporter.tensor_names import variant_path
+from exporter.vocabulary import Method
+from tests.folders import write_folder
 from tests.lowering.graphs import graph_of, noise
-from tests.tiny_onnx import KEEP, WEIGHT, linear_classifier, pruned_classifier
+from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classifier
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.ort
+
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+FEED = {"images": np.zeros((1, 3, SIDE, SIDE), np.float32)}
 
 
 def images(batch: int = 2) -> np.ndarray:
@@ -72,11 +92,6 @@ def test_a_static_batch_takes_no_other() -> None:
         runner.run({"images": images(4)})
         with pytest.raises(UserError, match=r"got float32\[2, 3, 4, 4\] \| need float32\[4, 3, 4, 4\]"):
             runner.run({"images": images(2)})
-
-
-def test_metadata_travels_in_the_file() -> None:
-    with OnnxRuntimeRunner(linear_classifier(metadata={"mean": "0.5", "target": "é"})) as runner:
-        assert runner.metadata() == {"mean": "0.5", "target": "é"}
 
 
 def test_two_runs_give_the_same_bits() -> None:
@@ -158,15 +173,15 @@ def test_without_onnx_runtime_it_says_what_to_install(monkeypatch: pytest.Monkey
 
 def test_what_the_model_declares_is_unknown_outside_with() -> None:
     runner = OnnxRuntimeRunner(linear_classifier())
-    for read in (lambda: runner.inputs, lambda: runner.outputs, runner.metadata):
+    for read in (lambda: runner.inputs, lambda: runner.outputs):
         with pytest.raises(RuntimeError, match="inside `with`"):
             read()
 
 
 def test_a_deployment_machine_needs_neither_torch_nor_onnx() -> None:
     rooms = (
-        "runtimes.onnxruntime.runner",
-        "evaluation.parity",
+        "runtimes.onnxruntime_runner",
+        "evaluation.parity.comparison",
         "evaluation.accuracy",
         "workflows.folders.bench",
     )
@@ -175,12 +190,126 @@ def test_a_deployment_machine_needs_neither_torch_nor_onnx() -> None:
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
-@pytest.mark.ort
-@pytest.mark.parametrize("tf32", [False, True])
-def test_tensorrt_s_provider_computes_fp32_in_fp32(monkeypatch: pytest.MonkeyPatch, tf32: bool) -> None:
+def test_tensorrt_s_provider_computes_fp32_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """No machine of the tests has the provider: it is refused after the environment is set."""
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "unset")
-    runner = OnnxRuntimeRunner(b"", providers=("TensorrtExecutionProvider",), tf32=tf32)
+    runner = OnnxRuntimeRunner(b"", providers=("TensorrtExecutionProvider",))
     with pytest.raises(UserError, match="TensorrtExecutionProvider"):
         runner.__enter__()
-    assert os.environ["NVIDIA_TF32_OVERRIDE"] == ("unset" if tf32 else "0")
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
+
+
+def test_a_runtime_that_is_too_old_is_one_line() -> None:
+    """The words are those of ONNX Runtime 1.20.1."""
+    told = "Load model from vit.onnx failed: Opset 23 is under development and support for this is limited."
+    expected = (
+        "vit.onnx | got opset 23 for ONNX Runtime 1.20.1 | need ONNX Runtime >= 1.23"
+        " | or an export with --target onnxruntime-opset17-fp32"
+    )
+    assert str(refusal("vit.onnx", told, "1.20.1")) == expected
+    assert "an ONNX model that loads" in str(refusal("vit.onnx", told.replace("23", "99"), "1.31.1"))
+
+
+def test_a_reason_has_no_codes_and_no_line_breaks() -> None:
+    told = RuntimeError("[ONNXRuntimeError] : 1 : FAIL : no such\n operator : Foo")
+    assert message_of(told) == "FAIL : no such operator : Foo"
+
+
+def test_fp32_is_fp32_on_cuda_and_tensorrt_s_provider_gets_its_options() -> None:
+    shapes = {"trt_profile_min_shapes": "images:1x3x4x4"}
+    tensorrt, cuda = with_options(("TensorrtExecutionProvider", CUDA), shapes)
+    assert tensorrt == ("TensorrtExecutionProvider", shapes)
+    assert cuda == (CUDA, {"use_tf32": "0"})
+    assert with_options(("TensorrtExecutionProvider",)) == ["TensorrtExecutionProvider"]
+
+
+def test_one_engine_for_all_batches(tmp_path: Path) -> None:
+    assert shape_options(write_folder(tmp_path).dense) == {
+        "trt_profile_min_shapes": "images:1x3x4x4",
+        "trt_profile_opt_shapes": "images:32x3x4x4",
+        "trt_profile_max_shapes": "images:256x3x4x4",
+    }
+
+
+@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR])
+def test_the_decisions_of_the_forced_variant_have_shapes_too(tmp_path: Path, method: Method) -> None:
+    """The provider takes no shapes unless it has those of every input; a-STAR's survivors are 1 to STAR's count."""
+    forced = variant_path(write_folder(tmp_path, method=method).pruned, "forced")
+    least, further = ("10", "6"), ""
+    if method == Method.A_STAR:
+        least, further = ("1", "1"), ",count_02:{batch},count_04:{batch}"
+        _with_counts(forced)
+    for end, batch, sizes in (("min", 1, least), ("opt", 32, ("10", "6")), ("max", 256, ("10", "6"))):
+        keeps = ",".join(f"keep_{n}:{batch}x{k}" for n, k in zip(("02", "04"), sizes, strict=True))
+        told = f"images:{batch}x3x4x4,{keeps}{further.format(batch=batch)}"
+        assert shape_options(forced)[f"trt_profile_{end}_shapes"] == told
+
+
+def _with_counts(path: Path) -> None:
+    """Make of STAR's variant what lowering makes of a-STAR: survivors of any number, and their number."""
+    model = onnx.load(path)
+    for keep in model.graph.input[1:]:
+        keep.type.tensor_type.shape.dim[1].dim_param = keep.name.replace("keep", "kept")
+        count = keep.name.replace("keep", "count")
+        model.graph.input.append(helper.make_tensor_value_info(count, TensorProto.INT64, ["batch"]))
+    onnx.save(model, path)
+
+
+def node(name: str, operator: str, ts: int, dur: int) -> dict[str, Any]:
+    args = {"op_name": operator}
+    return {"cat": "Node", "ph": "X", "name": f"{name}_kernel_time", "ts": ts, "dur": dur, "args": args}
+
+
+def run(ts: int) -> dict[str, Any]:
+    return {"cat": "Session", "ph": "X", "name": "model_run", "ts": ts, "dur": 50, "args": {}}
+
+
+def test_a_kernel_has_its_mean_over_the_runs_that_count() -> None:
+    trace = [
+        {"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 0, "dur": 9, "args": {}},
+        *(node("a", "MatMul", 101, 7000), run(100)),
+        *(node("a", "MatMul", 201, 2000), node("b", "Add", 230, 500), run(200)),
+        *(node("a", "MatMul", 301, 4000), node("b", "Add", 330, 700), run(300)),
+    ]
+    assert kernels_of(trace, warmup=1) == (Kernel("a", "MatMul", 3.0), Kernel("b", "Add", 0.6))
+
+
+def test_runs_that_do_not_count_leave_nothing() -> None:
+    assert kernels_of([node("a", "MatMul", 101, 7000), run(100)], warmup=1) == ()
+
+
+def test_a_profile_of_a_model() -> None:
+    kernels = profile(linear_classifier(), FEED, runs=2, warmup=1)
+    assert {"ReduceMean", "MatMul"} <= {kernel.operator for kernel in kernels}
+    assert all(kernel.time_ms >= 0 and kernel.provider == CPU for kernel in kernels)
+
+
+def kernel(operator: str, provider: str) -> Kernel:
+    return Kernel(operator.lower(), operator, 0.1, provider)
+
+
+def test_sizes_may_stay_on_the_cpu() -> None:
+    assert strays([kernel("Shape", CPU), kernel("Concat", CPU), kernel("MatMul", CUDA)], CUDA) == {}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "message"),
+    [
+        (
+            [kernel("MatMul", CUDA), kernel("Attention", CPU), kernel("Attention", CPU)],
+            "got 2 Attention on CPU",
+        ),
+        ([kernel("Shape", CPU)], "no kernel of it"),
+        ([], "no kernel of it"),
+    ],
+)
+def test_a_silent_fall_back_is_refused(
+    kernels: list[Kernel], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.runtimes.onnxruntime_runner.profile", lambda *_, **__: tuple(kernels))
+    with pytest.raises(UserError, match=message):
+        require_provider(Path("m.onnx"), (CUDA, CPU), FEED)
+
+
+def test_the_cpu_is_not_profiled() -> None:
+    require_provider(Path("none.onnx"), (CPU,), FEED)

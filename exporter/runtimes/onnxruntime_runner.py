@@ -1,9 +1,16 @@
-"""`Runner` for ONNX Runtime, on the requested execution providers; their options, and its messages in one line."""
+"""`Runner` for ONNX Runtime, on the requested execution providers, and its profiler.
+
+Nodes that a provider does not support run on the CPU; the profile of a run tells which did.
+"""
 
 import importlib
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,17 +24,16 @@ from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 
 __all__ = [
-    "CPU",
-    "LARGEST_BATCH",
-    "NO_OPTIONS",
-    "TENSORRT",
+    "Kernel",
     "OnnxRuntimeRunner",
     "check_available",
-    "check_providers",
-    "import_onnxruntime",
+    "kernels_of",
     "message_of",
+    "profile",
     "refusal",
+    "require_provider",
     "shape_options",
+    "strays",
     "with_options",
 ]
 
@@ -66,11 +72,6 @@ PACKAGES = {
 }
 
 
-def check_providers(providers: Sequence[str]) -> None:
-    """Raise UserError if ONNX Runtime is missing, or this build of it lacks one of the providers."""
-    check_available(providers, import_onnxruntime().get_available_providers())
-
-
 def check_available(asked: Sequence[str], available: Sequence[str]) -> None:
     """Raise UserError for the first provider asked for that is not available."""
     for provider in asked:
@@ -79,25 +80,16 @@ def check_available(asked: Sequence[str], available: Sequence[str]) -> None:
             raise UserError(provider, got, "a build and drivers that support it", PACKAGES.get(provider, ""))
 
 
-def import_onnxruntime() -> Any:
-    """Return ONNX Runtime's module; MissingDependencyError without it."""
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError:
-        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
-
-
 def with_options(
-    providers: Sequence[str], tf32: bool, tensorrt: Mapping[str, str] = NO_OPTIONS
+    providers: Sequence[str], tensorrt: Mapping[str, str] = NO_OPTIONS
 ) -> list[str | tuple[str, dict[str, str]]]:
-    """Return the providers with their options. The CUDA provider enables TF32 by default; `tf32` decides here."""
-    options = {"CUDAExecutionProvider": {"use_tf32": str(int(tf32))}, TENSORRT: dict(tensorrt)}
+    """Return the providers with their options: fp32 products stay fp32, for which CUDA's would take TF32."""
+    options = {"CUDAExecutionProvider": {"use_tf32": "0"}, TENSORRT: dict(tensorrt)}
     return [(each, options[each]) if options.get(each) else each for each in providers]
 
 
-LARGEST_BATCH = 256
 # The kernels are tuned for the middle one.
-_BATCHES = {"min": 1, "opt": 32, "max": LARGEST_BATCH}
+_BATCHES = {"min": 1, "opt": 32, "max": 256}
 
 
 def shape_options(model: Path) -> dict[str, str]:
@@ -158,32 +150,22 @@ class OnnxRuntimeRunner(Runner):
         name: str = "",
         providers: Sequence[str] = (CPU,),
         threads: int = 0,
-        tf32: bool = False,
         tensorrt: Mapping[str, str] = NO_OPTIONS,
         profile_prefix: Path | None = None,
     ) -> None:
-        """Store the settings; the model is read when the runner is entered.
+        """Store the settings; the model, a file or the bytes of one, is read when the runner is entered.
 
-        Args:
-            model: A file, or the bytes of one that contains its weights.
-            name: Name in errors and reports; by default the file's name.
-            providers: Execution providers by ONNX Runtime's names, the preferred one first.
-            threads: CPU threads within an operator; 0 is ONNX Runtime's default, one per physical core.
-            tf32: Let a GPU compute fp32 products in TF32, which has 10 bits of mantissa.
-            tensorrt: Options of TensorRT's provider, e.g. those of `provider_shapes`.
-            profile_prefix: Path prefix of a profile, which costs time to write; see `end_profiling`.
+        `providers` are those of ONNX Runtime, the preferred one first, and `tensorrt` the options of
+        TensorRT's, e.g. those of `shape_options`. `threads` are CPU threads within an operator; 0 is one per
+        physical core. `name` is by default the file's. `profile_prefix` is the path prefix of a profile, which
+        costs time to write; see `end_profiling`.
         """
         self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
         self._model, self._providers, self._threads = model, tuple(providers), threads
-        self._profile_prefix, self._tf32, self._tensorrt = profile_prefix, tf32, dict(tensorrt)
+        self._profile_prefix, self._tensorrt = profile_prefix, dict(tensorrt)
         self._session: Any = None
         self._errors: tuple[type[Exception], ...] = ()
-
-    def metadata(self) -> dict[str, str]:
-        """Return the model's custom metadata."""
-        self._require_active("read")
-        return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def end_profiling(self) -> Path:
         """Close the profile that `profile_prefix` requested, and return the path of its JSON file."""
@@ -191,11 +173,14 @@ class OnnxRuntimeRunner(Runner):
         return Path(self._session.end_profiling())
 
     def _activate(self) -> None:
-        runtime = import_onnxruntime()
+        try:
+            runtime = importlib.import_module("onnxruntime")
+        except ImportError:
+            raise MissingDependencyError("onnxruntime", "onnxruntime") from None
         state = runtime.capi.onnxruntime_pybind11_state
         self._errors = tuple(getattr(state, error) for error in _ERRORS)
-        if TENSORRT in self._providers and not self._tf32:
-            # Its provider has no option for it; NVIDIA's libraries read this before any setting of a program.
+        if TENSORRT in self._providers:
+            # Its provider has no option for TF32; NVIDIA's libraries read this before any setting of a program.
             os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
         check_available(self._providers, runtime.get_available_providers())
         session = self._started(runtime)
@@ -230,7 +215,7 @@ class OnnxRuntimeRunner(Runner):
         if self._profile_prefix is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
         model = str(self._model) if isinstance(self._model, Path) else self._model
-        providers = with_options(self._providers, self._tf32, self._tensorrt)
+        providers = with_options(self._providers, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.
         return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
@@ -264,3 +249,101 @@ def _options(runtime: Any, threads: int) -> Any:
     # Threads that spin after a run would take CPU time from the next runner of an interleaved benchmark.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
+
+
+_SUFFIX = "_kernel_time"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One node of the optimised graph: its mean time per run, and the execution provider that ran it."""
+
+    name: str
+    operator: str
+    time_ms: float
+    provider: str = ""
+
+
+def profile(
+    model: Path | bytes,
+    feed: Feed,
+    *,
+    runs: int,
+    warmup: int = 3,
+    threads: int = 0,
+    providers: Sequence[str] = (CPU,),
+) -> tuple[Kernel, ...]:
+    """Run a model in a new session with profiling on, which itself takes time; the warm-up is not measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = Path(folder) / "profile"
+        runner = OnnxRuntimeRunner(model, threads=threads, profile_prefix=prefix, providers=providers)
+        with runner:
+            for _ in range(warmup + runs):
+                runner.run(feed)
+            trace = json.loads(runner.end_profiling().read_text(encoding="utf-8"))
+    return kernels_of(trace, warmup)
+
+
+def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ...]:
+    """Return the kernels of a profile's events in the order of their first run, without the first `warmup` runs."""
+    events = [event for event in trace if event.get("ph") == "X"]
+    counted = sorted(event["ts"] for event in events if event["name"] == "model_run")[warmup:]
+    total_us: dict[tuple[str, str, str], int] = defaultdict(int)
+    for event in events:
+        if event["name"].endswith(_SUFFIX) and counted and event["ts"] >= counted[0]:
+            name, told = event["name"].removesuffix(_SUFFIX), event["args"]
+            total_us[name, told["op_name"], told.get("provider", "")] += event["dur"]
+    return tuple(
+        Kernel(name, operator, time_us / len(counted) / 1e3, provider)
+        for (name, operator, provider), time_us in total_us.items()
+    )
+
+
+# Operators that do a ViT's main work. Others may run on the CPU: ONNX Runtime computes sizes there on purpose.
+WORK = frozenset(
+    [
+        "Attention",
+        "BiasGelu",
+        "Conv",
+        "FastGelu",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "GatherND",
+        "Gelu",
+        "Gemm",
+        "LayerNormalization",
+        "MatMul",
+        "MultiHeadAttention",
+        "SkipLayerNormalization",
+        "Softmax",
+        "TopK",
+    ]
+)
+
+
+def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads: int = 0) -> None:
+    """Run a model on a batch, and check that the first of the providers ran every kernel in WORK.
+
+    Raises:
+        UserError: Another provider ran a part of the model; names the operators and the provider.
+    """
+    if providers[0] == CPU:
+        return
+    kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)
+    elsewhere = strays(kernels, providers[0])
+    if elsewhere:
+        what = ", ".join(f"{count} {operator} on {where}" for (operator, where), count in elsewhere.items())
+        raise UserError(f"{model.name} on {providers[0]}", what, "all of the model's work there")
+    if not any(each.provider == providers[0] for each in kernels):
+        raise UserError(f"{model.name} on {providers[0]}", "no kernel of it in the profile", "at least one")
+
+
+def strays(kernels: Sequence[Kernel], provider: str) -> dict[tuple[str, str], int]:
+    """Count the kernels in WORK that ran on another provider, by operator and provider."""
+    found = Counter(
+        (each.operator, each.provider)
+        for each in kernels
+        if each.operator in WORK and each.provider != provider
+    )
+    return dict(sorted(found.items()))

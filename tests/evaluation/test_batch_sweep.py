@@ -13,7 +13,7 @@ import pytest
 
 from exporter.artefact import read_lowered
 from exporter.errors import RecipeError
-from exporter.evaluation.benchmark.batch_sweep import (
+from exporter.evaluation.batch_sweep import (
     NOT_SLICED,
     AtBatch,
     BenchSettings,

@@ -5,7 +5,7 @@ separates compute from the copies to the GPU and back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings, filled_batch
-from exporter.evaluation.benchmark.breakdown import engine_breakdown, nodes_of
-from exporter.evaluation.benchmark.timing import (
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, filled_batch
+from exporter.evaluation.benchmark import (
     LEAST_ROUNDS,
     EngineRuns,
     Throughput,
     in_turns,
     summary,
 )
+from exporter.evaluation.breakdown import engine_breakdown, nodes_of
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import sampled_clocks
-from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes
+from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
@@ -73,12 +72,9 @@ Engines: TypeAlias = Mapping[int, Mapping[str, EngineFile]]
 
 
 def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profile: bool = False) -> Engines:
-    """Find the engines of ONNX files.
+    """Find the engines of ONNX files, given by role, for each batch size.
 
-    Args:
-        files: The ONNX files by role.
-        batches: The batch sizes to run.
-        one_profile: Whether each batch size has an engine of its own.
+    With `one_profile` each batch size has an engine of its own.
 
     Raises:
         ArtefactError: There is no engine.
@@ -100,15 +96,7 @@ Array = np.ndarray[Any, Any]
 def gpu_time(
     turns: Sequence[RunTimes], batch: int, clock: str, line: tuple[str, ...], load: Load | None = None
 ) -> Throughput:
-    """Summarise the turns of one engine: the times of its compute.
-
-    Args:
-        turns: One per round.
-        batch: Images per run.
-        clock: The timer's name.
-        line: The trtexec command.
-        load: The same engine under sustained load.
-    """
+    """Summarise the turns of one engine, one per round: the times of its compute. `line` is the trtexec command."""
     copied_in, compute, copied_out = (
         [np.array(getattr(turn, part)) for turn in turns]
         for part in ("copy_in_ms", "compute_ms", "copy_out_ms")
@@ -178,7 +166,7 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
         breakdown = _breakdowns(named, batch, run)
-        yield replace(AtBatch.of(times, macs), gpu=clocks.summary(), breakdown_ms=breakdown)
+        yield replace(AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown)
 
 
 def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
@@ -187,30 +175,39 @@ def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[
     Raises:
         UserError: An engine does not load or run.
     """
-    taken = _timed(named, batch, run)
-    return {role: _gpu_time(each, taken[role], batch, run) for role, each in named.items()}
-
-
-def _timed(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, list[RunTimes]]:
-    """Run the engines in turns, and return the times of each."""
     by_trtexec = run.timer == TRTEXEC
-    turns = (_trtexec_turns if by_trtexec else _event_turns)(named, batch, run)
     rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
     taken: dict[str, list[RunTimes]] = {role: [] for role in named}
-    with turns as turn:
+    with ExitStack() as stack:
+        turns = {
+            role: _by_trtexec(each, batch, run) if by_trtexec else _by_events(each, batch, run, stack)
+            for role, each in named.items()
+        }
         for role, counts in in_turns(named, *rounds):
-            times = turn[role]()
+            times = turns[role]()
             if counts:
                 taken[role].append(times)
-    return taken
+    return {
+        role: gpu_time(taken[role], batch, run.timer, _line(each, batch, run), _load(each, batch, run))
+        for role, each in named.items()
+    }
 
 
-def _gpu_time(engine: EngineFile, taken: Sequence[RunTimes], batch: int, run: Run) -> Throughput:
-    """Summarise the turns of an engine; measure it under load, if that is asked for."""
-    settings, load = run.settings, None
-    if settings.load_s and run.timer == TRTEXEC:
-        load = run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
-    return gpu_time(taken, batch, run.timer, _line(engine, batch, run), load)
+def _by_trtexec(engine: EngineFile, batch: int, run: Run) -> Turn:
+    return partial(run_trtexec, _words(engine, batch, run), *A_TURN_OF_TRTEXEC)
+
+
+def _by_events(engine: EngineFile, batch: int, run: Run, stack: ExitStack) -> Turn:
+    loaded = load_engine(engine.path, engine.onnx, plugin=run.plugin)
+    timer = GpuTimer(loaded, {IMAGES: filled_batch(run.images, batch)}, batch, Cuda())
+    return partial(stack.enter_context(timer).turn, RUNS_A_TURN)
+
+
+def _load(engine: EngineFile, batch: int, run: Run) -> Load | None:
+    settings = run.settings
+    if not settings.load_s or run.timer != TRTEXEC:
+        return None
+    return run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
 
 
 def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
@@ -234,25 +231,6 @@ def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[d
             for role in ("dense", "pruned")
         )
     )
-
-
-@contextmanager
-def _trtexec_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
-    yield {
-        role: partial(run_trtexec, _words(each, batch, run), *A_TURN_OF_TRTEXEC)
-        for role, each in named.items()
-    }
-
-
-@contextmanager
-def _event_turns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Iterator[Mapping[str, Turn]]:
-    feed, cuda = {IMAGES: filled_batch(run.images, batch)}, Cuda()
-    with ExitStack() as stack:
-        timers = {}
-        for role, each in named.items():
-            loaded = load_engine(each.path, each.onnx, plugin=run.plugin)
-            timers[role] = stack.enter_context(GpuTimer(loaded, feed, batch, cuda))
-        yield {role: partial(timer.turn, RUNS_A_TURN) for role, timer in timers.items()}
 
 
 def _words(engine: EngineFile, batch: int, run: Run) -> list[str]:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.evaluation.benchmark import gpu_time as engines
-from exporter.evaluation.benchmark.batch_sweep import AtBatch, BenchSettings
-from exporter.evaluation.benchmark.gpu_time import (
+from exporter.evaluation import gpu_time as engines
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings
+from exporter.evaluation.benchmark import EngineRuns
+from exporter.evaluation.gpu_time import (
     EVENTS,
     RUNS_A_TURN,
     TRTEXEC,
@@ -23,11 +24,9 @@ from exporter.evaluation.benchmark.gpu_time import (
     measure_engines,
     timer_here,
 )
-from exporter.evaluation.benchmark.timing import EngineRuns
 from exporter.formats.canonical_json import save_json
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
-from exporter.runtimes.tensorrt.gpu_timer import RunTimes
+from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, RunTimes
 from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine
@@ -37,17 +36,17 @@ from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engin
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 
-def write(onnx: Path, batch: int = 0) -> None:
+def write_engine(onnx: Path, batch: int = 0) -> None:
     engine = engine_path(onnx.parent / "engines", onnx, batch)
     engine.parent.mkdir(exist_ok=True)
     engine.write_bytes(b"plan")
-    save_json(manifest(batches=(batch,) if batch else (1, 8)), manifest_path(engine))
+    save_json(manifest(tf32=True, batches=(batch,) if batch else (1, 8)), manifest_path(engine))
 
 
 def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
     onnx = tmp_path / "vit.dense.onnx"
     for batch in (0, 1, 8):
-        write(onnx, batch)
+        write_engine(onnx, batch)
     for one_profile, names in ((False, {"vit.dense"}), (True, {"vit.dense.batch1", "vit.dense.batch8"})):
         found = engine_files({"dense": onnx}, (1, 8), one_profile=one_profile)
         assert {each["dense"].path.stem for each in found.values()} == names
@@ -56,7 +55,7 @@ def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
 
 def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
     onnx = tmp_path / "vit.dense.onnx"
-    write(onnx)
+    write_engine(onnx)
     with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
         engine_files({"dense": onnx}, (1, 4))
     with pytest.raises(ArtefactError, match=r"batch1\.engine"):
@@ -120,13 +119,6 @@ def runs_of(at: AtBatch) -> Pair[EngineRuns]:
     dense, pruned = at.throughput.dense.engine, at.throughput.pruned.engine
     assert dense is not None and pruned is not None
     return Pair(dense, pruned)
-
-
-def write_engine(onnx: Path, batch: int = 0) -> None:
-    engine = engine_path(onnx.parent / "engines", onnx, batch)
-    engine.parent.mkdir(exist_ok=True)
-    engine.write_bytes(b"plan")
-    save_json(manifest(tf32=True, batches=(batch,) if batch else (1, 8)), manifest_path(engine))
 
 
 def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from exporter.artefact import LoweredFile
-from exporter.evaluation.benchmark.timing import (
+from exporter.evaluation.benchmark import (
     LEAST_ROUNDS,
     WARMUP_ROUNDS,
     Clock,
@@ -27,7 +27,7 @@ from exporter.evaluation.benchmark.timing import (
 )
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
-from exporter.runtimes.tensorrt.clocks import Clocks
+from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.schedule.macs import MacCount
 from exporter.settings import Batches, Natural, Positive, Settings, Threads, option
 from exporter.tensor_names import IMAGES
