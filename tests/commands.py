@@ -1,6 +1,7 @@
 """Shared helpers for tests of the command line: the files a command left, and common arguments."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,10 @@ def recipe_file(folder: Path, **keys: Any) -> tuple[str, Path]:
     return "--recipe", path
 
 
+# What stages print.
+PROGRESS = re.compile("✓|.* so far")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a command left: its exit code and both streams."""
@@ -49,7 +54,7 @@ class Outcome:
     @property
     def error(self) -> str:
         """The one line of a refusal."""
-        lines = [line for line in self.err.splitlines() if line.strip() and not line.startswith("✓")]
+        lines = [line for line in self.err.splitlines() if line.strip() and not PROGRESS.match(line)]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: ")
         return lines[0]

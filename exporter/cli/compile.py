@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.compile import compile_model, dry_compile
+
+    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    with stages.stage("libraries"):
+        from exporter.workflows.compile import compile_model, dry_compile
 
     first, *others = getattr(arguments, "method", "").split(",")
     if others:
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _compare(arguments, [Method.named(each) for each in (first, *others)])
     if arguments.dry_run:
         return print_dry_run(dry_compile(recipe_of(arguments), arguments.out), as_json=arguments.json)
-    report = compile_model(recipe_of(arguments), arguments.out, stages=RichStages(quiet=arguments.quiet))
+    report = compile_model(recipe_of(arguments), arguments.out, stages=stages)
     if arguments.json:
         print_json(report)
     else:

@@ -24,11 +24,12 @@ from exporter.workflows.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.workflows.finetune import FinetuneResult
 
-__all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "FAILS", "SPREAD", "add_arguments", "run"]
 
 EXAMPLES = (
     "star-export finetune --model digits_vit --images train/ --eval-images val/ --rho 0.5 --out tuned.safetensors",
 )
+FAILS = "no epoch is better than the pruned model before training"
 
 # The processes of a launcher share the images.
 SPREAD = True
@@ -52,23 +53,24 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, measure and print; the exit code is 0."""
+    """Train, measure and print; the exit code is 1 where training has made nothing better."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.finetune import dry_finetune, finetune_model
+
+    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    with stages.stage("libraries"):
+        from exporter.workflows.finetune import dry_finetune, finetune_model
 
     recipe = recipe_of(arguments)
     settings = training_of(arguments, recipe)
     if arguments.dry_run:
         found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
         return print_dry_run(found, as_json=arguments.json)
-    result = finetune_model(
-        recipe, settings, arguments.out, teacher=arguments.teacher, stages=RichStages(quiet=arguments.quiet)
-    )
+    result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages)
     if arguments.json:
         print_json(result)
     else:
         _print(result)
-    return 0
+    return 0 if result.trained.epoch else 1
 
 
 def _print(result: "FinetuneResult") -> None:
@@ -98,7 +100,7 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
 
     recovery = result.recovery
     if recovery.share is None:
-        yield "pruning lost nothing"
+        yield "no loss by pruning is shown: there is nothing to recover"
     else:
         low, high = recovery.surplus_interval_points
         yield (
@@ -106,4 +108,11 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
             f"({recovery.surplus_points:+.2f} points, one-sided 95 % limits {low:+.2f} and {high:+.2f})"
         )
     yield from skipped_lines({"training": result.trained.skipped, "evaluation": result.skipped})
-    yield f"{result.trained.file}: compile it with --checkpoint alone"
+    trained = result.trained
+    if trained.epoch:
+        yield f"{trained.file}: epoch {trained.epoch}; compile it with --checkpoint alone"
+    else:
+        yield (
+            f"{trained.file}: no epoch is better than the pruned model before training, whose weights these are; "
+            f"try --lr {trained.settings.lr / 10:.2g}, or more than {trained.images + trained.held_out} images"
+        )

@@ -28,8 +28,8 @@ NAMED = 5
 # The time left is estimated from the last ten minutes: an image of a large model can take half a minute.
 PACE_S = 600.0
 
-# Seconds between two lines of progress where stderr is no terminal.
-TOLD_S = 30.0
+# Seconds until the first line of progress of a stage, and between two, where stderr is no terminal.
+FIRST_S, TOLD_S = 1.0, 30.0
 
 
 def percent_interval(interval: Interval) -> str:
@@ -96,7 +96,7 @@ class RichStages:
         with progress:
             task = progress.add_task(name, total=None)
             # A thread tells: a stage may spend minutes in one call that reports no progress.
-            with repeated(tell, TOLD_S) if hidden else nullcontext():
+            with repeated(tell, TOLD_S, first=FIRST_S) if hidden else nullcontext():
                 yield advance
         self._print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
 
@@ -118,13 +118,15 @@ def progress_line(task: Task, elapsed_s: float) -> str:
 
 
 @contextmanager
-def repeated(act: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call `act` every so many seconds in a thread while the body runs."""
+def repeated(act: Callable[[], None], seconds: float, *, first: float) -> Iterator[None]:
+    """Call `act` after `first` seconds and then every so many in a thread while the body runs."""
     over = Event()
 
     def run() -> None:
-        while not over.wait(seconds):
+        pause = first
+        while not over.wait(pause):
             act()
+            pause = seconds
 
     thread = Thread(target=run, name="progress", daemon=True)
     thread.start()

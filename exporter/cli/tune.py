@@ -16,7 +16,7 @@ from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.workflows.tuning.choice import Judged, Point
+    from exporter.workflows.tuning.choice import Judged, Point, TuneSettings
     from exporter.workflows.tuning.tune import Tuned
 
 __all__ = ["EXAMPLES", "FAILS", "SPREAD", "add_arguments", "run"]
@@ -54,14 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is 1 where no model reaches the goal, or the choice is none after all."""
     from exporter.cli.output import RichStages, print_json
-    from exporter.workflows.tuning.choice import TuneSettings
-    from exporter.workflows.tuning.tune import dry_tune, tune
+
+    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    with stages.stage("libraries"):
+        from exporter.workflows.tuning.choice import TuneSettings
+        from exporter.workflows.tuning.tune import dry_tune, tune
 
     settings, weights = from_flags(TuneSettings, arguments), arguments.weights
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
         return print_dry_run(dry_tune(recipe, settings, out, weights=weights), as_json=arguments.json)
-    command, stages = ("star-export", *sys.argv[1:]), RichStages(quiet=arguments.quiet)
+    command = ("star-export", *sys.argv[1:])
     found = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
     if arguments.json:
         print_json(found)
@@ -75,11 +78,22 @@ def _print(found: "Tuned") -> None:
     """Print every point that was timed, and the choice."""
     from exporter.cli.output import print_lines, print_table
 
-    columns = ("model", "target", "img/s", "gain", "quartiles", "points lost", "with 2 errors", "MB", "")
+    columns = (
+        "model",
+        "target",
+        "img/s",
+        "gain",
+        "quartiles",
+        "points lost",
+        "with 2 errors",
+        "same class",
+        "MB",
+        "",
+    )
     timed = {point.candidate.label for point in found.tried}
     others = {name: rate for name, rate in found.unpruned.items() if f"unpruned, {name}" not in timed}
     rows: list[tuple[str, ...]] = [
-        ("unpruned", name, f"{rate:.1f}", "", "", "", "", "", "") for name, rate in others.items()
+        ("unpruned", name, f"{rate:.1f}", *[""] * 7) for name, rate in others.items()
     ]
     rows += [_row(point, "chosen" if point == found.choice else "") for point in found.tried]
     title = f"{found.model}: {found.candidates} candidates, {found.images} images to choose by"
@@ -90,7 +104,7 @@ def _print(found: "Tuned") -> None:
 def _row(point: "Point", mark: str) -> tuple[str, ...]:
     low, high = point.gain_quartiles
     speed = (f"{point.images_per_s:.1f}", f"{point.gain:.2f} ×", f"{low:.2f} to {high:.2f}")
-    loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}")
+    loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}", f"{point.agreement:.2%}")
     size = f"{point.file_bytes / 1e6:.1f}"
     return (point.candidate.on("").label, point.candidate.target, *speed, *loss, size, mark)
 
@@ -102,6 +116,7 @@ def _lines(found: "Tuned") -> Iterator[str]:
         yield _nearest(found)
     else:
         yield _chosen(found.choice, found.judged)
+        yield from _unshown(found.judged, found.settings)
         faster = [each for each in found.tried if each.images_per_s > found.choice.images_per_s]
         after = min(faster, key=lambda each: each.images_per_s, default=None)
         if after is not None:
@@ -117,9 +132,17 @@ def _chosen(choice: "Point", judged: "Judged") -> str:
     speed = f"{choice.images_per_s:.1f} images/s, {choice.gain:.2f} × the unpruned fp32 model on ONNX Runtime"
     return (
         f"chosen: {choice.candidate.label}: {speed}. On {judged.images} images that no choice has read, it loses "
-        f"{judged.loss_points:+.2f} points, less than {judged.bound_points:+.2f} with 95 % confidence: "
-        f"{judged.status}"
+        f"{judged.loss_points:+.2f} points, less than {judged.bound_points:+.2f} with 95 % confidence, and "
+        f"{judged.agreement:.2%} have the unpruned model's class: {judged.status}"
     )
+
+
+def _unshown(judged: "Judged", settings: "TuneSettings") -> Iterator[str]:
+    from exporter.workflows.tuning.choice import USUAL, images_needed
+
+    if judged.status == Status.NOT_SHOWN and settings.max_drop is not None:
+        needed = f"{images_needed(settings.max_drop, USUAL)} such images if {USUAL:.0%} of the answers change"
+        yield f"to show a loss within {settings.max_drop:g} points takes {needed}: twice as many --eval-images"
 
 
 def _nearest(found: "Tuned") -> str:

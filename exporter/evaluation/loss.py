@@ -129,7 +129,9 @@ CONFIDENCE = 0.95  # of a one-sided limit
 
 @dataclass(frozen=True)
 class Recovery:
-    """The share of the lost top-1 that was won back, None where none was lost; the goal, and its status.
+    """The share of the lost top-1 that was won back; the goal, and its status.
+
+    The share is None where no loss is shown: its 95 % interval (Tango) has 0.
 
     `surplus_points` is how far top-1 is above what the goal demands, in percentage points, and
     `surplus_interval_points` its one-sided limits of 95 % confidence either way: met if the lower one is at least
@@ -156,11 +158,12 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
         goal: The share of the loss to win back.
     """
     lost, won = _mean(dense) - _mean(before), _mean(after) - _mean(before)
+    shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
     each = (after.astype(float) - before) - goal * (dense.astype(float) - before)
     surplus, half = _mean(each), normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5
     low, high = 100 * (surplus - half), 100 * (surplus + half)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
-    return Recovery(won / lost if lost > 0 else None, goal, status, 100 * surplus, (low, high))
+    return Recovery(won / lost if shown else None, goal, status, 100 * surplus, (low, high))
 
 
 def _mean(values: Array) -> float:

@@ -2,8 +2,10 @@
 
 import pickle
 import platform
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import PIL
 import timm
@@ -16,7 +18,9 @@ from torch.optim import Optimizer
 
 from exporter.files import Unfinished
 
-__all__ = ["RunState", "versions"]
+__all__ = ["RunState", "Score", "versions"]
+
+Score: TypeAlias = Callable[[nn.Module], float]
 
 
 def versions() -> dict[str, str]:
@@ -55,6 +59,19 @@ class RunState:
         self.model, self.optimizer, self.scheduler, self.ema = model, optimizer, scheduler, ema
         self.identity, self.skipped = identity, skipped
         self.epochs_done = self.steps_done = 0
+        # The best score, its epoch, and the weights after it.
+        self.best: tuple[float, int, dict[str, Any]] | None = None
+
+    @property
+    def result(self) -> nn.Module:
+        """The model with the averaged weights if there are any."""
+        return self.model if self.ema is None else self.ema.module
+
+    def keep_best(self, score: Score) -> None:
+        """Keep the weights of the last epoch if none before it has a higher score."""
+        found = score(self.result)
+        if self.best is None or found >= self.best[0]:
+            self.best = found, self.epochs_done, deepcopy(self.result.state_dict())
 
     def save(self, path: Path) -> None:
         """Replace the checkpoint.
@@ -67,6 +84,7 @@ class RunState:
             "epochs_done": self.epochs_done,
             "steps_done": self.steps_done,
             "skipped": self.skipped,
+            "best": self.best,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
@@ -87,7 +105,8 @@ class RunState:
         if self.ema is not None:
             self.ema.load_state_dict(content["ema"])
         self.epochs_done, self.steps_done = content["epochs_done"], content["steps_done"]
-        self.skipped.update(content.get("skipped", {}))  # not in files of earlier versions
+        self.skipped.update(content["skipped"])
+        self.best = content["best"]
         return True
 
     def _file(self, path: Path) -> Unfinished:

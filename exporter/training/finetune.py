@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.processes import processes
-from exporter.training.checkpoint import RunState
+from exporter.training.checkpoint import RunState, Score
 from exporter.training.settings import LoopSettings
 
 __all__ = ["Batch", "Batches", "finetune"]
@@ -40,8 +40,11 @@ def finetune(
     identity: str = "",
     skipped: dict[str, str] | None = None,
     on_epoch: OnEpoch | None = None,
-) -> None:
+    score: Score | None = None,
+) -> int:
     """Train a model in place; it ends in eval mode, with the averaged weights if there are any.
+
+    Return the epoch whose weights those are: the last one, or with `score` the best, 0 for those before training.
 
     With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, teacher's class), where a is
     `settings.distillation`. Both terms use the same logits: hard distillation as in STAR. Gradients of a
@@ -62,6 +65,8 @@ def finetune(
         skipped: Where `batches` notes the images that this process could not read, with reasons. After each epoch
             it has those of all processes; in a continued run, also those of earlier epochs.
         on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
+        score: How good a model is, by images that it is not trained on; of equal ones, the later is the better.
+            Every process calls it, and gets the same.
 
     Raises:
         ModelError: The student is frozen, or the teacher is in training mode or shares weights with the student.
@@ -76,6 +81,8 @@ def finetune(
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
     kept = checkpoint if processes().main else None
+    if score is not None and run.best is None:
+        run.keep_best(score)
     for epoch in range(run.epochs_done, settings.epochs):
         # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
         random_seed(settings.seed * 100_003 + epoch, processes().index)
@@ -88,6 +95,8 @@ def finetune(
             raise RecipeError("training", diverged, "finite numbers", "lower --lr")
         for part in processes().gathered(run.skipped):
             run.skipped.update(part)
+        if score is not None:
+            run.keep_best(score)
         if kept is not None:
             run.save(kept)
         rate = run.optimizer.param_groups[0]["lr"]
@@ -95,8 +104,10 @@ def finetune(
         if on_epoch is not None:
             on_epoch(run.epochs_done, loss)
     student.eval()
-    if run.ema is not None:
-        student.load_state_dict(run.ema.module.state_dict())
+    last = (0.0, run.epochs_done, run.result.state_dict())
+    _, epoch, weights = last if run.best is None else run.best
+    student.load_state_dict(weights)
+    return epoch
 
 
 def _check(student: nn.Module, teacher: nn.Module | None) -> None:

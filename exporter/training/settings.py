@@ -134,6 +134,9 @@ class FinetuneSettings(LoopSettings):
     distillation: Weight = redeclared(LoopSettings, "distillation", 0.25)
     ema_decay: Below1 = redeclared(LoopSettings, "ema_decay", 0.99996)
     augment: str = redeclared(LoopSettings, "augment", "deit")
+    max_train_images: Positive | None = option(
+        None, "Most images of --images to train on, drawn by the seed; by default all."
+    )
 
 
 # The settings that say how images are augmented.

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from torch import nn
 
-from exporter.data.images import ImageFolder, listing_sha256, sample
+from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
@@ -233,7 +233,7 @@ def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings
     """
     path, last = _checked(opened, choice, out), choice.last_weights
     request = opened.recipe.model
-    vit, images = _loaded(opened)
+    vit, images = _loaded(opened, settings)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
         path.with_suffix(".search.safetensors"),
@@ -288,7 +288,6 @@ def collect_to(
     collection: CollectSettings,
     settings: FinetuneSettings,
     out: Path,
-    most: int | None = None,
 ) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
@@ -299,15 +298,13 @@ def collect_to(
         collection: How far the steps go.
         settings: How to train after each step.
         out: A folder.
-        most: The most images to train on, drawn from all; None for all.
 
     Raises:
         UserError: The job cannot be carried out, or a file cannot be written.
     """
     folder, stages = writable_folder(out), opened.stages
     request, own = opened.recipe.model, opened.recipe.images
-    vit, images = _loaded(opened)
-    images = sample(images, most, own.seed)
+    vit, images = _loaded(opened, settings)
     exam = Exam(own, vit.spec, stages)
     skipped = Skipped()
 
@@ -375,12 +372,12 @@ class _DepthTrainer:
         self.checkpoint.unlink(missing_ok=True)
 
 
-def _loaded(opened: Opened) -> tuple[PrunableViT, ImageFolder]:
+def _loaded(opened: Opened, settings: FinetuneSettings) -> tuple[PrunableViT, ImageFolder]:
     """Return the model and the images to train on."""
     file = opened.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")
-    return opened.whole, train_images(opened)
+    return opened.whole, train_images(opened, settings.max_train_images)
 
 
 def _run(

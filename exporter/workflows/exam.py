@@ -1,24 +1,31 @@
 """The images of training: those to train on, and those to measure on, which training never sees."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from exporter.data.images import ImageFolder
+from torch import nn
+
+from exporter.data.images import ImageFolder, sample
 from exporter.data.source import ImageSource, class_mismatch, open_source
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Predictions
 from exporter.processes import processes
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
+from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches
 from exporter.workflows.opened import Opened
-from exporter.workflows.predicting import EvalModel, predict_models
+from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import EvalSettings, Images, needed
 
-__all__ = ["Exam", "shown", "train_images"]
+__all__ = ["Exam", "parted", "score_on", "shown", "train_images"]
 
 # Images per run when measuring; a larger batch gains nothing on a CPU.
 BATCH = 32
+# The share of the training images that is held out to choose the best epoch by, the most, and too few to tell.
+HELD_OUT, MOST, FEW = 0.1, 2000, 5
 
 
 class Exam:
@@ -64,8 +71,8 @@ class Exam:
         )
 
 
-def train_images(opened: Opened) -> ImageFolder:
-    """Return the images to train on.
+def train_images(opened: Opened, most: int | None) -> ImageFolder:
+    """Return the images to train on, at most so many, drawn by the seed.
 
     Raises:
         RecipeError: There is no --images.
@@ -78,7 +85,28 @@ def train_images(opened: Opened) -> ImageFolder:
             got = f"no class ({told})" if told else "no class"
             expected = f"one of {num_classes}: one folder per class, or labels in tar files"
             raise ImageError(found.name_of(file), got, expected, "--class-map FILE gives indices")
-    return found
+    return sample(found, most, opened.recipe.images.seed)
+
+
+def parted(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
+    """Return the images to train on and those that are held out, none of few, by the seed."""
+    count = min(int(HELD_OUT * len(images.files)), MOST)
+    held_out = sample(images, count if count > FEW else 0, seed)
+    kept = set(held_out.files)
+    return replace(images, files=tuple(each for each in images.files if each not in kept)), held_out
+
+
+def score_on(images: ImageFolder) -> Score | None:
+    """Return a function from a pruned model to how many images it has right; None without images."""
+
+    def score(model: nn.Module) -> float:
+        assert isinstance(model, PrunedViT)
+        source = ImageSource(images.root, images.files, len(images.files), {})
+        one = torch_model(model, "held out")
+        answers = predict_models([one], source, EvalSettings(batch=BATCH), lambda *_: None)
+        return answers.found[0].accuracy.top1_hits
+
+    return score if images.files else None
 
 
 def shown(batches: TrainBatches, advance: Advance) -> Batches:

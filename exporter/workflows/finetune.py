@@ -34,7 +34,7 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.exam import Exam, shown, train_images
+from exporter.workflows.exam import Exam, parted, score_on, shown, train_images
 from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
 from exporter.workflows.predicting import torch_models
@@ -58,10 +58,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trained:
-    """The file of the weights, the number of training images, and the reasons of those that cannot be read."""
+    """The file of the weights, the numbers of training images, and the reasons of those that cannot be read.
+
+    `epoch` is the one whose weights were kept, by the `held_out` training images: 0 where no epoch has made the
+    model better, and the file has the weights from before.
+    """
 
     file: str
+    epoch: int
     images: int
+    held_out: int
     skipped: dict[str, str]
     settings: FinetuneSettings
     processes: int
@@ -69,7 +75,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """Top-1 as shares with 95 % intervals (Wilson), on `images` images that no choice has read.
+    """Top-1 as shares with 95 % intervals (Wilson), on `images` images that training does not see.
+
+    One choice reads them: weights that are worse on them than those before training are not kept.
 
     `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training images.
 
@@ -114,8 +122,9 @@ def finetune_model(
 ) -> FinetuneResult:
     """Prune the recipe's model, train it, and write its weights with all that prunes them to `out`.
 
-    Under a launcher, all processes call this, and the main one writes. An interrupted run continues after its last
-    whole epoch, and ends with the same weights.
+    The weights are those after the best epoch, by a share of the training images that is held out; those before
+    training where no epoch is better. Under a launcher, all processes call this, and the main one writes. An
+    interrupted run continues after its last whole epoch, and ends with the same weights.
 
     Args:
         recipe: The model, the images to train and to measure on, and how much to prune.
@@ -132,7 +141,7 @@ def finetune_model(
     stages, path = stages or Silent(), _output_file(Path(out))
     opened = open_recipe(recipe, stages, model)
     _check_amount(opened, settings)
-    models, images = models_of(opened, teacher), train_images(opened)
+    models, images = models_of(opened, teacher), train_images(opened, settings.max_train_images)
     vit = steps.with_class_names(models.student, images)
     identity = models.identity and replace(models.identity, class_names=vit.spec.class_names)
     check_batches("--batch-size", (settings.batch_size // processes().count,), vit.spec)
@@ -140,13 +149,16 @@ def finetune_model(
     exam = Exam(opened.recipe.images, vit.spec, stages)
     pruned, calibration, macs = _pruned(vit, images, opened, path)
     dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
-    request = opened.recipe.model
-    skipped = _train(pruned, models.teacher, images, settings, out=path, stages=stages)
+    start, parts = deepcopy(pruned.state_dict()), parted(images, opened.recipe.images.seed)
+    epoch, skipped = _train(pruned, models.teacher, parts, settings, out=path, stages=stages)
+    (after,) = exam.predictions("accuracy after", torch_models(vit, pruned.schedule, calibration)[1])
+    if after.accuracy.top1 < before.accuracy.top1:
+        pruned.load_state_dict(start)
+        epoch, after = 0, before
     if processes().main:
-        save_checkpoint(pruned, identity, calibration, path, read_depth(request.checkpoint))
-    processes().wait()  # all of them read the file
-    trained = loaded(replace(request, checkpoint=path)) if identity else vit
-    (after,) = exam.predictions("accuracy after", torch_models(trained, pruned.schedule, calibration)[1])
+        save_checkpoint(pruned, identity, calibration, path, read_depth(opened.recipe.model.checkpoint))
+    processes().wait()
+    trained_on, held_out = (len(part.files) for part in parts)
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):
             unfinished.unlink(missing_ok=True)
@@ -154,7 +166,7 @@ def finetune_model(
         vit.spec,
         pruned.schedule,
         macs,
-        Trained(str(path), len(images.files), skipped, settings, processes().count),
+        Trained(str(path), epoch, trained_on, held_out, skipped, settings, processes().count),
         dense=dense,
         before=before,
         after=after,
@@ -176,7 +188,7 @@ def dry_finetune(
     _check_amount(opened, settings)
     vit = models_of(opened, teacher).student
     Exam(opened.recipe.images, vit.spec, Silent())
-    train_images(opened)
+    train_images(opened, settings.max_train_images)
     return dry_run(opened, recipe, settings)
 
 
@@ -230,28 +242,31 @@ def _pruned(
 def _train(
     pruned: PrunedViT,
     teacher: PrunableViT,
-    images: ImageFolder,
+    parts: tuple[ImageFolder, ImageFolder],
     settings: FinetuneSettings,
     *,
     out: Path,
     stages: Stages,
-) -> dict[str, str]:
-    """Train the pruned model in place; return the images that no process could read, with reasons."""
-    vit = pruned.vit
+) -> tuple[int, dict[str, str]]:
+    """Train the pruned model in place; return its epoch, and why images could not be read by any process.
+
+    `parts` are the images to train on, and those that choose the epoch.
+    """
+    vit, (images, held_out) = pruned.vit, parts
     batches = TrainBatches(images, settings, vit.spec.preprocessing, vit.spec.num_classes)
     run = to_json(
         {
             "settings": settings,
             "schedule": pruned.schedule,
             "weights": (vit.weights_sha256, teacher.weights_sha256),
-            "images": listing_sha256(images),
+            "images": [listing_sha256(part) for part in parts],
             "versions": versions(),
             "processes": processes().count,
         }
     )
     processes().same("the run", run)
     with stages.stage("training") as advance, trainable(vit):
-        finetune(
+        epoch = finetune(
             pruned,
             teacher.model,
             shown(batches, advance),
@@ -259,8 +274,9 @@ def _train(
             checkpoint=_partial(out),
             identity=run,
             skipped=batches.skipped,
+            score=score_on(held_out),
         )
-    return batches.skipped
+    return epoch, batches.skipped
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,6 +62,18 @@ def test_the_table_says_it_in_words(star_export: Command, workplace: Workplace, 
     assert "compile it with --checkpoint alone" in done.out
 
 
+def test_a_training_that_makes_nothing_better_says_so_and_what_to_try(
+    star_export: Command, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.workflows.finetune.finetune", lambda *_, **__: 0)
+    done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6")
+    assert done.code == 1, done.err
+    last = done.out.splitlines()[-1]
+    assert "no epoch is better than the pruned model before training, whose weights these are" in last
+    assert last.endswith("try --lr 2e-05, or more than 12 images")
+    assert "nothing to recover" in done.out and (tmp_path / "w.safetensors").exists()
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tuple[Path, list[str]]:
     """The weights of a run with all that a run may keep, which was not killed, and its flags but `--out`."""

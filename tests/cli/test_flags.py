@@ -134,4 +134,6 @@ def test_few_settings_have_flags() -> None:
     parser = Parser()
     add_training(parser, "short")
     flags = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
-    assert flags - {"--help"} == {"--preset", "--epochs", "--batch-size", "--lr", "--amp", "--no-amp"}
+    assert flags - {"--help"} == {
+        *("--preset", "--epochs", "--batch-size", "--lr", "--amp", "--no-amp", "--max-train-images"),
+    }

@@ -84,7 +84,7 @@ def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixtur
 def test_quiet_stages_say_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.cli.output.TOLD_S", 0.001)
+    monkeypatch.setattr("exporter.cli.output.FIRST_S", 0.001)
     with RichStages(quiet=True).stage("calibration"):
         time.sleep(0.02)
     assert capsys.readouterr() == ("", "")
@@ -94,11 +94,11 @@ def test_a_stage_without_a_terminal_tells_how_long_it_has_taken(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one that reports no progress of its own; a long name is not broken into lines."""
-    monkeypatch.setattr("exporter.cli.output.TOLD_S", 0.01)
+    monkeypatch.setattr("exporter.cli.output.FIRST_S", 0.01)
     name = "lowering " + "x" * 100
     with RichStages().stage(name):
         time.sleep(0.2)
-    first, *_, last = capsys.readouterr().err.splitlines()
+    first, last = capsys.readouterr().err.splitlines()
     assert first == f"{name}: 0:00:00 so far"
     assert last.startswith(f"✓ {name}, 0.")
 
@@ -124,9 +124,16 @@ def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture
     assert "✓" not in capsys.readouterr().err
 
 
+def test_a_line_comes_soon_and_the_next_ones_seldom() -> None:
+    told: list[int] = []
+    with repeated(lambda: told.append(1), 60.0, first=0.001):
+        time.sleep(0.1)
+    assert told == [1]
+
+
 def test_the_thread_ends_with_the_body() -> None:
     told: list[int] = []
-    with pytest.raises(ZeroDivisionError), repeated(lambda: told.append(1), 0.001):
+    with pytest.raises(ZeroDivisionError), repeated(lambda: told.append(1), 0.001, first=0.0):
         time.sleep(0.05)
         raise ZeroDivisionError
     count = len(told)

@@ -20,6 +20,7 @@ POINT = Point(
     gmacs=1.0,
     loss_points=0.2,
     margin_points=0.4,
+    agreement=0.96,
     images=500,
     images_per_s=250.0,
     median_ms=4.0,
@@ -39,7 +40,7 @@ FOUND = Tuned(
     tried=(FASTER, POINT),
     front=(FASTER, POINT),
     choice=POINT,
-    judged=Judged(Status.MET, 499, 0.1, 0.6),
+    judged=Judged(Status.MET, 499, 0.1, 0.6, 0.97),
     recipe="out/tune.toml",
     parity=True,
 )
@@ -67,7 +68,7 @@ def test_what_others_script_against(
     assert done.code == 0, done.err
     assert done.json == json.loads(to_json(FOUND))
     assert done.json.keys() >= {"recipe", "choice", "judged", "tried", "front"}
-    assert done.json["judged"].keys() == {"status", "images", "loss_points", "bound_points"}
+    assert done.json["judged"].keys() == {"status", "images", "loss_points", "bound_points", "agreement"}
     assert {"images_per_s", "gain"} <= done.json["choice"].keys()
     assert (asked["settings"].max_drop, asked["out"]) == (1.0, Path("out"))
     images = asked["recipe"].images
@@ -80,10 +81,21 @@ def test_the_table_has_every_point_and_the_unpruned_model(
 ) -> None:
     done, _ = run(star_export, workplace, monkeypatch, FOUND, "--max-drop", "1")
     assert "skipped" not in done.out
-    for text in ("unpruned", "100.0", "40% saved", "250.0", "2.50 ×", "2.40 to 2.60", "+0.20", "chosen"):
+    for text in (
+        "unpruned",
+        "100.0",
+        "40% saved",
+        "250.0",
+        "2.50 ×",
+        "2.40 to 2.60",
+        "+0.20",
+        "96.00%",
+        "chosen",
+    ):
         assert text in done.out
     lines = done.out.splitlines()[-3:]
-    assert lines[0].endswith("it loses +0.10 points, less than +0.60 with 95 % confidence: met")
+    bound = "it loses +0.10 points, less than +0.60 with 95 % confidence"
+    assert lines[0].endswith(f"{bound}, and 97.00% have the unpruned model's class: met")
     assert lines[1].startswith("the next faster one: tome, pairs, merge-weighted, 60% saved")
     assert lines[2] == "recipe: out/tune.toml"
 
@@ -108,6 +120,15 @@ def test_what_is_nearest_is_said(
     found = replace(NOTHING, settings=settings)
     done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
     assert (done.code, done.out.splitlines()[-1].startswith(line)) == (1, True), done.out
+
+
+def test_what_would_show_a_loss_is_said_beside_the_choice(
+    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0, 0.97))
+    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
+    assert "97.00% have the unpruned model's class: not-shown" in done.out
+    assert "to show a loss within 1 points takes 1141 such images if 4% of the answers change" in done.out
 
 
 def test_images_that_cannot_be_read_are_counted_and_named(
@@ -144,8 +165,8 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
     [
         (NOTHING, 1),
         (FOUND, 0),
-        (replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0)), 0),
-        (replace(FOUND, judged=Judged(Status.MISSED, 900, 3.0, 4.0)), 1),
+        (replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0, 0.97)), 0),
+        (replace(FOUND, judged=Judged(Status.MISSED, 900, 3.0, 4.0, 0.9)), 1),
         (replace(FOUND, parity=None), 0),
         (replace(FOUND, parity=False), 1),
     ],

@@ -75,13 +75,13 @@ def test_without_labels_there_is_only_agreement() -> None:
         (880, 1000, 0.8, Status.MET),
         (850, 1000, 0.5, Status.NOT_SHOWN),
         (810, 1000, 0.1, Status.MISSED),
-        (9, 10, 1.0, Status.NOT_SHOWN),
+        (9, 10, None, Status.NOT_SHOWN),  # one image more may be chance
     ],
 )
-def test_the_status_follows_the_limits(after: int, of: int, share: float, status: Status) -> None:
+def test_the_status_follows_the_limits(after: int, of: int, share: float | None, status: Status) -> None:
     dense, before = (900, 800) if of == 1000 else (9, 8)
     found = recovery_of(hits(dense, of), hits(before, of), hits(after, of))
-    assert found.share == pytest.approx(share)
+    assert found.share == (None if share is None else pytest.approx(share))
     assert found.status == status
     assert found.surplus_points == pytest.approx(100 * ((after - before) - 0.5 * (dense - before)) / of)
     low, high = found.surplus_interval_points

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,31 @@ def test_a_trained_vit_is_adapted_anew() -> None:
     with trainable(vit):
         losses_of(vit.model)
     assert adapt(vit.model).weights_sha256 != vit.weights_sha256
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [((5, 4, 3, 2, 1), 0), ((1, 2, 3, 2, 1), 2), ((1, 2, 2, 1, 1), 2), ((0, 0, 0, 0, 0), 4)],
+)
+def test_the_best_weights_are_left_also_of_a_run_that_was_cut(
+    scores: tuple[int, ...], best: int, ema_decay: float, tmp_path: Path
+) -> None:
+    """Those before training are among them; of equal ones, the later."""
+    settings, place = replace(FAST, ema_decay=ema_decay), tmp_path / "w.ckpt"
+    seen: list[dict[str, Tensor]] = []
+
+    def score(model: nn.Module) -> float:
+        seen.append(weights_of(model))
+        return scores[len(seen) - 1]
+
+    def stop(done: int, _: float) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune(make_model(), None, batches, settings, checkpoint=place, on_epoch=stop, score=score)
+    student = make_model()
+    assert finetune(student, None, batches, settings, checkpoint=place, score=score) == best
+    assert len(seen) == 5
+    assert changed(student, seen[best]) == set()

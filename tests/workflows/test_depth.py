@@ -121,7 +121,7 @@ def test_a_collection_trains_on_no_more_images_than_are_asked_for(
         return TrainBatches(images, *rest, **more)
 
     monkeypatch.setattr(depth, "TrainBatches", counted)
-    found = collect_to(job, STEPS, QUICK, tmp_path / "s", most=8)
+    found = collect_to(job, STEPS, replace(QUICK, max_train_images=8), tmp_path / "s")
     assert trained == {8}
     assert {each.images for each in found.samples} == {12}
 

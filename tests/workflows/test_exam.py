@@ -32,7 +32,7 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
 def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
     def trained_on(classes: int, place: Path | None = None) -> list[int | None]:
         opened = open_recipe(Recipe.of(images=place), model=make_vit(num_classes=classes))
-        return [file.label for file in train_images(opened).files]
+        return [file.label for file in train_images(opened, None).files]
 
     assert trained_on(2, image_folder) == [0, 0, 0, 1, 1, 1]
     with pytest.raises(

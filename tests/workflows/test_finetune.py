@@ -30,13 +30,14 @@ from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import finetune
+from exporter.workflows.exam import Exam
 from exporter.workflows.finetune import Trained, finetune_model, models_of, result_of, teacher_request
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
 from tests.evaluation.hits import hits
 from tests.shards import encoded, write_shard
-from tests.vits import make_model, make_vit
+from tests.vits import make_images, make_model, make_vit
 
 QUICK = FinetuneSettings(epochs=2, batch_size=4, lr=1e-3, augment="deit", ema_decay=0.5)
 METHODS: dict[str, dict[str, Any]] = {
@@ -96,6 +97,40 @@ def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     result = finetune_model(recipe.but(rho=0.5), settings, tmp_path / "w.safetensors")
     assert result.top1_after == 1.0 > result.top1_before
     assert result.loss_after.loss_points == 100 * (result.top1_dense - 1)
+
+
+def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) -> None:
+    """Of 64 images six choose the epoch. What has learned them is trained on at a rate that ruins it."""
+    place, good, bad = (tmp_path / name for name in ("images", "good.safetensors", "bad.safetensors"))
+    make_images(place, each=32)
+    settings = replace(QUICK, epochs=8, batch_size=16, augment="none", ema_decay=0.0, distillation=0.0)
+    learned = finetune_model(recipe.but(images=place, eval_images=place), settings, good)
+    assert (learned.trained.images, learned.trained.held_out) == (58, 6)
+    assert learned.trained.epoch > 0 and learned.top1_after > learned.top1_before
+    ruined = replace(settings, epochs=1, lr=1.0)
+    found = finetune_model(Recipe.of(checkpoint=good, images=place, eval_images=place), ruined, bad)
+    assert found.trained.epoch == 0 and found.top1_after == found.top1_before == learned.top1_after
+    assert found.recovery.share is None
+    before, after = load_file(good), load_file(bad)
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_worse_weights_are_not_kept_whatever_chose_them(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few images have none to hold out: those to measure on say no."""
+    predictions = iter([(answers(9), answers(8)), (answers(7),)])
+    monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
+    result = finetune_model(recipe, QUICK, tmp_path / "w.safetensors")
+    assert (result.trained.epoch, result.trained.held_out) == (0, 0)
+    assert result.top1_after == result.top1_before == 0.8
+    before, after = load_file(recipe.model.checkpoint or ""), load_file(tmp_path / "w.safetensors")
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_it_trains_on_no_more_images_than_are_asked_for(recipe: Recipe, tmp_path: Path) -> None:
+    result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
+    assert result.trained.images == 8
 
 
 @contextmanager
@@ -308,7 +343,7 @@ def answers(right: int) -> Predictions:
 
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     schedule = shape_schedule(tiny_vit.spec, 0.6, Prune())
-    trained = Trained("w.safetensors", 40, {"torn.png": "why"}, FinetuneSettings(), 1)
+    trained = Trained("w.safetensors", 2, 36, 4, {"torn.png": "why"}, FinetuneSettings(), 1)
     found = result_of(
         tiny_vit.spec,
         schedule,

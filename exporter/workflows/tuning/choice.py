@@ -1,9 +1,9 @@
 """What to find, and the choice among measured candidates, judged on images that it has not read."""
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import sqrt
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
 
 __all__ = [
+    "USUAL",
     "Judged",
     "Point",
     "Timed",
@@ -43,8 +44,10 @@ Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")
 METRICS = ("top1", "agreement")
 # Standard errors that are added to a loss.
 ERRORS = 2.0
-# Ways that are left of those that merge, and of those that drop: of equal multiply-adds, merging takes longer.
-LEFT = 2
+# Ways that are left at least, where there are so many.
+LEFT = 4
+# The share of answers that change in a usual choice.
+USUAL = 0.04
 # Points of rounding.
 ROUNDING = 1e-9
 
@@ -102,13 +105,14 @@ class Point:
     """A measured candidate: loss on the search half, in points, and speed in one run with the unpruned model.
 
     `gain` is over the unpruned model in fp32 on ONNX Runtime, with quartiles. `margin_points` is the loss plus two
-    standard errors.
+    standard errors, `agreement` the share of images that get the unpruned model's class.
     """
 
     candidate: Candidate
     gmacs: float
     loss_points: float
     margin_points: float
+    agreement: float
     images: int
     images_per_s: float
     median_ms: float
@@ -123,16 +127,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Judged:
-    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status."""
+    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status.
+
+    `agreement` is the share of images that get the unpruned model's class.
+    """
 
     status: Status
     images: int
     loss_points: float
     bound_points: float
+    agreement: float
 
 
 def point_of(
-    candidate: Candidate, macs: float, right: tuple[Array, Array], timed: tuple[Timed, Timed]
+    candidate: Candidate, macs: float, right: tuple[Array, Array], same: Array, timed: tuple[Timed, Timed]
 ) -> Point:
     """Return a measured candidate.
 
@@ -140,6 +148,7 @@ def point_of(
         candidate: On its target.
         macs: Its multiply-adds.
         right: Which images the unpruned model has right, and which the candidate has; bool [images].
+        same: Which images get the same class from both; bool [images].
         timed: The times of both in one run.
     """
     (lost, gained), images = loss_of(*right), len(right[0])
@@ -150,6 +159,7 @@ def point_of(
         gmacs=macs / 1e9,
         loss_points=100 * (lost - gained) / images,
         margin_points=100 * margin_of(*right),
+        agreement=float(same.mean()),
         images=images,
         images_per_s=own.images_per_s,
         median_ms=own.median_ms,
@@ -174,20 +184,21 @@ def margin_of(dense: Array, other: Array) -> float:
 
 
 def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
-    """Return the ways that have most images right: `LEFT` of those that do the same with the other patches.
+    """Return the way of each method and reduction that has most images right, then the best others, up to `LEFT`.
+
+    Few images rank similar ways by chance, and of equal multiply-adds, some methods take longer.
 
     Args:
-        ways: Of any weights; those of other weights compete among themselves. What prunes nothing, and what comes
-            with its schedule, is left.
+        ways: Of any weights; those of other weights compete among themselves.
         right: Images at one share, of an equal number.
     """
     ranked = sorted(ways, key=right, reverse=True)
-    groups: dict[Any, list[Way]] = defaultdict(list)
+    best: dict[Any, Way] = {}
     for way in ranked:
         first = way[0]
-        free = first.prunes and not first.given
-        groups[(first.weights, first.reduce) if free else first].append(way)
-    return [way for way in ranked for group in groups.values() if way in group[:LEFT]]
+        best.setdefault((first.weights, first.method, first.reduce, first.prunes), way)
+    others = (way for way in ranked if way not in best.values())
+    return [*best.values(), *islice(others, max(0, LEFT - len(best)))]
 
 
 def around(way: Way, beyond: Callable[[Candidate], bool], count: int, *, milder: bool) -> list[Candidate]:
@@ -219,7 +230,8 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
     """Return the fastest that qualifies by its loss, or by its time the one that loses least.
 
     Few images show no loss to be small. Where none qualifies, it is the most accurate of those that are fast and
-    whose measured loss is within the limit; None where even that is not.
+    whose measured loss is within the limit; None where even that is not. Of equal losses, the higher agreement
+    decides: it tells more of few images.
     """
     qualified = [each for each in points if qualifies(each, settings)]
     limit = settings.max_drop
@@ -228,11 +240,15 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
             return max(qualified, key=lambda each: each.images_per_s)
         within = (each for each in points if each.loss_points <= limit + ROUNDING)
         qualified = [each for each in within if each.reaches(settings)]
-    return min(qualified, key=lambda each: (each.margin_points, each.median_ms), default=None)
+    return min(
+        qualified, key=lambda each: (each.margin_points, -each.agreement, each.median_ms), default=None
+    )
 
 
-def judged(dense: Array, own: Array, max_drop: float | None) -> Judged:
-    """Judge the choice by the images of the final half: bool [images] of the unpruned model and of the choice.
+def judged(dense: Array, own: Array, same: Array, max_drop: float | None) -> Judged:
+    """Judge the choice by the images of the final half that the unpruned model and the choice have right.
+
+    `same` are those that get the same class from both; all are bool [images].
 
     Met where the one-sided limit is within the loss, missed where the other one is beyond it; without a limit, met.
     """
@@ -243,7 +259,7 @@ def judged(dense: Array, own: Array, max_drop: float | None) -> Judged:
     if max_drop is not None and 100 * bound > max_drop:
         least = loss_interval(lost, gained, images, confidence=0.9)[0]
         status = Status.MISSED if 100 * least > max_drop else Status.NOT_SHOWN
-    return Judged(status, images, 100 * (lost - gained) / images, 100 * bound)
+    return Judged(status, images, 100 * (lost - gained) / images, 100 * bound, float(same.mean()))
 
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:

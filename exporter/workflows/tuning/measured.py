@@ -287,11 +287,18 @@ class Meter:
         return np.concatenate([self._right(candidate, part) for part in parts if self.images[part].files])
 
     def _right(self, candidate: Candidate, part: str) -> Array:
+        if self.metric != "top1":
+            return self._same(candidate, part)
         found = self._answers(candidate, part)
-        classes = np.array(found["classes"], np.int64)
-        if self.metric == "top1":
-            return classes == np.array(found["labels"], np.int64)
-        return classes == np.array(self._answers(UNPRUNED, part)["classes"], np.int64)
+        return np.array(found["classes"], np.int64) == np.array(found["labels"], np.int64)
+
+    def same(self, candidate: Candidate, *parts: str) -> Array:
+        """Return which images of some parts get the unpruned model's class, bool [images]; where, as in `right`."""
+        return np.concatenate([self._same(candidate, part) for part in parts if self.images[part].files])
+
+    def _same(self, candidate: Candidate, part: str) -> Array:
+        own, dense = (self._answers(each, part)["classes"] for each in (candidate, UNPRUNED))
+        return np.array(own, np.int64) == np.array(dense, np.int64)
 
     def _answers(self, candidate: Candidate, part: str) -> dict[str, Any]:
         """Return the class that a candidate gives each image, and the true one; all processes share the work."""

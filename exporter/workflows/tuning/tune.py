@@ -31,6 +31,7 @@ from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, check_batches, needed, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import (
+    USUAL,
     Judged,
     Point,
     Timed,
@@ -58,8 +59,6 @@ SCREENED, AT_SHARE = 256, 0.4
 TIMED, OF_A_WAY = 12, 3
 # A target on which the unpruned model has less than this share of the best speed is timed once.
 WORTH = 0.75
-# The share of answers that change in a usual choice.
-CHANGED = 0.04
 # A checkpoint beside the model has its own: what pins an axis of the search, and what names the model.
 OWN_VALUES: Mapping[str, Any] = {
     **dict.fromkeys((*SCORING, "calibration", "rho", "mac_reduction", "num_classes")),
@@ -223,7 +222,7 @@ class _Search:
         return {each.target: timed.throughput.images_per_s for each, timed in speeds.items()}
 
     def screened(self) -> list[Way]:
-        """Return the different ways that lose least on a few images, at about one share.
+        """Return different ways that lose little on a few images, at about one share.
 
         Those that need no calibration come first, and a calibration is made only for one that needs it.
 
@@ -297,13 +296,14 @@ class _Search:
 
     def _point(self, each: Candidate, run: Candidate, speeds: Mapping[Candidate, Timed]) -> Point:
         dense, own = (self.meter.right(one, "screen", "rest") for one in (UNPRUNED, run))
-        return point_of(each, self.meter.macs(each), (dense, own), (speeds[BASE], speeds[each]))
+        same = self.meter.same(run, "screen", "rest")
+        return point_of(each, self.meter.macs(each), (dense, own), same, (speeds[BASE], speeds[each]))
 
     def judged(self, choice: Point) -> Judged:
         """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""
         with self.stages.stage(f"{len(self.meter.images['final'].files)} images that no choice has read"):
-            own = self.meter.right(choice.candidate, "final")
-            return judged(self.meter.right(UNPRUNED, "final"), own, self.settings.max_drop)
+            own, same = (each(choice.candidate, "final") for each in (self.meter.right, self.meter.same))
+            return judged(self.meter.right(UNPRUNED, "final"), own, same, self.settings.max_drop)
 
 
 def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
@@ -343,11 +343,11 @@ def _opened(
     check_batches("--batch", (own.measure.batch,), spec)
     parts = _parts(every[OWN], settings)
     images, most = len(parts["final"].files), settings.max_drop
-    if most is not None and images < images_needed(most, CHANGED):
+    if most is not None and images < images_needed(most, USUAL):
         logger.warning(
             "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
-            "%g %% do (--eval-images, --max-eval-images)",
-            *(images, most, images_needed(most), images_needed(most, CHANGED), 100 * CHANGED),
+            "%g %% do; give twice as many (--eval-images, --max-eval-images)",
+            *(images, most, images_needed(most), images_needed(most, USUAL), 100 * USUAL),
         )
     warn_where_slow(*targets)
     return networks, parts

@@ -32,13 +32,14 @@ from exporter.workflows.tuning.ways import Candidate, Way
 WAY = Candidate(mac_reduction=0.3, target="onnxruntime-fp32")
 
 
-def point(images_per_s: float, loss: float, margin: float | None = None) -> Point:
+def point(images_per_s: float, loss: float, margin: float | None = None, agreement: float = 1.0) -> Point:
     gain = images_per_s / 10
     return Point(
         candidate=replace(WAY, mac_reduction=loss),
         gmacs=1.0,
         loss_points=loss,
         margin_points=loss if margin is None else margin,
+        agreement=agreement,
         images=100,
         images_per_s=images_per_s,
         median_ms=1000 / images_per_s,
@@ -71,6 +72,9 @@ def test_on_few_images_the_most_accurate_of_the_fast_ones_is_chosen() -> None:
     points = [point(300, 0.9, margin=4.0), point(200, 0.5, margin=3.0), point(9, 0.0, margin=0.0)]
     assert chosen(points, within(1.0)) == points[1]
     assert chosen([point(300, 1.1, margin=4.0), points[2]], within(1.0)) is None
+    # Of equal losses, what changes fewer answers.
+    same = [point(300, 0.5, margin=3.0, agreement=0.9), point(250, 0.5, margin=3.0, agreement=0.95)]
+    assert chosen([*same, points[0]], within(1.0)) == same[1]
 
 
 def test_within_a_time_the_least_loss_is_chosen() -> None:
@@ -95,11 +99,12 @@ def test_the_front_is_what_nothing_beats_in_both() -> None:
 )
 def test_the_status_follows_the_limits(right: int, status: Status) -> None:
     dense, own = np.arange(1000) < 900, np.arange(1000) < right
-    found = judged(dense, own, 1.5)
+    found = judged(dense, own, dense == own, 1.5)
     assert found.status == status
     assert found.loss_points == pytest.approx((900 - right) / 10)
     assert found.bound_points == pytest.approx(100 * loss_bound(900 - right, 0, 1000))
-    assert judged(dense, own, None).status == Status.MET
+    assert found.agreement == pytest.approx(1 - (900 - right) / 1000)
+    assert judged(dense, own, own, None).status == Status.MET
 
 
 @pytest.mark.parametrize(("limit", "changed"), [(0.5, 0.0), (1.0, 0.04), (3.0, 0.2)])
@@ -112,8 +117,11 @@ def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> 
 def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     dense, own = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
     times = [Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5) for ms in (10.0, 4.0)]
-    found = point_of(WAY, 2e9, (dense, own), (Timed(times[0], 7), Timed(times[1], 5)))
+    found = point_of(
+        WAY, 2e9, (dense, own), np.array([1, 0, 0, 1], bool), (Timed(times[0], 7), Timed(times[1], 5))
+    )
     assert (found.loss_points, found.images, found.gain, found.gmacs) == (-25.0, 4, 2.5, 2.0)
+    assert found.agreement == 0.5
     assert (found.images_per_s, found.median_ms, found.file_bytes) == (500.0, 4.0, 5)
     # Of four images and two half ones of each kind, one is lost and two are gained.
     assert found.margin_points == pytest.approx(100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5))
@@ -122,17 +130,22 @@ def test_a_point_is_paired_in_images_and_in_rounds() -> None:
 
 
 def test_different_ways_are_left_not_shares_of_one() -> None:
-    """Two that merge and two that drop, of each network; what has no rival is left."""
-    merging: list[Way] = [(Candidate(scorer=name, mac_reduction=0.4),) for name in "abc"]
-    dropping: list[Way] = [
-        (Candidate(method=Method.STAR, scorer=name, reduce="drop", mac_reduction=0.4),) for name in "abc"
-    ]
+    """The best of each method and reduction, of each network, and others up to four."""
+    star: list[Way] = [(Candidate(method=Method.STAR, scorer=name, mac_reduction=0.4),) for name in "abc"]
+    dropping: list[Way] = [(replace(way[0], reduce="drop"),) for way in star]
+    tome, a_star = ((Candidate(method=each, mac_reduction=0.4),) for each in (Method.TOME, Method.A_STAR))
     given, small = (Candidate(weights="w", given=True),), (Candidate(weights="s"),)
-    right: dict[Way, int] = {way: 90 - place for place, way in enumerate([*merging, *dropping])} | {
-        given: 1,
-        small: 2,
-    }
-    assert set(different(list(right), right.__getitem__)) == {*merging[:2], *dropping[:2], given, small}
+    order: list[Way] = [*star, *dropping, a_star, tome, small, given]
+    assert different(order, lambda way: -order.index(way)) == [
+        star[0],
+        dropping[0],
+        a_star,
+        tome,
+        small,
+        given,
+    ]
+    few = [*star, *dropping]
+    assert different(few[::-1], lambda way: -few.index(way)) == [star[0], dropping[0], star[1], star[2]]
 
 
 SHARES = tuple(Candidate(mac_reduction=share / 10) for share in range(1, 10))
@@ -178,5 +191,5 @@ def test_the_promise_is_held_over_ten_seeds() -> None:
         found = chosen(points, within(3.0))
         assert found is not None
         own = answers[min(answers, key=lambda saved: abs(100 + saved - found.images_per_s))]
-        held += judged(dense[second], own[second], 3.0).loss_points <= 3.0
+        held += judged(dense[second], own[second], dense[second], 3.0).loss_points <= 3.0
     assert held >= 9
