@@ -10,6 +10,7 @@ from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, Target
 from exporter.workflows.progress import Silent
 from exporter.workflows.proof import pictures_of, prove, save_page_of
 from exporter.workflows.recipe import Measuring
@@ -48,6 +49,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
     assert (proof.speed, proof.trade_off, proof.use, proof.batches) == (None, None, None, ())
+    assert proof.as_it_came is None and proof.loss is proof.pair and proof.precision_loss == 0
     assert proof.class_names == (tuple(sorted(path.name for path in images.iterdir())) if labelled else ())
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
@@ -101,8 +103,47 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (False, True, False)
 
 
-def lowered_pair(folder: Path, pruned: PrunedViT) -> Pair[LoweredFile]:
+@pytest.mark.ort
+def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> None:
+    """Two files that are wrong alike lose nothing against each other."""
+    spec = star().vit.spec
+    found = list_images(
+        make_images(tmp_path / "images", classes=spec.num_classes, each=1), num_classes=spec.num_classes
+    )
+    pair = lowered_pair(tmp_path, star(), ONNXRUNTIME_FP16)
+    for path in (pair.dense.path, pair.pruned.path):
+        model = onnx.load(path)
+        for part in model.graph.initializer:
+            if "head." in part.name:
+                part.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(part), part.name))
+        onnx.save(model, path)
+    (proof,) = prove(
+        [Pair(dense(), star())],
+        [pair],
+        calibrations=[None],
+        folder=found,
+        images=first_images(found.files, spec.preprocessing, "float32", 3),
+        measuring=Measuring(batch=2, rounds=5, threads=1),
+        stages=Silent(),
+    )
+    came = proof.as_it_came
+    assert came is not None and came.accuracy is not None and proof.pair is not None
+    assert proof.pair.agreement > 0.5
+    assert came.losses.dense.agreement == came.losses.pruned.agreement == 0
+    assert (proof.loss, proof.loss and proof.loss.first) == (came.losses.pruned, "fp32")
+    assert proof.accuracy is not None
+    assert proof.precision_loss == pytest.approx(100 * (came.accuracy.top1 - proof.accuracy.dense.top1))
+    assert proof.trade_off is not None
+    assert proof.trade_off.unpruned_loss == proof.precision_loss
+    assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
+    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
+    save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "of them by the precision alone" in page and "top-1 of the model as it came, fp32" in page
+
+
+def lowered_pair(folder: Path, pruned: PrunedViT, target: Target = ONNXRUNTIME) -> Pair[LoweredFile]:
     """Both models in a folder; `pruned` is one of `tests.lowering.models`."""
     for name, model in (("dense", dense()), ("pruned", pruned)):
-        onnx.save(lowered(model), folder / f"{name}.onnx")
+        onnx.save(lowered(model, target), folder / f"{name}.onnx")
     return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))
