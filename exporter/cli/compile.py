@@ -96,6 +96,8 @@ def _compare(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
         parity = [reports[0].parity.dense, *(each.parity.pruned for each in reports)]
         skipped = [line for each in reports for line in _skipped(each)]
         told = [*(explain(each)[0] for each in parity), *dict.fromkeys(skipped)]
+        if reports[0].speed:
+            told.append(f"times are of {reports[0].timed_on}")
         print_lines([*told, f"full report: {out / 'report.html'}"])
     return 0 if all(each.passed for each in reports) else 1
 
@@ -198,6 +200,6 @@ def _lines(report: "Report") -> Iterator[str]:
         compared = report.speed.comparison
         low, high = compared.quartiles
         yield (
-            f"{compared.outcome}: {compared.speedup:.2f} × (quartiles {low:.2f} to {high:.2f}), "
-            f"E = {compared.efficiency:.2f} relative to the MAC ratio"
+            f"{compared.outcome}: {compared.speedup:.2f} × on {report.timed_on} "
+            f"(quartiles {low:.2f} to {high:.2f}), E = {compared.efficiency:.2f} relative to the MAC ratio"
         )

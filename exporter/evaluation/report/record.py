@@ -15,6 +15,7 @@ from exporter.evaluation.loss import Agreement, PairResult
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
+from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
 
 __all__ = ["CalibratedOn", "Example", "Gmacs", "Report", "chosen_examples", "trade_off_of"]
 
@@ -193,6 +194,14 @@ class Report:
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
         return 0.0 if self.as_it_came is None else self.as_it_came.losses.dense.loss_points or 0.0
+
+    @property
+    def timed_on(self) -> str:
+        """What ran the models whose times these are, in words: a file for TensorRT has no engine yet."""
+        runtime = target_named(self.target).runtime
+        if runtime == TENSORRT.runtime:
+            return "ONNX Runtime's CPU, not TensorRT"
+        return {ONNXRUNTIME.runtime: "ONNX Runtime", OPENVINO.runtime: "OpenVINO"}[runtime]
 
     @property
     def trade_off(self) -> TradeOff | None:
