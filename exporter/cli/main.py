@@ -48,22 +48,29 @@ CLOSED = 141
 # The flags that take the name of a model; others are completed by their words, or with files.
 TAKES_MODEL = ("model", "why")
 
+# In the order of a newcomer's need, see WHICH.
 VERBS = (
-    models,
-    depth,
-    calibrate,
-    plan,
-    finetune,
-    export,
+    compile,
+    tune,
     check,
-    build,
     bench,
     eval,
-    tune,
-    compile,
+    finetune,
+    models,
+    calibrate,
+    plan,
+    export,
+    depth,
+    build,
     serve_config,
     inspect,
 )
+WHICH = """
+Start with `compile`: it makes a pruned and checked ONNX model of yours, from a folder of images. `tune` finds how
+much to prune. `check`, `bench` and `eval` run the result on another machine. The others are more: training, and
+single steps.
+"""
+START = "compile --model NAME --images DIR --mac-reduction 0.4 --out DIR"
 
 EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
@@ -137,6 +144,9 @@ def _run(argv: Sequence[str] | None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         complete(build_parser())
     _refuse_former(words)
+    if not words or (words[0].startswith("--") and words[0] not in ("--help", "--version")):
+        got = f"{words[0]} in place of a command" if words else "no command"
+        raise UserError("star-export", got, START, "star-export --help lists the others")
     parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
@@ -198,7 +208,7 @@ class _Once(logging.Filter):
 
 def build_parser(only: str | None = None) -> Parser:
     """Return the parser of all verbs; those but `only` without their flags, which take longer to declare."""
-    parser = Parser(prog="star-export", description=exporter.__doc__)
+    parser = Parser(prog="star-export", description=f"{exporter.__doc__}\n{WHICH}")
     parser.explain(EXAMPLES, FAILS)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)

@@ -7,14 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.main import FORMER, VERBS, build_parser
+from exporter.cli.main import FORMER, VERBS, build_parser, main
 from exporter.errors import RecipeError
 from exporter.settings import fields_of, flags_of, homes_of
 from exporter.training.settings import FinetuneSettings
@@ -272,3 +272,18 @@ def test_without_the_library_the_extra_is_named(
     done = star_export("models")
     assert done.code == 2
     assert "star-export[completion]" in done.error
+
+
+@pytest.mark.parametrize("words", [(), ("--model", "digits_vit", "--images", "photos")])
+def test_without_a_command_one_is_shown(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "need compile --model NAME --images DIR" in line
+
+
+def test_help_leads_from_compile_to_the_other_machine() -> None:
+    shown = build_parser("").format_help()
+    places = [
+        shown.index(f"\n    {verb} ") for verb in ("compile", "tune", "check", "bench", "eval", "models")
+    ]
+    assert places == sorted(places)
