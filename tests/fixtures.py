@@ -1,6 +1,7 @@
 """Shared fixtures. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
 import gc
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,12 @@ settings.load_profile("shared machine")
 def pytest_collection_finish() -> None:
     """What is there by now lives to the end: later searches for garbage leave it out."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_logged() -> None:
+    """A command sets the level of its whole process: one that was quiet silences no later test."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.fixture

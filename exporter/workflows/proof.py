@@ -165,7 +165,7 @@ def _with_classes(
     names, skipped = list[str](), dict[str, str]()
     runners, artefact = [*_runners(models, measuring).values()], models[0].dense.artefact
     if artefact.target.reduced:
-        runners.append(reference_runner(reference, artefact.input_kind, threads=measuring.threads))
+        runners.append(reference_runner(reference, artefact.input_kind, threads=measuring.threads or None))
     loaded = _batches(len(runners), models[0].dense, folder, measuring, names=names, skipped=skipped)
     dense, *found = predict_each(runners, loaded)
     original = found.pop() if artefact.target.reduced else None
