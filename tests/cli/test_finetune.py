@@ -271,7 +271,7 @@ def test_what_is_measured_and_was_not_trained_is_warned_of(
     def stop(*_: object, **__: object) -> None:
         raise RecipeError("run", "stopped", "nothing else")
 
-    monkeypatch.setattr("exporter.workflows.tuning.tune._networks", stop)
+    monkeypatch.setattr("exporter.workflows.tuning.opening._networks", stop)
     amount = {
         "eval": ("--images", workplace.images),
         "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),

@@ -1,6 +1,5 @@
 """Find a model: screen the ways, time what is left, judge the choice; it leaves a recipe and an export folder."""
 
-import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,9 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from exporter.data.images import ImageFolder, halves, listing_sha256, sample
-from exporter.data.source import class_mismatch, images_at
-from exporter.errors import ImageError, ModelError, RecipeError
+from exporter.data.images import listing_sha256
+from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff, TradePoint, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.files import PathLike, writable_folder, written_beside
@@ -25,13 +23,11 @@ from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
-from exporter.workflows.measuring import warn_where_slow
-from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
+from exporter.workflows.opened import DryRun, dry_run
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, check_batches, needed, save_recipe
+from exporter.workflows.recipe import Recipe, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import (
-    USUAL,
     Judged,
     Point,
     Timed,
@@ -40,12 +36,12 @@ from exporter.workflows.tuning.choice import (
     chosen,
     different,
     front,
-    images_needed,
     judged,
     point_of,
     qualifies,
 )
 from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.opening import networks_and_parts, recipes_of
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate, Way, candidates, ways_of
 
 __all__ = ["Tuned", "dry_tune", "tune"]
@@ -53,24 +49,14 @@ __all__ = ["Tuned", "dry_tune", "tune"]
 # What a search writes to its folder.
 RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
 MEASUREMENTS = "measurements.jsonl"
-# Images of the search half on which ways are screened, at about this share of saved multiply-adds.
-SCREENED, AT_SHARE = 256, 0.4
+# At about this share of saved multiply-adds ways are screened.
+AT_SHARE = 0.4
 # Candidates to be timed: about so many in all, and no fewer of a way.
 TIMED, OF_A_WAY = 12, 3
 # A target on which the unpruned model has less than this share of the best speed is timed once.
 WORTH = 0.75
-# A checkpoint beside the model has its own: what pins an axis of the search, and what names the model.
-OWN_VALUES: Mapping[str, Any] = {
-    **dict.fromkeys((*SCORING, "calibration", "rho", "mac_reduction", "num_classes")),
-    "model": "",
-    "model_kwargs": {},
-    "preprocess": {},
-    "recalibrate": False,
-}
 # The unpruned model that all others are compared with.
 BASE = UNPRUNED.on(ONNXRUNTIME.name)
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -131,8 +117,8 @@ def tune(
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    stages, place, recipes = stages or Silent(), writable_folder(Path(out)), _recipes(recipe, weights)
-    networks, parts = _opened(recipes, settings, stages, model)
+    stages, place, recipes = stages or Silent(), writable_folder(Path(out)), recipes_of(recipe, weights)
+    networks, parts = networks_and_parts(recipes, settings, stages, model)
     measuring = networks[OWN].opened.recipe.measure
     told = [*map(listing_sha256, parts.values()), measuring, versions()]
     book = Book(place / MEASUREMENTS, to_json(told))
@@ -167,7 +153,7 @@ def dry_tune(
         UserError: The recipe cannot be carried out.
     """
     writable_folder(Path(out))
-    networks, parts = _opened(_recipes(recipe, weights), settings, Silent())
+    networks, parts = networks_and_parts(recipes_of(recipe, weights), settings, Silent())
     ways, images = len(_ways(networks, _axes(recipe))), len(parts["screen"].files)
     unknown = f"the search, which screens {ways} ways on {images} images each"
     return dry_run(networks[OWN].opened, recipe, settings, unknown=unknown)
@@ -306,103 +292,9 @@ class _Search:
             return judged(self.meter.right(UNPRUNED, "final"), own, same, self.settings.max_drop)
 
 
-def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
-    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are.
-
-    Raises:
-        RecipeError: Two checkpoints have one name.
-    """
-    files = [Path(each) for each in weights]
-    others = {path.stem: recipe.but(**OWN_VALUES, checkpoint=path) for path in files}
-    if len(others) < len(files):
-        names = ", ".join(path.stem for path in files)
-        raise RecipeError("weights", names, "files of different names")
-    return {OWN: recipe, **others}
-
-
 def _axes(recipe: Recipe) -> Prune:
     """Return what a recipe pins of schedules; a calibration that it names pins no method."""
     return replace(recipe.prune, calibration=None)
-
-
-def _opened(
-    recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: OwnModel | None = None
-) -> tuple[dict[str, Network], dict[str, ImageFolder]]:
-    """Return the networks and the parts of the images, after all checks; say what so few images cannot show."""
-    targets = targets_here(settings.runtime, settings.target)
-    every = {
-        name: open_recipe(each, stages, model if name == OWN else None) for name, each in recipes.items()
-    }
-    own = every[OWN].recipe
-    needed(own.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
-    if every[OWN].given is not None or own.prune.rates:
-        hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
-        raise RecipeError("tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint)
-    networks = _networks(every)
-    spec = networks[OWN].vit.spec
-    check_batches("--batch", (own.measure.batch,), spec)
-    parts = _parts(every[OWN], settings)
-    images, most = len(parts["final"].files), settings.max_drop
-    if most is not None and images < images_needed(most, USUAL):
-        logger.warning(
-            "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
-            "%g %% do; give twice as many (--eval-images, --max-eval-images)",
-            *(images, most, images_needed(most), images_needed(most, USUAL), 100 * USUAL),
-        )
-    warn_where_slow(*targets)
-    return networks, parts
-
-
-def _networks(every: Mapping[str, Opened]) -> dict[str, Network]:
-    """Load the networks, that of the model first.
-
-    Raises:
-        ModelError: A checkpoint has other classes than the model.
-        RecipeError: The model has none: losses are those of images whose class is right, or the unpruned model's.
-    """
-    found: dict[str, Network] = {}
-    for name, opened in every.items():
-        found[name] = Network(opened)
-        spec, expected = opened.whole.spec, found[OWN].vit.spec.num_classes
-        if not expected:
-            hint = (
-                "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
-            )
-            got = "a model without logits, which has no top-1"
-            raise RecipeError(spec.name, got, "a classifier", hint)
-        if spec.num_classes != expected:
-            got = f"{spec.num_classes} classes"
-            raise ModelError(str(opened.recipe.model.checkpoint), got, f"{expected}, as the model has")
-    return found
-
-
-def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
-    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
-
-    Raises:
-        RecipeError: There are no --eval-images.
-        ImageError: There are too few, or labels are missing.
-    """
-    images, spec = opened.recipe.images, opened.whole.spec
-    expected = "images to measure on, which calibration does not see"
-    place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
-    if images.images is not None:
-        _ = opened.folder  # those to calibrate on are read later, after measurements
-    classes, names = spec.num_classes, spec.class_names
-    found = images_at(place, classes if labelled else None, images.class_map, names=names)
-    if labelled and not found.labelled:
-        got = class_mismatch(found, classes) or "images without classes"
-        hint = "--metric agreement needs none"
-        raise ImageError(str(place), got, f"one folder of images for each of {classes} classes", hint)
-    search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
-    if not final.files:
-        raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")
-    screen, rest = search.files[:SCREENED], search.files[SCREENED:]
-    return {
-        "screen": ImageFolder(search.root, screen),
-        "rest": ImageFolder(search.root, rest),
-        "final": final,
-    }
 
 
 def _ways(networks: Mapping[str, Network], axes: Prune) -> list[Way]:
