@@ -86,7 +86,7 @@ class Unfinished:
             return None
         try:
             job, state = read(regular(self.path))
-        except (OSError, ValueError, TypeError, KeyError, UserError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError) as error:
             raise self._refused(reason_of(error), f"an unfinished {self.what}") from None
         if job != self.job:
             got = f"a {self.what} of other settings, images or versions"

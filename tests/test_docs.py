@@ -171,7 +171,7 @@ def told_lines() -> list[re.Pattern[str]]:
 def test_the_reference_has_every_verb_and_flag() -> None:
     page = docs_site().verbs()
     for verb in ("compile", "tune", "depth choose", "depth apply", "serve-config"):
-        assert f"\n## {verb}\n" in page
+        assert f"\n## {verb}\n" in f"\n{page}"
     for flag in (
         "--mac-reduction",
         "--batches",

@@ -149,7 +149,7 @@ def test_verbs_that_one_process_does_refuse_several(
     done = star_export("plan", *workplace.model, "--rho", "0.7")
     assert done.code == 2
     assert (
-        "error: plan | got 2 processes | need one | calibrate, finetune, eval, tune take several" in done.err
+        "error: plan | got 2 processes | need one | tune, eval, finetune, calibrate take several" in done.err
     )
 
 

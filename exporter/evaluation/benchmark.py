@@ -304,10 +304,10 @@ def environment(threads: int | None = None, *, installed: bool = False) -> Hardw
     )
 
 
-def installed_versions() -> dict[str, str]:
-    """Return the versions, by name, of the installed libraries that a compilation uses."""
+def installed_versions(*more: str) -> dict[str, str]:
+    """Return the versions, by name, of the installed libraries that a compilation uses, and of more."""
     found = {}
-    for library in LIBRARIES:
+    for library in (*LIBRARIES, *more):
         try:
             found[library] = version(library)
         except PackageNotFoundError:

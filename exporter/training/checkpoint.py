@@ -1,9 +1,9 @@
 """Checkpoints of a training run: everything that its next epoch needs, in one file, replaced atomically."""
 
-import pickle
 import platform
 from collections.abc import Callable
 from copy import deepcopy
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -89,7 +89,10 @@ class RunState:
             "optimizer": self.optimizer.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
         }
-        self._file(path).replace(lambda partial: torch.save(content, partial))
+        # PyTorch's own writer raises RuntimeError where a disk is full.
+        whole = BytesIO()
+        torch.save(content, whole)
+        self._file(path).replace(lambda partial: partial.write_bytes(whole.getbuffer()))
 
     def restore(self, path: Path) -> bool:
         """Load a checkpoint if it exists; return whether it did.
@@ -116,6 +119,6 @@ class RunState:
 def _read(path: Path) -> tuple[object, dict[str, Any]]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        return content["identity"], content
-    except (RuntimeError, EOFError, TypeError, KeyError, pickle.UnpicklingError):
+        return dict(content)["identity"], content
+    except Exception:  # PyTorch lets through whatever a damaged pickle raises
         raise ValueError("a file that cannot be read") from None

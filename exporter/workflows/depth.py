@@ -388,6 +388,7 @@ def _run(
         {
             "units": units,
             "settings": settings,
+            "model": vit.spec,
             "weights": vit.weights_sha256,
             "images": listing_sha256(images),
             "more": more,

@@ -96,14 +96,18 @@ def parted(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
     return replace(images, files=tuple(each for each in images.files if each not in kept)), held_out
 
 
-def score_on(images: ImageFolder) -> Score | None:
-    """Return a function from a pruned model to how many images it has right; None without images."""
+def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
+    """Return a function from a pruned model to how many images it has right; None without images.
+
+    Images that cannot be read are noted in `skipped`, by name.
+    """
 
     def score(model: nn.Module) -> float:
         assert isinstance(model, PrunedViT)
         source = ImageSource(images.root, images.files, len(images.files), {})
         one = torch_model(model, "held out")
         answers = predict_models([one], source, EvalSettings(batch=BATCH), lambda *_: None)
+        skipped.update(answers.skipped)
         return answers.found[0].accuracy.top1_hits
 
     return score if images.files else None

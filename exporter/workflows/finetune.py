@@ -257,6 +257,7 @@ def _train(
     run = to_json(
         {
             "settings": settings,
+            "model": vit.spec,
             "schedule": pruned.schedule,
             "weights": (vit.weights_sha256, teacher.weights_sha256),
             "images": [listing_sha256(part) for part in parts],
@@ -274,7 +275,7 @@ def _train(
             checkpoint=_partial(out),
             identity=run,
             skipped=batches.skipped,
-            score=score_on(held_out),
+            score=score_on(held_out, batches.skipped),
         )
     return epoch, batches.skipped
 

@@ -261,7 +261,7 @@ class Meter:
         """Return all that a measurement of a candidate depends on, beside images and machine."""
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
         record = None if calibration is None else calibration.record
-        return [candidate, self.scoring, network.vit.weights_sha256, record, network.given]
+        return [candidate, self.scoring, network.vit.spec, network.vit.weights_sha256, record, network.given]
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter.data.images import listing_sha256
 from exporter.errors import RecipeError
-from exporter.evaluation.benchmark import TradeOff, TradePoint, ratio_of
+from exporter.evaluation.benchmark import TradeOff, TradePoint, installed_versions, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
@@ -23,7 +23,7 @@ from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
-from exporter.workflows.opened import DryRun, dry_run
+from exporter.workflows.opened import DryRun, Opened, dry_run
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, save_recipe
 from exporter.workflows.steps import OwnModel
@@ -120,7 +120,7 @@ def tune(
     stages, place, recipes = stages or Silent(), writable_folder(Path(out)), recipes_of(recipe, weights)
     networks, parts = networks_and_parts(recipes, settings, stages, model)
     measuring = networks[OWN].opened.recipe.measure
-    told = [*map(listing_sha256, parts.values()), measuring, versions()]
+    told = [*map(listing_sha256, parts.values()), *_told(networks[OWN].opened)]
     book = Book(place / MEASUREMENTS, to_json(told))
     with TemporaryDirectory(prefix="star-export-") as scratch:
         meter = Meter(networks, book, Path(scratch), parts, settings.metric, _axes(recipe))
@@ -219,7 +219,9 @@ class _Search:
         needy = [way for way in every if way[0].calibrated]
         ways = self._screened([way for way in every if way not in needy])
         for name in dict.fromkeys(way[0].weights for way in needy):
-            path = self.place / f"{name or 'model'}.calibration.safetensors"
+            path = self.place / (
+                f"{name}.calibration.safetensors" if name != OWN else "calibration.safetensors"
+            )
             meter.networks[name].calibrate(path, meter.book, self.stages)
         ways |= self._screened(needy)
         if not ways:
@@ -290,6 +292,13 @@ class _Search:
         with self.stages.stage(f"{len(self.meter.images['final'].files)} images that no choice has read"):
             own, same = (each(choice.candidate, "final") for each in (self.meter.right, self.meter.same))
             return judged(self.meter.right(UNPRUNED, "final"), own, same, self.settings.max_drop)
+
+
+def _told(opened: Opened) -> list[Any]:
+    """Return what all measurements depend on, beside the images that they are made on."""
+    recipe = opened.recipe
+    ranges = None if recipe.images.images is None else listing_sha256(opened.folder)
+    return [recipe.measure, recipe.lower.input_kind, ranges, versions() | installed_versions("openvino")]
 
 
 def _axes(recipe: Recipe) -> Prune:
