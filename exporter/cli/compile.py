@@ -123,7 +123,7 @@ def _cells(report: "Report") -> dict[str, str]:
         low, high = pair.loss_interval_points
         cells["points lost (95 %)"] = f"{pair.loss_points:.2f} ({low:.2f} to {high:.2f})"
     elif pair:
-        cells["same class"] = f"{pair.agreement:.2%}"
+        cells["same class" if pair is report.pair else "same class as fp32"] = f"{pair.agreement:.2%}"
     if report.agreement:
         cells["cosine of embeddings"] = f"{report.agreement.embedding_cosine:.4f}"
     if report.speed:
@@ -193,7 +193,11 @@ def _lines(report: "Report") -> Iterator[str]:
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     if report.loss and report.loss.loss_interval_points:
         low, high = report.loss.loss_interval_points
-        against = f", {report.precision_loss:.2f} of them by the precision alone" if report.as_it_came else ""
+        against = (
+            f"; the dense model loses {report.precision_loss:.2f} by the precision"
+            if report.as_it_came
+            else ""
+        )
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
     yield from _skipped(report)
     if report.speed:

@@ -279,8 +279,9 @@ def pictures_of(
     if folder is None:
         return [[] for _ in reports]
     named = {folder.name_of(file): file for file in folder.files}
-    files = [named[each.image] for each in reports[0].examples] or folder.files[:FIRST]
-    pixels = first_images(files, vit.spec.preprocessing, InputKind.UINT8, len(files))
+    examples = [named[each.image] for each in reports[0].examples]
+    count = len(examples) or FIRST
+    pixels = first_images(examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count)[:count]
     answers = []
     for reference in references:
         with reference_runner(reference.pruned, InputKind.UINT8) as runner:

@@ -61,7 +61,8 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
         axes.margins(x=0.3, y=0.25)
 
     points = "top-1" if trade_off.metric == "top1" else "agreement"
-    labels = (f"images per second, batch {trade_off.batch}", f"points of {points} against the unpruned model")
+    reference = "model in fp32" if trade_off.unpruned_loss else "unpruned model"
+    labels = (f"images per second, batch {trade_off.batch}", f"points of {points} against the {reference}")
     return _chart(draw, model, labels, palette)
 
 

@@ -248,11 +248,12 @@ def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> N
     Raises:
         OutputError: A file cannot be removed, or the list cannot be written.
     """
-    own = folder / CALIBRATION
-    kept = {CALIBRATION} if given is not None and own.exists() and own.samefile(given) else set()
-    listed = {*names, *kept}
-    remove_stale(folder, listed)
-    save_checksums(folder, listed)
+    whole, place = folder.resolve(), None if given is None else given.resolve()
+    kept = {str(place.relative_to(whole))} if place is not None and place.is_relative_to(whole) else set()
+    remove_stale(folder, {*names, *kept})
+    # Of methods that were compared before, one may have left it in a folder of its own: it is no file of this list.
+    own = kept & {CALIBRATION} if (folder / CALIBRATION).exists() else set()
+    save_checksums(folder, {*names, *own})
 
 
 def remove_stale(folder: Path, names: Collection[str]) -> None:

@@ -227,6 +227,17 @@ def test_a_calibration_that_was_given_stays_and_is_listed(earlier: Path) -> None
     assert not own.exists()
 
 
+def test_a_calibration_of_an_earlier_comparison_stays(tmp_path: Path) -> None:
+    given = tmp_path / "star" / "calibration.safetensors"
+    given.parent.mkdir()
+    for path in (given, given.with_name("m.onnx"), tmp_path / "report.html"):
+        path.write_bytes(b"1")
+    save_checksums(tmp_path, ["star/calibration.safetensors", "star/m.onnx", "report.html"])
+    finish_folder(tmp_path, ["report.html"], given)
+    assert given.exists() and not given.with_name("m.onnx").exists()
+    assert [*read_checksums(tmp_path)] == ["report.html"]
+
+
 def test_without_a_list_nothing_is_removed(earlier: Path) -> None:
     there = names_in(earlier)
     for content in ("", f"{'0' * 64}  ../passwd\n"):
