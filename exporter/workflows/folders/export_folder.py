@@ -252,8 +252,7 @@ def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> N
     kept = {str(place.relative_to(whole))} if place is not None and place.is_relative_to(whole) else set()
     remove_stale(folder, {*names, *kept})
     # Of methods that were compared before, one may have left it in a folder of its own: it is no file of this list.
-    own = kept & {CALIBRATION} if (folder / CALIBRATION).exists() else set()
-    save_checksums(folder, {*names, *own})
+    save_checksums(folder, {*names, *(kept & {CALIBRATION})})
 
 
 def remove_stale(folder: Path, names: Collection[str]) -> None:
