@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Callable
 from copy import deepcopy
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -89,10 +89,7 @@ class RunState:
             "optimizer": self.optimizer.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
         }
-        # PyTorch's own writer raises RuntimeError where a disk is full.
-        whole = BytesIO()
-        torch.save(content, whole)
-        self._file(path).replace(lambda partial: partial.write_bytes(whole.getbuffer()))
+        self._file(path).replace(partial(_write, content))
 
     def restore(self, path: Path) -> bool:
         """Load a checkpoint if it exists; return whether it did.
@@ -114,6 +111,13 @@ class RunState:
 
     def _file(self, path: Path) -> Unfinished:
         return Unfinished(path, "training", self.identity)
+
+
+def _write(content: object, path: Path) -> None:
+    try:
+        torch.save(content, path)
+    except RuntimeError as error:  # what PyTorch's own writer raises where a disk is full
+        raise OSError(str(error).partition("\n")[0]) from None
 
 
 def _read(path: Path) -> tuple[object, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """A run's state comes back whole, into the same run alone."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from timm.utils import ModelEmaV3
 from torch import nn
 
 from exporter.errors import ArtefactError, OutputError
+from exporter.files import Unfinished
+from exporter.training import checkpoint
 from exporter.training.checkpoint import RunState, versions
 
 
@@ -112,3 +115,20 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 def test_versions_are_of_what_decides_the_result() -> None:
     assert set(versions()) == {"pillow", "python", "timm", "torch", "torchvision"}
     assert versions()["torch"] == torch.__version__
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0\nframe #0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OutputError, match="unexpected pos 64 vs 0"):
+        Unfinished(tmp_path / "w.ckpt", "training", "job").replace(partial(checkpoint._write, {}))
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("content", [torch.zeros(3), [1], {"epochs_done": 1}])
+def test_another_kind_of_file_is_one_line(tmp_path: Path, content: object) -> None:
+    torch.save(content, tmp_path / "w.ckpt")
+    with pytest.raises(ArtefactError, match="an unfinished training"):
+        Unfinished(tmp_path / "w.ckpt", "training", "job").state(checkpoint._read)
