@@ -30,6 +30,7 @@ from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
+    from exporter.cli.output import RichStages
     from exporter.evaluation.accuracy import Accuracy
     from exporter.evaluation.report.record import Report
 
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     first, *others = getattr(arguments, "method", "").split(",")
     if others:
         arguments.method = first
-        return _compare(arguments, [Method.named(each) for each in (first, *others)])
+        return _compare(arguments, [Method.named(each) for each in (first, *others)], stages)
     if arguments.dry_run:
         return print_dry_run(dry_compile(recipe_of(arguments), arguments.out), as_json=arguments.json)
     report = compile_model(recipe_of(arguments), arguments.out, stages=stages)
@@ -75,16 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-def _compare(arguments: argparse.Namespace, methods: Sequence[Method]) -> int:
+def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: "RichStages") -> int:
     """Compile by each method, and print a row for each model."""
-    from exporter.cli.output import RichStages, print_json, print_lines, print_table
+    from exporter.cli.output import print_json, print_lines, print_table
     from exporter.evaluation.parity.checks import explain
     from exporter.workflows.compile import compare_methods
 
     recipe, out = recipe_of(arguments), arguments.out
     if arguments.dry_run:
         raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
-    found = compare_methods(recipe, methods, out, stages=RichStages(quiet=arguments.quiet))
+    found = compare_methods(recipe, methods, out, stages=stages)
     reports = list(found.values())
     if arguments.json:
         print_json(found)

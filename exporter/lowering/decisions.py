@@ -45,6 +45,7 @@ __all__ = [
     "name_decisions",
     "scoring_nodes",
     "write_directions",
+    "write_mean_key",
 ]
 
 # What a pruning layer may have, beside its attention.

@@ -61,33 +61,31 @@ USABLE = f"""
    usable = Where (counts, finite, zero)
 """
 
-# The patches in the order of their scores, the units of each, and of all before it.
-BY_SORTING = """
-   axis = Constant <value_int: int = 1> ()
-   ranked, order = TopK <axis: int = 1> (usable, patches)
-
+UNITS = """
    unit_share = Div (exact_sum, valid)
    unit = Floor (unit_share)
-   top = Slice (ranked, first, second, second)
    divisor = Max (top, least_float)
-   share = Div (ranked, divisor)
+   share = Div ({scores}, divisor)
    scaled = Mul (share, unit)
    units = Round (scaled)
+"""
+
+# The patches in the order of their scores, the units of each, and of all before it.
+BY_SORTING = f"""
+   axis = Constant <value_int: int = 1> ()
+   ranked, order = TopK <axis: int = 1> (usable, patches)
+   top = Slice (ranked, first, second, second)
+   {UNITS.format(scores="ranked")}
    reached = CumSum (units, axis)
    before = Sub (reached, units)
 """
 
 # The same without a sort: each patch counts those of larger scores, and of equal ones before it. On a GPU these are
 # two steps instead of four.
-BY_COUNTING = """
+BY_COUNTING = f"""
    third = Constant <value_ints: ints = [2]> ()
-   unit_share = Div (exact_sum, valid)
-   unit = Floor (unit_share)
    top = ReduceMax (usable, second)
-   divisor = Max (top, least_float)
-   share = Div (usable, divisor)
-   scaled = Mul (share, unit)
-   units = Round (scaled)
+   {UNITS.format(scores="usable")}
    own = Unsqueeze (usable, third)
    others = Unsqueeze (usable, second)
    own_slot = Unsqueeze (slots, second)

@@ -117,7 +117,7 @@ def compare_methods(
         The report of each method.
 
     Raises:
-        UserError: One of them cannot be carried out; nothing is written then.
+        UserError: One of them cannot be carried out. No model is written where a schedule cannot be made.
     """
     stages, out = stages or Silent(), Path(out)
     recipes = _recipes(recipe, methods)

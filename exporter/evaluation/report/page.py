@@ -1,7 +1,7 @@
 """Write the report as one self-contained HTML file, with its checks and the kept patches over their images."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -78,7 +78,7 @@ def drawn(
     tensors: Mapping[str, Array],
     grid: tuple[int, int],
     relevance: Sequence[Array] = (),
-    among: Iterable[int] | None = None,
+    among: Collection[int] = (),
 ) -> list[Picture]:
     """Draw images, each with the patches left after some of the pruning layers; none if no layer prunes.
 
@@ -86,10 +86,10 @@ def drawn(
         tensors: `images` uint8 [n, 3, H, W], and the arrays `keep_NN` and a-STAR's `count_NN` of a pruned model.
         grid: Number of patch rows and columns.
         relevance: Of the first of the images, [layers, patches] each, to be drawn at the same layers.
-        among: The pruning layers to choose from; by default all.
+        among: The pruning layers to choose from; where there are none, all.
     """
     positions = positions_by_layer(tensors)
-    layers = sorted(positions if among is None else among)
+    layers = sorted(among or positions)
     if not layers:
         return []
     shown = [

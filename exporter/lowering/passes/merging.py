@@ -154,14 +154,7 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     earlier = slots[None] < slots[:, None]
 
     op = Builder(graph, node, prefix=into_name(layer))
-    mean = write_mean_key(op, key, heads)
-    if left_out:
-        mean = op.Slice(mean, [left_out], [END], [1], name="even")
-    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
-    scale = op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
-    products = op.MatMul(mean, op.Transpose(mean, perm=TURNED), name="products")
-    cosine = op.Mul(op.Mul(products, op.Transpose(scale, perm=TURNED)), scale, name="cosine")
-    others = op.Where(second[None, None], cosine, -ITSELF, name="others")
+    others = op.Where(second[None, None], _cosine(op, key, heads, left_out), -ITSELF, name="others")
     best = op.ReduceMax(others, [2], keepdims=1, name="best")
     partners = op.ReduceMin(
         op.Where(op.Equal(others, best), places[None, None], float(kept)), [2], keepdims=1
@@ -181,6 +174,17 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     else:
         node.outputs = node.outputs[1:2]
         replace(graph, node, whole)
+
+
+def _cosine(op: Builder, key: gs.Variable, heads: int, left_out: int) -> gs.Variable:
+    """Write the cosine between the mean keys of all tokens but the first `left_out`: [batch, tokens, tokens]."""
+    mean = write_mean_key(op, key, heads)
+    if left_out:
+        mean = op.Slice(mean, [left_out], [END], [1], name="even")
+    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
+    scale = op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
+    products = op.MatMul(mean, op.Transpose(mean, perm=TURNED), name="products")
+    return op.Mul(op.Mul(products, op.Transpose(scale, perm=TURNED)), scale, name="cosine")
 
 
 def write_survivors(op: Builder, stays: gs.Variable, patches: int, kept: int, prefix: int) -> gs.Variable:
