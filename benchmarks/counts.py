@@ -24,7 +24,7 @@ from exporter.evaluation.benchmark import ratio_of, throughput
 from exporter.evaluation.intervals import loss_interval
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner

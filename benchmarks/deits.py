@@ -17,8 +17,6 @@ from exporter.schedule.plan import keep_everything, star_schedule
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 
-__all__ = ["DEIT_S_ACS", "MODELS", "deit", "dense", "prune", "schedule", "torch_export"]
-
 # The authors' average cosine similarities, scaled to [0, 1] between the smallest and the largest. DeiT-T uses those
 # of DeiT-S, with which docs/results.md was measured.
 DEIT_S_ACS = (0.222, 0.513, 0.295, 0.391, 0.237, 0.0, 0.776, 0.891, 0.740, 0.913, 1.0, 0.971)

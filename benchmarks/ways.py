@@ -7,8 +7,6 @@ from exporter.records import ModelSpec
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
-__all__ = ["RECEIVED", "WAYS", "Way", "ways_of"]
-
 
 @dataclass(frozen=True)
 class Way:

@@ -27,8 +27,6 @@ from PIL import Image
 
 from exporter.errors import ArtefactError, MissingDependencyError, OutputError, UserError
 
-__all__ = ["SETS", "SPLITS", "DigitSet", "describe", "load_split", "main", "write_digits"]
-
 MANIFEST = Path(__file__).with_name("manifest.json")
 SPLITS = ("train", "held_out")
 

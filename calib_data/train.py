@@ -32,7 +32,8 @@ from exporter.errors import ImageError, OutputError, RecipeError, UserError, rea
 from exporter.evaluation.accuracy import Accuracy, predict
 from exporter.files import sha256_of, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
-from exporter.models.networks import ModelRequest, Source, create, preprocessing_of, source_of
+from exporter.models.networks import Source, create, preprocessing_of, source_of
+from exporter.models.request import ModelRequest
 from exporter.records import Preprocessing
 from exporter.runtimes.torch_runner import logits_runner
 from exporter.settings import Natural, Number, Share, Threads, add_flags, fields_of, from_flags, option
@@ -40,19 +41,6 @@ from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches, finetune
 from exporter.training.settings import LoopSettings
-
-__all__ = [
-    "Folders",
-    "TrainRecord",
-    "TrainSettings",
-    "build_model",
-    "build_student",
-    "main",
-    "open_folders",
-    "preprocessing_for",
-    "train_folder",
-    "write_result",
-]
 
 Triple = tuple[Number, Number, Number]
 

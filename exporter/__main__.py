@@ -3,8 +3,6 @@
 import gc
 import sys
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the verb of the command line and return the exit code.

@@ -18,18 +18,6 @@ from exporter.targets import Target, target_named
 from exporter.tensor_names import ALL_VARIANTS, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind, Precision
 
-__all__ = [
-    "Artefact",
-    "LoweredFile",
-    "check_precision",
-    "from_metadata",
-    "output_names",
-    "read_lowered",
-    "read_pair",
-    "tensors_of",
-    "to_metadata",
-]
-
 KEY_PREFIX = "star_export."
 # A file without one of these keys is not from star-export, or from an earlier version.
 REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")

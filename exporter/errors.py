@@ -4,24 +4,6 @@ The line has four parts in this order: the subject, the value found, the value e
 Any other exception is a bug and keeps its stack trace.
 """
 
-__all__ = [
-    "ArtefactError",
-    "CalibrationError",
-    "CheckpointError",
-    "DepthError",
-    "HubError",
-    "ImageError",
-    "LaunchError",
-    "MissingDependencyError",
-    "ModelError",
-    "OutputError",
-    "ParityError",
-    "RecipeError",
-    "ScheduleError",
-    "UserError",
-    "reason_of",
-]
-
 # Characters of another library's message that a line of ours quotes.
 LONGEST = 160
 

@@ -16,21 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from exporter.errors import ArtefactError, OutputError, UserError, reason_of
 
-__all__ = [
-    "GivenPath",
-    "PathLike",
-    "Unfinished",
-    "folder_beside",
-    "partial_of",
-    "path_of",
-    "regular",
-    "remove_left",
-    "sha256_of",
-    "writable_file",
-    "writable_folder",
-    "written_beside",
-]
-
 # What the public functions take where a path belongs.
 PathLike: TypeAlias = str | os.PathLike[str]
 

@@ -18,8 +18,6 @@ from typing import TypeVar
 
 from exporter.errors import LaunchError, MissingDependencyError, reason_of
 
-__all__ = ["Processes", "processes"]
-
 ItemT = TypeVar("ItemT")
 
 STDOUT, STDERR = 1, 2

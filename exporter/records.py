@@ -9,15 +9,6 @@ from exporter.settings import Natural, Positive, Share, Weight
 from exporter.tensor_names import keep_name
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, Method, OutputKind
 
-__all__ = [
-    "BlockMacs",
-    "ModelSpec",
-    "Output",
-    "Pair",
-    "Preprocessing",
-    "Schedule",
-]
-
 T = TypeVar("T")
 
 

@@ -6,29 +6,6 @@ from exporter.errors import ModelError
 from exporter.tensor_names import SLICED, VARIANTS
 from exporter.vocabulary import Layout, Method, Precision
 
-__all__ = [
-    "FUSED",
-    "ONNXRUNTIME",
-    "ONNXRUNTIME_FP16",
-    "ONNXRUNTIME_INT8",
-    "ONNXRUNTIME_OPSET17",
-    "OPENVINO",
-    "OPENVINO_BF16",
-    "OPENVINO_INT8",
-    "OPENVINO_INT8_BF16",
-    "PRIMITIVE",
-    "TARGETS",
-    "TENSORRT",
-    "TENSORRT_8",
-    "TENSORRT_FP8",
-    "TENSORRT_FP16",
-    "TENSORRT_INT8",
-    "TENSORRT_PLUGIN_FP16",
-    "Target",
-    "target_named",
-    "variant_roles",
-]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -11,40 +11,6 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = [
-    "ALL_VARIANTS",
-    "CONTEXT",
-    "EMBEDDING",
-    "FORCED",
-    "GRID",
-    "IMAGES",
-    "LOGITS",
-    "POOLING",
-    "RAW_IMAGES",
-    "SLICED",
-    "TOKENS",
-    "VARIANTS",
-    "class_row_name",
-    "context_name",
-    "count_name",
-    "factor_name",
-    "gap_name",
-    "into_name",
-    "keep_layers",
-    "keep_name",
-    "layer_name",
-    "ranked_name",
-    "rows_of",
-    "score_name",
-    "shares_name",
-    "sizes_name",
-    "stays_name",
-    "token_count_name",
-    "token_positions_name",
-    "tokens_name",
-    "variant_path",
-]
-
 IMAGES = "images"
 LOGITS, EMBEDDING, TOKENS, GRID = "logits", "embedding", "tokens", "grid"
 CONTEXT = "context_"

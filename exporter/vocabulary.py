@@ -9,21 +9,6 @@ from typing import TypeVar
 
 from exporter.errors import RecipeError
 
-__all__ = [
-    "AttentionVariant",
-    "CropMode",
-    "CropRounding",
-    "InputKind",
-    "Interpolation",
-    "Layout",
-    "Method",
-    "OutputKind",
-    "Precision",
-    "Status",
-    "UnitType",
-    "Word",
-]
-
 WordT = TypeVar("WordT", bound="Word")
 
 

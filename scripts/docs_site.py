@@ -16,8 +16,6 @@ from exporter.settings import fields_of, flags_of, sections_of
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["OUTSIDE", "inside", "on_files", "on_page_markdown", "public_names", "verbs"]
-
 ROOT = Path(__file__).parent.parent
 VERBS, NAMES = "<!-- the verbs -->", "<!-- the public names -->"
 # Files outside docs/, by their path from the root, and the pages that they become.

@@ -13,9 +13,8 @@ from exporter import bundled
 from exporter.formats.canonical_json import save_json
 from exporter.models.listed import LIST, ModelList, Shape
 from exporter.models.lvvit import LVVITS
-from exporter.models.registry import ModelRequest, support_of
-
-__all__ = ["main"]
+from exporter.models.registry import support_of
+from exporter.models.request import ModelRequest
 
 
 def main() -> None:

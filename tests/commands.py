@@ -9,12 +9,10 @@ from typing import Any
 
 import tomli_w
 
-from exporter.models.networks import ModelRequest
+from exporter.models.request import ModelRequest
 from exporter.settings import places_of
 from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
-
-__all__ = ["BRIEF", "NAME", "Command", "Outcome", "Workplace", "recipe_file"]
 
 # A recipe that keeps tests short.
 BRIEF = Path(__file__).parent / "brief.toml"

@@ -6,8 +6,6 @@ from pathlib import Path
 from exporter.files import sha256_of
 from tests.disk_cache import shared_folder
 
-__all__ = ["digits"]
-
 SCRIPT = Path(__file__).parent.parent / "calib_data/digits.py"
 
 

@@ -16,8 +16,6 @@ from filelock import FileLock
 
 from exporter.files import written_beside
 
-__all__ = ["shared_bytes", "shared_folder"]
-
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / ".pytest_cache" / "made-once"
 # Runs of this many versions of the code find theirs again.

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["FIRST_FAMILIES", "also", "mark_further", "mark_further_families"]
-
 # Of each way to lower a network: a class token, two, joined projections with rotations, and an adapter of its own.
 FIRST_FAMILIES = ("vit", "distilled", "eva02, joined, rotary", "lvvit")
 

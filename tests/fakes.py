@@ -7,8 +7,6 @@ import numpy as np
 
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 
-__all__ = ["NumpyRunner", "TurnedClock", "forever"]
-
 
 class NumpyRunner(Runner):
     """Counts how often it is loaded and freed."""

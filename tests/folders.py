@@ -25,8 +25,6 @@ from tests.evaluation.parity.models import pruned_family
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classifier
 from tests.vits import make_vit
 
-__all__ = ["artefacts", "save_all_checksums", "write_engines", "write_folder"]
-
 IMAGES = 4
 TYPES = {InputKind.FLOAT32: TensorProto.FLOAT, InputKind.UINT8: TensorProto.UINT8}
 

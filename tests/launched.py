@@ -26,8 +26,6 @@ from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.measured import Meter
 from exporter.workflows.tuning.ways import Candidate
 
-__all__ = ["obey"]
-
 # The command of a plan that is interrupted after its first epoch.
 INTERRUPTED = "interrupted"
 # There while a process times models.

@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-__all__ = ["counted"]
-
 
 def _attention(query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any) -> int:
     return sdpa_flop_count(query, key, value)

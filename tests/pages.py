@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PAGES", "ROOT", "Block", "blocks", "star_export_commands"]
-
 ROOT = Path(__file__).parent.parent
 PAGES = tuple(
     sorted(

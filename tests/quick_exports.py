@@ -21,8 +21,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.onnx._internal.exporter import _decomp, _schemas
 from torch.onnx._internal.fx.passes import type_promotion
 
-__all__ = ["make_exports_quick"]
-
 NAME = "function_ir"
 SIGNATURE = "op_signature_from_function"
 DECOMPOSITIONS = "create_onnx_friendly_decomposition_table"

@@ -5,8 +5,6 @@ import torch
 from exporter.models.base import Seen
 from exporter.ops.factors import class_row
 
-__all__ = ["row_of"]
-
 
 def row_of(seen: Seen, class_tokens: int = 1) -> torch.Tensor:
     """The logits of the class tokens, a row for each head and token, with the bias of the keys."""

@@ -31,8 +31,6 @@ from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit
 
-__all__ = ["work"]
-
 SETTINGS = LoopSettings(epochs=1, warmup_epochs=0, batch_size=6, augment="crop")
 
 

@@ -9,8 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-__all__ = ["encoded", "write_shard"]
-
 
 def encoded(seed: int, form: str = "PNG", side: int = 40) -> bytes:
     """The bytes of an image file of noise."""

@@ -12,7 +12,8 @@ import pytest
 from exporter.cli import compile as compile_verb
 from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser
-from exporter.models.registry import ModelRequest, describe
+from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
 from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import schedule_of

@@ -11,8 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.vocabulary import Precision
 
-__all__ = ["KEEP", "SIDE", "WEIGHT", "linear_classifier", "pruned_classifier"]
-
 SIDE = 4
 KEEP = {2: 10, 4: 6}
 WEIGHT = np.random.default_rng(7).standard_normal((3, 8)).astype(np.float32)

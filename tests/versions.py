@@ -6,8 +6,6 @@ import torch
 
 from exporter.models.listed import model_list
 
-__all__ = ["LISTED", "runs_in_double", "skip_untranslated", "timm_is_before"]
-
 # `star-export models` warns under another release than that of its list, and builds what it is asked for.
 LISTED = pytest.mark.skipif(
     not model_list().is_current,

@@ -16,22 +16,6 @@ from exporter.models.lvvit import LvVit
 from exporter.models.registry import adapt
 from exporter.models.spec import spec_of, with_outputs
 
-__all__ = [
-    "CUT_RATES",
-    "FAMILIES",
-    "POOLED",
-    "TINY",
-    "TINY_SHAPE",
-    "cut_vit",
-    "make_images",
-    "make_model",
-    "make_tower",
-    "make_vit",
-    "random_images",
-    "varied_images",
-    "with_tokens",
-]
-
 # Without the classes, which a checkpoint brings.
 TINY_SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4}
 TINY = {**TINY_SHAPE, "num_classes": 7}

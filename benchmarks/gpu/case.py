@@ -25,8 +25,6 @@ from exporter.targets import Target
 from exporter.vocabulary import Layout, Method, Precision
 from exporter.workflows.measuring import noise
 
-__all__ = ["STOCK", "Case", "Timing", "model_files", "on_a_gpu"]
-
 # Times all networks of a case in turns; results by name.
 Timing: TypeAlias = Callable[[], dict[str, Throughput]]
 

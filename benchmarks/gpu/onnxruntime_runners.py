@@ -22,8 +22,6 @@ from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 from exporter.workflows.measuring import noise
 
-__all__ = ["METHODS", "MODES", "prepared", "require"]
-
 GRAPH = "CUDA graph"
 MODES = tuple(f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("kernels", GRAPH))
 METHODS = {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)}

@@ -18,8 +18,6 @@ from steps import Step
 from exporter.files import written_beside
 from exporter.formats.canonical_json import load_json, save_json
 
-__all__ = ["REPORT", "UNFINISHED", "Outcome", "outcome_of", "run_steps", "summary", "write_report"]
-
 ROOT = Path(__file__).parents[2]
 DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = "done", "failed", "interrupted", "waiting", "not run"
 RAN, UNFINISHED = (DONE, FAILED, INTERRUPTED), (FAILED, INTERRUPTED, WAITING)

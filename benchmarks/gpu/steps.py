@@ -9,8 +9,6 @@ from pathlib import Path
 
 from exporter.bundled import CIFAR_VIT
 
-__all__ = ["Request", "Step", "steps"]
-
 HERE = "benchmarks/gpu"
 
 NAME = "cifar196"

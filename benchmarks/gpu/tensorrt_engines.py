@@ -26,8 +26,6 @@ from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders.build import check_gpu, check_version
 from exporter.workflows.folders.export_folder import save_raw_images
 
-__all__ = ["METHODS", "MODES", "prepared", "require", "why_not"]
-
 TF32 = "tf32"
 # With the plugin. TensorRT may refuse to build it, which leaves the other modes as they are.
 SHRINKING = "fp16, shrinking"

@@ -19,8 +19,6 @@ from exporter.runtimes.torch_runner import TorchRunner
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 
-__all__ = ["METHODS", "MODES", "prepared", "require"]
-
 DEVICE = "cuda"
 # Execution mode and precision.
 MODES = tuple(

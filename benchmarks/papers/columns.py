@@ -33,8 +33,6 @@ from exporter.workflows.measuring import noise
 from exporter.workflows.predicting import predict_models, torch_models
 from exporter.workflows.recipe import EvalSettings
 
-__all__ = ["MEASURED", "Numbers", "flops", "kept_shares", "rates"]
-
 Numbers = dict[str, float | None]
 Array = np.ndarray[Any, Any]
 # Images whose patch counts give the mean multiply-adds of a-STAR.

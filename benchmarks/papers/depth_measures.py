@@ -40,18 +40,6 @@ from exporter.workflows.depth import collect_to
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 
-__all__ = [
-    "COST",
-    "GAP",
-    "NOISY",
-    "collected",
-    "cost_of_samples",
-    "gradient_gap",
-    "noise_of_samples",
-    "plans_of_one_unit",
-    "robustness",
-]
-
 # The columns of a split with noise.
 NOISY = (
     *("same split, %", "one layer off, %", "further, %", "attention kept, mean", "attention kept, std"),

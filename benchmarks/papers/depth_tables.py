@@ -15,9 +15,6 @@ from tables import Row, Table, Way
 from exporter.depth.plan import DepthPlan
 from exporter.vocabulary import AttentionVariant, UnitType
 
-__all__ = ["TABLES"]
-
-
 # By the log of HetDPT; its learning rate is 5e-5 for 512 images. The rest is as DeiT trains, the default of
 # fine-tuning. Its warm-up starts at 1e-6, ours at the last learning rate.
 TRAINING: Mapping[str, Any] = {

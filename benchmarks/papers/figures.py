@@ -14,8 +14,6 @@ from tables import Row, Way
 
 from exporter.files import written_beside
 
-__all__ = ["FIGURES", "draw"]
-
 RHOS = (0.9, 0.8, 0.7, 0.6)
 RHO_OF_4C = 0.75
 

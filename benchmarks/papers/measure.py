@@ -17,8 +17,6 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import describe, load
 from exporter.models.spec import as_it_came
 
-__all__ = ["Lab"]
-
 
 class Lab:
     """Measures rows; each model is loaded once, and one that cannot be loaded is named on stderr.

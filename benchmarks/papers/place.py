@@ -14,10 +14,8 @@ from exporter.data.source import images_at
 from exporter.evaluation.benchmark import LEAST_ROUNDS, environment, installed_versions
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import to_json
-from exporter.models.registry import ModelRequest
+from exporter.models.request import ModelRequest
 from exporter.settings import Positive, Settings, option
-
-__all__ = ["Missing", "Place", "kept", "needed"]
 
 # What the printed numbers are of, by the first part of a name: LV-ViT without its auxiliary head, which is for
 # training; DeiT's own crop of 224 of 256 pixels, where timm crops 0.9.

@@ -19,7 +19,8 @@ from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.models.networks import ModelRequest, identity_of
+from exporter.models.networks import identity_of
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
@@ -32,8 +33,6 @@ from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Recipe
-
-__all__ = ["Prepared"]
 
 
 @dataclass(frozen=True)

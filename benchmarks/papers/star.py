@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from tables import Row, Table, Way
 
-__all__ = ["A_STAR", "DEIT_B", "DEIT_B_KD", "DEIT_S", "DENSE", "OTHERS", "TABLES", "TOME", "row"]
-
 DEIT_B, DEIT_S, DEIT_T = (f"deit_{size}_patch16_224" for size in ("base", "small", "tiny"))
 LV_M, LV_S = "lvvit_m", "lvvit_s"
 DEIT_B_KD = "deit_base_distilled_patch16_224"

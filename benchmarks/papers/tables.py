@@ -8,8 +8,6 @@ from typing import Any
 from exporter.depth.plan import DepthPlan
 from exporter.vocabulary import UnitType
 
-__all__ = ["COLUMNS", "Row", "Table", "Way"]
-
 # Number of decimals by column; a table shows the printed value and ours side by side.
 COLUMNS: Mapping[str, int] = {
     "top-1": 1,

@@ -5,15 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = [
-    "CIFAR_VIT",
-    "DIGITS_VIT",
-    "MODELS",
-    "OFFSET_DIGITS_VIT",
-    "PLUGIN_SOURCE",
-    "BundledModel",
-]
-
 HERE = Path(__file__).parent
 # A symbolic link to plugins/ in a checkout; the files themselves in the wheel.
 PLUGIN_SOURCE = HERE / "tensorrt"

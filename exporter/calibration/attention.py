@@ -19,8 +19,6 @@ from torch import Tensor
 from exporter.calibration import rules
 from exporter.calibration.trace import AttentionTrace
 
-__all__ = ["QueryKeyValue", "propagate", "tiles"]
-
 # Values of a tile's largest matrix, 8 MiB in float64; fixed, since it changes rounding.
 TILE = 2**20
 

@@ -16,16 +16,6 @@ from exporter.calibration.trace import AttentionTrace, MlpTrace
 from exporter.models.base import AttentionParts, MlpParts
 from exporter.models.parts import Gate, Rotary
 
-__all__ = [
-    "cam_to_block_input",
-    "cam_to_context",
-    "cam_to_middle",
-    "gradient_to_block_input",
-    "gradient_to_context",
-    "gradient_to_middle",
-    "pull_back",
-]
-
 
 def pull_back(
     function: Callable[[Tensor], Tensor],

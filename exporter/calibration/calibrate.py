@@ -36,8 +36,6 @@ from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
 
-__all__ = ["calibrate", "calibrate_to", "relevance_maps", "resize_scores", "resized_to", "sums_path"]
-
 
 def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     """Return the calibration for this model's input size; the same object where the size is the same.

@@ -17,15 +17,6 @@ from exporter.models.base import PrunableViT
 from exporter.models.parts import MeanPooling, Pooling
 from exporter.vocabulary import OutputKind
 
-__all__ = [
-    "cam_of_outputs",
-    "explainable",
-    "explained_outputs",
-    "gradient_of_outputs",
-    "share_of_outputs",
-    "top_outputs",
-]
-
 
 def explainable(vit: PrunableViT) -> bool:
     """Whether the logits or the embedding are linear in class tokens, or in the mean of the patches."""

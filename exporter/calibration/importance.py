@@ -25,17 +25,6 @@ from exporter.calibration.heads import top_outputs
 from exporter.calibration.trace import ModelTrace, in_dtype, trace
 from exporter.models.base import PrunableViT, whole_block
 
-__all__ = [
-    "ImageScores",
-    "acs_of_images",
-    "average_cosine_similarity",
-    "average_over_classes",
-    "normalise_rows",
-    "relevance",
-    "scores_of_image",
-    "sweep",
-]
-
 
 def relevance(
     vit: PrunableViT,

@@ -16,15 +16,6 @@ from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.records import ModelSpec, Preprocessing
 
-__all__ = [
-    "Calibration",
-    "CalibrationRecord",
-    "CalibrationSettings",
-    "check_fits",
-    "load_calibration",
-    "save_calibration",
-]
-
 
 @dataclass(frozen=True)
 class CalibrationRecord:

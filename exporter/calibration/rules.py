@@ -13,18 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = [
-    "add",
-    "clone",
-    "gate",
-    "guarded_inverse",
-    "half_share",
-    "linear",
-    "mean",
-    "output_unit",
-    "rotation",
-]
-
 # Added to every denominator; a denominator of exactly 0 gives 0. Published values depend on it where sums cancel.
 EPS = 1e-9
 

@@ -8,8 +8,6 @@ from exporter.data.images import ImageFile, ImageFolder, draw, ranked
 from exporter.errors import CalibrationError, RecipeError
 from exporter.settings import Count, Natural, Positive, Settings, option
 
-__all__ = ["CHECKS", "NORMALIZE", "CalibrationSettings", "PlannedImage", "count_rounds", "plan"]
-
 # Image counts at which max_images = auto looks at the overlap; it stops at the last of them in any case.
 CHECKS = (64, 128, 256, 512, 1024, 2048)
 

@@ -32,18 +32,6 @@ from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
 
-__all__ = [
-    "ENOUGH",
-    "Scored",
-    "Sums",
-    "better_half_overlap",
-    "is_settled",
-    "load_sums",
-    "save_sums",
-    "scored_chunks",
-    "warn_where_unsettled",
-]
-
 logger = logging.getLogger(__name__)
 
 ACS_CHUNK = 8  # images per forward pass without relevance; fixed, since it changes rounding

@@ -10,8 +10,6 @@ from torch.nn import functional as F
 
 from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 
-__all__ = ["AttentionTrace", "MlpTrace", "ModelTrace", "in_dtype", "trace"]
-
 
 @dataclass(frozen=True)
 class AttentionTrace:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from exporter.runtimes.tensorrt.gpu_timer import Clocks
     from exporter.workflows.folders.bench import Bench
 
-__all__ = ["EXAMPLES", "add_arguments", "clock_words", "print_gpu_time", "run"]
-
 COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", "quartiles", "E", "")
 
 EXAMPLES = (

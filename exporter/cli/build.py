@@ -16,8 +16,6 @@ from exporter.settings import add_flags, from_flags
 if TYPE_CHECKING:
     from exporter.runtimes.tensorrt.manifest import EngineManifest
 
-__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export build build/digits",
     "star-export build build/digits --batches 1,8",

@@ -11,8 +11,6 @@ from exporter.schedule.methods import FUSED
 from exporter.settings import add_flags
 from exporter.workflows.recipe import Recipe, needed
 
-__all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export calibrate --model digits_vit --images photos/ --out calibration.safetensors",
     "star-export calibrate --model digits_vit --images photos/ --max-images auto --out calibration.safetensors",

@@ -12,8 +12,6 @@ from exporter.errors import ArtefactError, RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export check build/digits",
     "star-export check --onnx pruned.onnx --model digits_vit --images photos/",

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from exporter.evaluation.accuracy import Accuracy
     from exporter.evaluation.report.record import Report
 
-__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
     "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",

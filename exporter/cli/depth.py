@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from exporter.workflows.depth import Applied, Chosen, Collected, Found
     from exporter.workflows.opened import Opened
 
-__all__ = ["EXAMPLES", "add_arguments", "polynomial_lines", "run"]
-
 CHOOSE = (
     "star-export depth choose --model digits_vit --images train/ --eval-images val/ --units 4 --out c.safetensors",
     "star-export depth choose --model digits_vit --images train/ --attention-units 2 --activation-units 2"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from exporter.workflows.evaluate import Evaluation, ModelResult
     from exporter.workflows.predicting import EvalModel
 
-__all__ = ["EXAMPLES", "SPREAD", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export eval build/digits --images photos/",
     "star-export eval dense.onnx pruned.onnx --images photos/ --disagreements differ",

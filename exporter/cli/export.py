@@ -11,8 +11,6 @@ from exporter.errors import RecipeError
 from exporter.settings import add_flags
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export export --model digits_vit --schedule schedule.json --out pruned.onnx",
     "star-export export --model digits_vit --dense --target onnxruntime-fp16 --out dense.onnx",

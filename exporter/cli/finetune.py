@@ -24,8 +24,6 @@ from exporter.workflows.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.workflows.finetune import FinetuneResult
 
-__all__ = ["EXAMPLES", "FAILS", "SPREAD", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export finetune --model digits_vit --images train/ --eval-images val/ --rho 0.5 --out tuned.safetensors",
 )

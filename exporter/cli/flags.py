@@ -14,25 +14,6 @@ if TYPE_CHECKING:
     from exporter.training.settings import FinetuneSettings
     from exporter.workflows.opened import DryRun
 
-__all__ = [
-    "AMOUNT",
-    "IMAGES",
-    "MEASURED",
-    "MODEL",
-    "OUTPUTS",
-    "SCHEDULE",
-    "add_action",
-    "add_common",
-    "add_dry_run",
-    "add_recipe",
-    "add_training",
-    "print_dry_run",
-    "recipe_key",
-    "recipe_of",
-    "refuse",
-    "training_of",
-]
-
 # The model's, which every verb that loads one takes.
 MODEL = ("model", "checkpoint", "model_kwargs", "device")
 OUTPUTS = ("outputs",)

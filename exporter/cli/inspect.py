@@ -4,8 +4,6 @@ import argparse
 import json
 from pathlib import Path
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export inspect build/digits",
     "star-export inspect calibration.safetensors",

@@ -40,8 +40,6 @@ from exporter.errors import (
 from exporter.processes import processes
 from exporter.settings import Parser
 
-__all__ = ["CLOSED", "build_parser", "checked_streams", "complete", "main"]
-
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
 CLOSED = 141
 

@@ -16,8 +16,6 @@ from exporter.settings import add_flags, from_flags
 if TYPE_CHECKING:
     from exporter.models.listed import Answer
 
-__all__ = ["EXAMPLES", "FAILS", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export models",
     "star-export models --why resnet50",

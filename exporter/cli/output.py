@@ -17,9 +17,6 @@ from exporter.formats.canonical_json import to_json
 from exporter.processes import processes
 from exporter.workflows.progress import Advance
 
-__all__ = ["RichStages", "percent_interval", "print_json", "print_lines", "print_table", "skipped_lines"]
-
-
 # Tables are printed whole: rich would cut cells to the width of a terminal, and to 80 columns in a pipe.
 WIDEST = 100_000
 # Images that a line names.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from exporter.records import ModelSpec, Schedule
     from exporter.workflows.opened import Opened
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export plan --model deit_base_patch16_224 --rates 4=0.7 7=0.49 10=0.343",
     "star-export plan --model deit_small_patch16_224 --rho 0.7 --out schedule.json",

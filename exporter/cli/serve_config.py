@@ -6,8 +6,6 @@ from pathlib import Path
 
 from exporter.settings import add_flags, from_flags
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
-
 EXAMPLES = ("star-export serve-config build/digits --out repository/",)
 
 

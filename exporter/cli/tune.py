@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from exporter.workflows.tuning.choice import Judged, Point, TuneSettings
     from exporter.workflows.tuning.tune import Tuned
 
-__all__ = ["EXAMPLES", "FAILS", "SPREAD", "add_arguments", "run"]
-
 EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
     "star-export tune --model digits_vit --images train/ --eval-images val/ --speedup 1.5 --out build/tune",

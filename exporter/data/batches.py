@@ -13,8 +13,6 @@ from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 
-__all__ = ["Batch", "View", "batches", "batches_of", "first_images", "made_ahead"]
-
 Array = np.ndarray[Any, Any]
 ItemT = TypeVar("ItemT")
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from exporter.errors import ImageError, reason_of
 from exporter.formats.canonical_json import read_json
 
-__all__ = ["MAP_HINT", "ORDERS", "ClassNames", "class_indices", "is_order", "listed", "read_class_map"]
-
 logger = logging.getLogger(__name__)
 
 MAP_HINT = "--class-map FILE gives their indices"

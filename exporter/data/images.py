@@ -13,25 +13,6 @@ from exporter.data.class_map import class_indices, is_order, listed
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
-__all__ = [
-    "SUFFIXES",
-    "UNKNOWN",
-    "ImageFile",
-    "ImageFolder",
-    "LeftOut",
-    "Span",
-    "check_folder",
-    "class_names",
-    "dataset_sha256",
-    "draw",
-    "folder_sha256",
-    "halves",
-    "list_images",
-    "listing_sha256",
-    "ranked",
-    "sample",
-]
-
 logger = logging.getLogger(__name__)
 
 SUFFIXES = frozenset(

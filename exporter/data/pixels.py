@@ -23,20 +23,6 @@ from exporter.errors import ImageError, reason_of
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, CropRounding
 
-__all__ = [
-    "ArrayImage",
-    "LoadedImage",
-    "SkippedImage",
-    "images_in",
-    "load_image",
-    "normalise",
-    "read_rgb",
-    "stream",
-    "to_input_size",
-    "to_pixels",
-    "to_rgb",
-]
-
 Size = tuple[int, int]  # height and width
 
 

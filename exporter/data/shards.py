@@ -24,8 +24,6 @@ from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, LeftOut, Span
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
-__all__ = ["Labels", "common_folder", "find_shards", "is_packed", "is_shard", "list_shards", "read_shards"]
-
 ENDINGS = (".tar", ".tar.gz", ".tgz")
 # How files start that gzip, bzip2 and xz wrote.
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")

@@ -19,8 +19,6 @@ from exporter.data.shards import (
 )
 from exporter.errors import ImageError
 
-__all__ = ["ImageSource", "class_mismatch", "images_at", "open_source"]
-
 
 @dataclass(frozen=True)
 class ImageSource:

@@ -14,11 +14,10 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names
 from exporter.models.identity import Identity, read_metadata, to_metadata
-from exporter.models.networks import ModelRequest, create, source_of
+from exporter.models.networks import create, source_of
 from exporter.models.registry import adapt, describe, load, moved
+from exporter.models.request import ModelRequest
 from exporter.models.weights import load_into, read_state_dict
-
-__all__ = ["DEPTH", "Depth", "describe_vit", "load_vit", "read_depth", "save_checkpoint"]
 
 DEPTH = "depth"
 

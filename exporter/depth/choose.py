@@ -24,8 +24,6 @@ from exporter.models.registry import trainable
 from exporter.models.weights import load_into, read_state_dict
 from exporter.vocabulary import UnitType
 
-__all__ = ["Bookmark", "RankedViT", "Skipped", "Stage", "Train", "choose_units", "spare", "turns"]
-
 
 @dataclass(frozen=True)
 class Stage:

@@ -23,8 +23,6 @@ from exporter.formats.canonical_json import read_json, save_json
 from exporter.models.base import PrunableViT
 from exporter.vocabulary import UnitType
 
-__all__ = ["Evaluate", "Measured", "Step", "Tally", "collect", "load_samples", "steps_of"]
-
 
 class Tally(NamedTuple):
     """Correctly classified images, out of `images`."""

@@ -24,8 +24,6 @@ from exporter.errors import DepthError
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.vocabulary import AttentionVariant, UnitType
 
-__all__ = ["GatedViT", "Importance", "gated", "removable", "straight_through"]
-
 Hook = Callable[..., Any]
 
 

@@ -7,8 +7,6 @@ from exporter.errors import DepthError
 from exporter.settings import Natural, Positive, Settings, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
-__all__ = ["ChoiceSettings", "CollectSettings", "DepthPlan", "UnitSettings"]
-
 
 @dataclass(frozen=True)
 class DepthPlan(Settings):

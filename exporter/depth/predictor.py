@@ -16,8 +16,6 @@ from exporter.errors import DepthError
 from exporter.settings import Natural, Number, Settings, Weight, option
 from exporter.vocabulary import UnitType
 
-__all__ = ["CrossValidation", "Predictor", "Sample", "Split", "best_split", "fit", "fit_best", "splits"]
-
 Array = np.ndarray[Any, Any]
 
 DEGREES = (1, 2, 3, 4)

@@ -18,18 +18,6 @@ from exporter.models.parts import Gate, scale_of
 from exporter.models.spec import with_blocks
 from exporter.vocabulary import AttentionVariant
 
-__all__ = [
-    "Affine",
-    "MlpBlock",
-    "apply_plan",
-    "exchange",
-    "merge",
-    "pieces",
-    "remove_activation",
-    "saves_macs",
-    "without_affine",
-]
-
 
 class MlpBlock(nn.Module):
     """A block without attention: x + out(mlp(norm2(x))), where x may have been increased by out1(norm1(x)) first.

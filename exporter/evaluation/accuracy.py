@@ -13,17 +13,6 @@ from exporter.evaluation.intervals import Interval, wilson
 from exporter.runtimes.base import Runner
 from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = [
-    "Accuracy",
-    "Batches",
-    "Predictions",
-    "answer_each",
-    "predict",
-    "predict_each",
-    "require_images",
-    "top_classes",
-]
-
 Array = np.ndarray[Any, Any]
 # The images as each of the models takes them, and one integer class per image.
 Batches: TypeAlias = Iterable[tuple[Sequence[Array], Array]]

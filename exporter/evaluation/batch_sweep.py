@@ -32,19 +32,6 @@ from exporter.schedule.macs import MacCount
 from exporter.settings import Batches, Natural, Positive, Settings, Threads, option
 from exporter.tensor_names import IMAGES
 
-__all__ = [
-    "NOT_SLICED",
-    "AtBatch",
-    "BenchSettings",
-    "Selection",
-    "Sliced",
-    "break_even",
-    "filled_batch",
-    "measure_batches",
-    "sliced_of",
-    "time_batches",
-]
-
 Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, description=f"an integer, at least {LEAST_ROUNDS}")]
 
 

@@ -23,28 +23,6 @@ from exporter.evaluation.intervals import Interval
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.tensorrt.trtexec import Load
 
-__all__ = [
-    "LEAST_ROUNDS",
-    "VNNI",
-    "WARMUP_ROUNDS",
-    "Clock",
-    "Comparison",
-    "EngineRuns",
-    "Hardware",
-    "Ratio",
-    "Throughput",
-    "TradeOff",
-    "TradePoint",
-    "compare_speed",
-    "cpu_lacks",
-    "environment",
-    "in_turns",
-    "installed_versions",
-    "ratio_of",
-    "summary",
-    "throughput",
-]
-
 Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
 # Returns seconds, from any start.

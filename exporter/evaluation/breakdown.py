@@ -7,8 +7,6 @@ from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.tensor_names import CONTEXT
 
-__all__ = ["CLASSES", "breakdown", "engine_breakdown", "nodes_of"]
-
 CLASSES = ("linear", "attention", "norm", "activation", "selection", "layout", "other")
 
 # Operator names of ONNX and of ONNX Runtime's fusions. All others are "other", mainly the residual sums.

@@ -46,17 +46,6 @@ from exporter.runtimes.tensorrt.trtexec import (
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import IMAGES
 
-__all__ = [
-    "EngineFile",
-    "Engines",
-    "Run",
-    "engine_files",
-    "engine_times",
-    "gpu_time",
-    "measure_engines",
-    "timer_here",
-]
-
 
 @dataclass(frozen=True)
 class EngineFile:

@@ -10,17 +10,6 @@ from math import sqrt
 from statistics import NormalDist
 from typing import TypeAlias
 
-__all__ = [
-    "Interval",
-    "half_width",
-    "images_for",
-    "loss_bound",
-    "loss_interval",
-    "mcnemar",
-    "normal_quantile",
-    "wilson",
-]
-
 # Lower and upper limit, in the unit of what is estimated.
 Interval: TypeAlias = tuple[float, float]
 

@@ -21,20 +21,6 @@ from exporter.evaluation.intervals import (
 from exporter.runtimes.base import Runner
 from exporter.vocabulary import Status
 
-__all__ = [
-    "GOAL",
-    "Agreement",
-    "ClassChange",
-    "Embeddings",
-    "PairResult",
-    "Recovery",
-    "agreement_of",
-    "compare_predictions",
-    "embed_each",
-    "loss_of",
-    "recovery_of",
-]
-
 Array = np.ndarray[Any, Any]
 
 

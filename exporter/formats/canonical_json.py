@@ -16,8 +16,6 @@ import msgspec
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import regular, written_beside
 
-__all__ = ["from_json", "load_json", "read_json", "save_json", "to_json"]
-
 RecordT = TypeVar("RecordT")
 
 # What Python reads for a byte of a file's name that is no UTF-8; JSON has an escape for it, and UTF-8 has none.

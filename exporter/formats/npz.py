@@ -12,8 +12,6 @@ import numpy as np
 from exporter.errors import reason_of
 from exporter.files import regular
 
-__all__ = ["read_arrays"]
-
 Array = np.ndarray[Any, Any]
 
 # What zipfile and NumPy raise for files that are damaged, encrypted, or no archive of arrays.

@@ -12,19 +12,6 @@ import numpy as np
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 
-__all__ = [
-    "EXPECTED",
-    "SIZED",
-    "VARINT",
-    "fields",
-    "read_domains",
-    "read_inputs",
-    "read_largest_int8",
-    "read_metadata",
-    "read_weight_types",
-    "text_of",
-]
-
 # Wire types; the sizes of those that have one size.
 VARINT, SIZED = 0, 2
 FIXED_BYTES = {1: 8, 5: 4}

@@ -8,8 +8,6 @@ from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder, markers
 from exporter.lowering.markers import (
     ATTENTION,
-    CDF_RETAIN,
-    CDF_RETAIN_PADDED,
     CLASS_ROW,
     DISSIMILARITY,
     KEEP_TOP_K,
@@ -19,6 +17,7 @@ from exporter.lowering.markers import (
     RECEIVED,
     TAKE_TOKENS,
 )
+from exporter.ops.onnx_functions import CDF_RETAIN, CDF_RETAIN_PADDED
 from exporter.schedule import methods
 from exporter.schedule.methods import reduction_named, scorer_named
 from exporter.tensor_names import (
@@ -36,17 +35,6 @@ from exporter.tensor_names import (
     tokens_name,
 )
 from exporter.vocabulary import Layout
-
-__all__ = [
-    "BY_CHANNEL",
-    "MEAN_KEY",
-    "SHORTEST",
-    "behind",
-    "name_decisions",
-    "scoring_nodes",
-    "write_directions",
-    "write_mean_key",
-]
 
 # What a pruning layer may have, beside its attention.
 OF_PRUNING = (

@@ -17,8 +17,6 @@ from exporter.lowering.markers import TRANSLATIONS
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.tensor_names import IMAGES
 
-__all__ = ["to_onnx", "translate"]
-
 # From this version of PyTorch on, a program without a translation is a bug of ours.
 TRANSLATES_ALL = (2, 7)
 

@@ -13,23 +13,7 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from exporter.lowering.markers import DOMAIN
-
-__all__ = [
-    "Builder",
-    "Linear",
-    "Operand",
-    "as_linear",
-    "import_graph",
-    "linear",
-    "markers",
-    "nodes_of",
-    "place_of",
-    "producer",
-    "replace",
-    "rewire",
-    "sort_nodes",
-]
+from exporter.ops.onnx_functions import DOMAIN
 
 # An operator's input: a tensor or a constant. A float becomes float32; an int or a list of ints becomes int64.
 Operand: TypeAlias = gs.Tensor | np.ndarray[Any, Any] | float | list[int]

@@ -19,28 +19,7 @@ from exporter.ops.onnx_functions import (
     CDF_RETAIN_PADDED,
     DOMAIN,
     PLUGIN_ATTRIBUTES,
-    SELECT_TOP_K,
 )
-
-__all__ = [
-    "ATTENTION",
-    "CDF_RETAIN",
-    "CDF_RETAIN_PADDED",
-    "CLASS_ROW",
-    "DISSIMILARITY",
-    "DOMAIN",
-    "KEEP_TOP_K",
-    "MARKERS",
-    "MERGE_INTO",
-    "MERGE_TOKENS",
-    "PACK_TOKENS",
-    "PAIR_TOKENS",
-    "RECEIVED",
-    "SELECT_TOP_K",
-    "STANDARD",
-    "TAKE_TOKENS",
-    "TRANSLATIONS",
-]
 
 
 def _take_rows(packed: Any, slots: Any) -> Any:

@@ -13,19 +13,6 @@ import onnx
 from exporter.errors import MissingDependencyError
 from exporter.tensor_names import IMAGES
 
-__all__ = [
-    "E4M3",
-    "INT7",
-    "INT8",
-    "LEAST_SCALE",
-    "UINT8",
-    "NumberFormat",
-    "Range",
-    "Tails",
-    "activation_ranges",
-    "activations",
-]
-
 Array = np.ndarray[Any, Any]
 
 # Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of

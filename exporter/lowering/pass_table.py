@@ -54,8 +54,6 @@ from exporter.lowering.passes.selection import (
 from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 
-__all__ = ["FINAL", "INITIAL", "PASSES", "QUANTIZABLE", "Pass", "check_passes", "run_passes"]
-
 Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
 # Conditions that may hold between two passes; a marker is one too: the graph may contain such nodes.

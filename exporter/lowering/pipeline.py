@@ -33,8 +33,6 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import TENSORRT, Target
 from exporter.vocabulary import InputKind, Method
 
-__all__ = ["lower", "lower_each", "save_onnx", "with_functions"]
-
 
 def with_functions(
     model: onnx.ModelProto, opset: int, widest: Sequence[int], *, counting: bool = False

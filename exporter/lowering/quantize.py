@@ -32,17 +32,6 @@ from exporter.lowering.number_formats import (
 )
 from exporter.tensor_names import context_name
 
-__all__ = [
-    "FORMS",
-    "QUANTIZATIONS",
-    "Formats",
-    "Slot",
-    "attention_products",
-    "quantized",
-    "slots_of",
-    "to_pairs",
-]
-
 Array = np.ndarray[Any, Any]
 
 _SOFTMAX: Range = (0.0, 1.0)

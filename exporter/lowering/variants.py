@@ -20,11 +20,11 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
 from exporter.lowering.graph import Builder, import_graph, markers, rewire, sort_nodes
-from exporter.lowering.markers import SELECT_TOP_K
 from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.pipeline import save_onnx
 from exporter.lowering.verify import artefact_of
+from exporter.ops.onnx_functions import SELECT_TOP_K
 from exporter.targets import variant_roles
 from exporter.tensor_names import (
     FORCED,
@@ -41,19 +41,6 @@ from exporter.tensor_names import (
     tokens_name,
     variant_path,
 )
-
-__all__ = [
-    "derive_choices",
-    "forced_variant",
-    "patches_for_tokens",
-    "patches_from_stays",
-    "patches_from_tokens",
-    "save_variants",
-    "selection_nodes",
-    "slice_selection",
-    "sliced_variant",
-    "tracing_variant",
-]
 
 
 def derive_choices(graph: gs.Graph, artefact: Artefact) -> None:

@@ -20,8 +20,6 @@ from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
 from exporter.vocabulary import Layout, OutputKind
 
-__all__ = ["artefact_of", "check_graph", "stamp", "verify"]
-
 
 def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Write the artefact into the model's metadata."""

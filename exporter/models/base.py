@@ -21,25 +21,6 @@ from exporter.records import ModelSpec, Output
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import OutputKind
 
-__all__ = [
-    "AttentionParts",
-    "BlockParts",
-    "Classifier",
-    "MlpParts",
-    "PrunableViT",
-    "Seen",
-    "add_attention",
-    "at_least",
-    "attend",
-    "attention_half",
-    "heads",
-    "mlp_half",
-    "project",
-    "weights_sha256",
-    "whole_block",
-]
-
-
 LEAST_ROWS = 4
 
 

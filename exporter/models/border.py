@@ -21,8 +21,6 @@ from exporter.records import Output
 from exporter.tensor_names import EMBEDDING, TOKENS
 from exporter.vocabulary import OutputKind
 
-__all__ = ["check_border"]
-
 # How far rounding takes two ways to compute the same, in standard deviations: as `check` has it for a runtime.
 ROUNDING = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.2}
 SUMS = 4  # roundings of the sum of tokens and branches in a block

@@ -13,8 +13,6 @@ from torch import nn
 from exporter.models.identity import read_identity
 from exporter.models.weights import read_entries
 
-__all__ = ["checkpoint_names", "config_names", "network_names"]
-
 logger = logging.getLogger(__name__)
 
 # Under these keys training scripts save the names of classes: in order or by index, and indices by name.

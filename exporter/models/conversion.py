@@ -18,8 +18,6 @@ from torchvision.models import VisionTransformer as TorchvisionNetwork
 from exporter.errors import CheckpointError
 from exporter.models.lvvit import LvVit
 
-__all__ = ["SIZES", "check_size", "own_part", "to_own_keys", "without_shared_prefix"]
-
 logger = logging.getLogger(__name__)
 
 # Keyword arguments that ask for a size of the network. Without them nothing is resampled.

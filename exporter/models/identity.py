@@ -16,8 +16,6 @@ from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.canonical_json import from_json, to_json
 
-__all__ = ["Identity", "read_identity", "read_metadata", "to_metadata"]
-
 KEY = "star_export"
 NETWORK = "network"
 

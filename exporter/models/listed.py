@@ -11,8 +11,6 @@ from pathlib import Path
 
 from exporter.formats.canonical_json import load_json
 
-__all__ = ["LIST", "Answer", "ModelList", "Shape", "listed", "model_list"]
-
 LIST = Path(__file__).with_name("listed.json")
 
 

@@ -22,8 +22,6 @@ from exporter.models.parts import Divided
 from exporter.models.spec import preprocessing_from, spec_of
 from exporter.records import Preprocessing
 
-__all__ = ["LVVITS", "LvVit", "LvVitAdapter", "preprocessing_of"]
-
 STEM_CHANNELS = 64
 STEM_STRIDE, PATCH_STRIDE = 2, 8  # pixels, then pixels of the stem, from one patch to the next
 AUX_WEIGHT = 0.5

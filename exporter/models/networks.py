@@ -27,17 +27,6 @@ from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.records import Preprocessing
 
-__all__ = [
-    "UNKNOWN",
-    "ModelRequest",
-    "Source",
-    "create",
-    "identity_of",
-    "on_device",
-    "preprocessing_of",
-    "source_of",
-]
-
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {"uniform_", "normal_", "kaiming_uniform_", "erfinv_", "mul_", "add_", "clamp_", "fill_", "zero_"}
 

@@ -16,21 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-__all__ = [
-    "AttentionPooling",
-    "Divided",
-    "Gate",
-    "JoinedLinear",
-    "Linear",
-    "MaxPooling",
-    "MeanPooling",
-    "Pooling",
-    "Rotary",
-    "Scaled",
-    "WeightedModule",
-    "scale_of",
-]
-
 
 class WeightedModule(nn.Module, ABC):
     """A stand-in for one linear layer; relevance and gradients read its weight."""

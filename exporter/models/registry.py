@@ -21,14 +21,13 @@ from exporter.models.class_names import checkpoint_names, config_names, network_
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit import LvVit, LvVitAdapter
-from exporter.models.networks import UNKNOWN, ModelRequest, Source, create, source_of
+from exporter.models.networks import UNKNOWN, Source, create, source_of
+from exporter.models.request import ModelRequest
 from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
 from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
-
-__all__ = ["ModelRequest", "adapt", "check_device", "describe", "load", "moved", "support_of", "trainable"]
 
 logger = logging.getLogger(__name__)
 

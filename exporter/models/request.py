@@ -8,8 +8,6 @@ from msgspec import Meta
 from exporter.files import GivenPath
 from exporter.settings import Positive, Settings, option
 
-__all__ = ["ModelRequest"]
-
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_rounding")
 PreprocessKey = Annotated[str, Meta(pattern=rf"\A({'|'.join(PREPROCESS_KEYS)})\Z")]

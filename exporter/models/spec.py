@@ -18,16 +18,6 @@ from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, GRID, TOKENS, layer_name
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
 
-__all__ = [
-    "as_it_came",
-    "asked_as",
-    "crop_share",
-    "preprocessing_from",
-    "spec_of",
-    "with_blocks",
-    "with_outputs",
-]
-
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
 # An image is resized to the input size divided by crop_pct: a smaller share would fill the memory.

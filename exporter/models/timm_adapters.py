@@ -33,17 +33,6 @@ from exporter.records import Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, LOGITS
 from exporter.vocabulary import OutputKind
 
-__all__ = [
-    "TimmEva",
-    "TimmViT",
-    "mlp_parts",
-    "outputs_of",
-    "pooling_of",
-    "preprocessing_of",
-    "why_not_head",
-    "why_not_mlp",
-]
-
 
 def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
     """Return the parts of a timm MLP, with its norm and the scale of its branch."""

@@ -11,8 +11,6 @@ from torch import nn
 
 from exporter.errors import ModelError, reason_of
 
-__all__ = ["SWIGLU", "WRONG_ARGUMENTS", "arguments", "check_texts", "running_with"]
-
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"
 # What timm's constructors raise for values that they do not check.

@@ -17,8 +17,6 @@ from exporter.records import Output
 from exporter.tensor_names import EMBEDDING
 from exporter.vocabulary import OutputKind
 
-__all__ = ["TorchvisionViT", "of_weights"]
-
 # That of most of torchvision's weights: an image of 224 pixels is cut from one of 256.
 PREPROCESSING = {
     "interpolation": "bilinear",

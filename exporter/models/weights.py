@@ -24,15 +24,6 @@ from exporter.errors import CheckpointError, reason_of
 from exporter.files import regular
 from exporter.models.conversion import check_size, own_part, to_own_keys, without_shared_prefix
 
-__all__ = [
-    "UNREADABLE",
-    "check_finite",
-    "class_count",
-    "load_into",
-    "read_entries",
-    "read_state_dict",
-]
-
 logger = logging.getLogger(__name__)
 
 EXPECTED = "a .safetensors file or a checkpoint of tensors"

@@ -24,8 +24,6 @@ from exporter.formats.npz import read_arrays
 from exporter.models.timm_adapters import outputs_of
 from exporter.vocabulary import OutputKind
 
-__all__ = ["read_text_embeddings", "zero_shot"]
-
 EXPECTED = (
     "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
 )

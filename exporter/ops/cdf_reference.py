@@ -11,16 +11,6 @@ import numpy as np
 from exporter.errors import UserError
 from exporter.ops.counts import ROUNDING_GUARD
 
-__all__ = [
-    "EXACT_SUM",
-    "LARGEST_PATCHES",
-    "Retained",
-    "cdf_retain",
-    "checked_mass",
-    "largest_counts",
-    "mass_before",
-]
-
 Array = np.ndarray[Any, Any]
 
 # Integers up to here, and their sums, are exact in float32.

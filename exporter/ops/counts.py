@@ -8,8 +8,6 @@ import math
 
 import numpy as np
 
-__all__ = ["ROUNDING_GUARD", "joined_patches", "keep_count"]
-
 # A product p·n that is an integer except for float32 rounding must not be rounded up past it.
 ROUNDING_GUARD = np.float32(1e-4)
 

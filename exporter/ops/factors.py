@@ -13,16 +13,6 @@ from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch.nn import functional as F
 
-__all__ = [
-    "WIDEST_GAP",
-    "class_row",
-    "directions",
-    "dissimilarity",
-    "operator",
-    "received",
-    "without_gradient",
-]
-
 
 def operator(schema: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
     """Make a function an operator of PyTorch: name, inputs and results as in PyTorch's schemas, without defaults.

@@ -16,8 +16,6 @@ from exporter.ops.counts import joined_patches
 from exporter.ops.factors import WIDEST_GAP, directions, operator, without_gradient
 from exporter.ops.selection import keep_top_k
 
-__all__ = ["PAIR_SCORE", "merge_into", "merge_tokens", "pair_tokens"]
-
 
 @operator("merge_into(Tensor key, Tensor keep, SymInt num_prefix_tokens) -> (Tensor, Tensor)")
 def merge_into(

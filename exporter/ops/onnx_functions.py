@@ -11,18 +11,6 @@ from onnx import parser
 from exporter.ops.cdf_reference import EXACT_SUM
 from exporter.ops.counts import ROUNDING_GUARD
 
-__all__ = [
-    "CDF_RETAIN",
-    "CDF_RETAIN_PADDED",
-    "DOMAIN",
-    "PLUGIN_ATTRIBUTES",
-    "SELECT_TOP_K",
-    "WIDEST",
-    "cdf_retain_function",
-    "cdf_retain_padded_function",
-    "select_top_k_function",
-]
-
 DOMAIN, CDF_RETAIN, CDF_RETAIN_PADDED = "star", "CdfRetain", "CdfRetainPadded"
 
 PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": "star"}

@@ -17,16 +17,6 @@ from exporter.ops.cdf_reference import EXACT_SUM
 from exporter.ops.counts import ROUNDING_GUARD, keep_count
 from exporter.ops.factors import operator
 
-__all__ = [
-    "batch_count",
-    "cdf_retain",
-    "cdf_retain_padded",
-    "keep_top_k",
-    "pack_tokens",
-    "take_rows",
-    "take_tokens",
-]
-
 
 @operator("keep_top_k(Tensor score, SymInt k) -> Tensor")
 def keep_top_k(score: Float[Tensor, "b n"], k: int) -> Int[Tensor, "b k"]:

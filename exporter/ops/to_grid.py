@@ -7,8 +7,6 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["to_grid"]
-
 ArrayT = TypeVar("ArrayT", np.ndarray[Any, Any], "Tensor")
 
 

@@ -21,8 +21,6 @@ from exporter.models.identity import Identity, read_metadata, to_metadata
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 
-__all__ = ["Pruning", "pruning_records", "read_pruning", "save_checkpoint"]
-
 SCHEDULE, CALIBRATION = "schedule", "calibration"
 
 

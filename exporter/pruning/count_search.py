@@ -21,8 +21,6 @@ from exporter.schedule.prune import Prune
 from exporter.schedule.rates import SHAPES, Curve, OutOfReachError
 from exporter.vocabulary import OutputKind
 
-__all__ = ["CANDIDATES", "FoundCounts", "answers", "divergences", "search_counts"]
-
 CANDIDATES = 24
 # The first steps change a layer's share of what it prunes by about this factor, the last ones by its root.
 STEP = 0.7

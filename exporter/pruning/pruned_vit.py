@@ -21,8 +21,6 @@ from exporter.schedule.methods import reduction_named, scorer_named
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import Layout, Method
 
-__all__ = ["PrunedViT", "Trace"]
-
 
 @dataclass(frozen=True)
 class Trace:

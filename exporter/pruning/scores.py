@@ -18,8 +18,6 @@ from exporter.pruning.tokens import Tokens
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import CLASS, PROBE, RECEIVED, SIMILARITY, scorer_named
 
-__all__ = ["INTRA", "SCORE_FLOOR", "Layer", "inter_table", "intra_score", "log_fused", "weigh_inter"]
-
 # The smallest score that counts: below it float32 logarithms meet subnormal numbers, which some runtimes flush.
 # Attention is a share of 1; inter-layer scores have no unit, so theirs is the share of a layer's largest.
 SCORE_FLOOR = 1e-30

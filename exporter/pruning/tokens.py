@@ -33,8 +33,6 @@ from exporter.records import ModelSpec
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
-__all__ = ["Decision", "FullGrid", "Grid", "Packed", "Tokens", "live_tokens"]
-
 
 @dataclass(frozen=True)
 class Decision:

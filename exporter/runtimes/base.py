@@ -15,8 +15,6 @@ import numpy as np
 from exporter.errors import UserError
 from exporter.tensor_names import IMAGES
 
-__all__ = ["Feed", "PartRunner", "Runner", "TensorInfo"]
-
 RunnerT = TypeVar("RunnerT", bound="Runner")
 Feed = Mapping[str, np.ndarray[Any, Any]]
 

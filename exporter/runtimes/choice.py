@@ -15,20 +15,6 @@ from exporter.runtimes.tensorrt.settings import RTX, TENSORRT
 from exporter.settings import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
 
-__all__ = [
-    "ONNXRUNTIME_CPU",
-    "PROVIDERS",
-    "TENSORRT",
-    "RunSettings",
-    "on_this_cpu",
-    "require_runtime",
-    "runner_for",
-    "runner_here",
-    "runtime_for",
-    "targets_here",
-    "why_not",
-]
-
 ONNXRUNTIME_CPU = "onnxruntime"
 ONNXRUNTIME_TENSORRT = "onnxruntime-tensorrt"
 OPENVINO = "openvino"

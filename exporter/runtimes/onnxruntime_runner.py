@@ -23,20 +23,6 @@ from exporter.formats.onnx_metadata import read_inputs
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 
-__all__ = [
-    "Kernel",
-    "OnnxRuntimeRunner",
-    "check_available",
-    "kernels_of",
-    "message_of",
-    "profile",
-    "refusal",
-    "require_provider",
-    "shape_options",
-    "strays",
-    "with_options",
-]
-
 # The first version that runs a file of an opset: 1.24 reads opset 24, but attends to padding.
 _FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23", "24": "1.25"}
 # Its words for an opset that it does not read.

@@ -11,8 +11,6 @@ import numpy as np
 from exporter.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 
-__all__ = ["OpenVinoRunner", "openvino_precisions"]
-
 _DEVICE = "CPU"
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")

@@ -25,8 +25,6 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import OutputKind
 
-__all__ = ["LOGITS_ALONE", "PlaybackRunner", "dense_name", "recorded"]
-
 LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
 Array = np.ndarray[Any, Any]

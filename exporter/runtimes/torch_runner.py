@@ -12,8 +12,6 @@ from exporter.errors import ModelError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.tensor_names import IMAGES, LOGITS
 
-__all__ = ["TorchRunner", "logits_runner"]
-
 
 class TorchRunner(Runner):
     """A function or module that maps tensors by name to tensors by name.

@@ -10,16 +10,6 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import SCORERS, check_choices, reduction_named, scorer_named
 from exporter.schedule.rates import counts, ends_of_acs
 
-__all__ = [
-    "check_factor",
-    "check_fits",
-    "check_scored",
-    "check_stride",
-    "warn_of_anchors",
-    "warn_of_pooling",
-    "warn_of_scaling",
-]
-
 # The authors' five models have their first layer at 0 to 0.34 of the range of ACS, their last one at 0.66 to 1.
 FIRST_AT_MOST, LAST_AT_LEAST = 0.5, 0.5
 

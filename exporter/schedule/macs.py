@@ -10,18 +10,6 @@ from exporter.ops.counts import joined_patches
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import FUSED, reduction_named, scorer_named
 
-__all__ = [
-    "LayerUse",
-    "MacCount",
-    "PatchUse",
-    "dense_macs",
-    "executed_macs",
-    "mean_macs",
-    "patch_use",
-    "pruned_macs",
-    "schedule_macs",
-]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -14,34 +14,6 @@ from exporter.records import ModelSpec
 from exporter.schedule.rates import SHAPES
 from exporter.vocabulary import Method
 
-__all__ = [
-    "ACS",
-    "CLASS",
-    "COUNTS",
-    "DROP",
-    "FUSED",
-    "INTER",
-    "INTRA",
-    "MERGE",
-    "MERGE_WEIGHTED",
-    "METHODS",
-    "PAIRS",
-    "PROBE",
-    "RANDOM",
-    "RECEIVED",
-    "REDUCTIONS",
-    "SCORERS",
-    "SEARCH",
-    "SIMILARITY",
-    "Choices",
-    "check_choices",
-    "check_counts",
-    "default_method",
-    "default_reduction",
-    "reduction_named",
-    "scorer_named",
-]
-
 
 @dataclass(frozen=True)
 class Factor:

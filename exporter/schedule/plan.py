@@ -39,18 +39,6 @@ from exporter.schedule.rates import (
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
 
-__all__ = [
-    "ImageCost",
-    "as_read",
-    "keep_everything",
-    "manual_schedule",
-    "saving_schedule",
-    "scaled_schedule",
-    "schedule_of",
-    "shape_schedule",
-    "star_schedule",
-]
-
 # The mean multiply-adds of an image under an a-STAR schedule, whose counts depend on the image.
 ImageCost = Callable[[Schedule], float]
 

@@ -27,8 +27,6 @@ from exporter.schedule.rates import ANCHORS
 from exporter.settings import Natural, Positive, Settings, Share, Weight, option
 from exporter.vocabulary import Method
 
-__all__ = ["AMOUNTS", "SCORING", "Prune"]
-
 Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
 

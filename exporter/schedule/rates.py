@@ -16,26 +16,6 @@ import numpy as np
 from exporter.errors import ScheduleError
 from exporter.ops.counts import keep_count
 
-__all__ = [
-    "ANCHORS",
-    "BISECTIONS",
-    "LEAST_RHO",
-    "SHAPES",
-    "Curve",
-    "OutOfReachError",
-    "check_rho",
-    "counts",
-    "counts_for_cost",
-    "counts_of_rho",
-    "ends_of_acs",
-    "manual_rates",
-    "rates_from_acs",
-    "rates_of_counts",
-    "rho_for",
-    "scaled_rates",
-    "shaped_counts",
-]
-
 ANCHORS = ("minmax", "endpoints")
 # A cosine is at most 1. Only proportions count, so that others may be given too; their differences must be numbers.
 LARGEST_ACS = 1e6

@@ -22,36 +22,6 @@ from msgspec import Meta
 from exporter.errors import RecipeError
 from exporter.files import path_of
 
-__all__ = [
-    "GROUPS",
-    "LARGEST",
-    "Batches",
-    "Count",
-    "Field",
-    "Instances",
-    "Microseconds",
-    "Natural",
-    "Number",
-    "Points",
-    "Positive",
-    "Sections",
-    "ServedBatch",
-    "Settings",
-    "Share",
-    "Threads",
-    "Weight",
-    "fields_of",
-    "flags_of",
-    "from_table",
-    "from_tables",
-    "homes_of",
-    "option",
-    "places_of",
-    "redeclared",
-    "sections_of",
-    "told_of",
-]
-
 # The largest integer that all libraries used here accept, and the largest finite number.
 MOST = 2**31 - 1
 LARGEST = sys.float_info.max

@@ -19,8 +19,6 @@ from exporter.errors import RecipeError
 from exporter.files import path_of
 from exporter.settings.fields import GROUPS, SHORT, Field, Sections, Settings, fields_of, flags_of
 
-__all__ = ["Parser", "add_flags", "from_flags"]
-
 INDENT = "  "
 
 EXIT_CODES = {

@@ -18,8 +18,6 @@ from torch.optim import Optimizer
 
 from exporter.files import Unfinished
 
-__all__ = ["RunState", "Score", "versions"]
-
 Score: TypeAlias = Callable[[nn.Module], float]
 
 

@@ -28,8 +28,6 @@ from exporter.training.finetune import Batch
 from exporter.training.presets import Augmentation
 from exporter.training.settings import LoopSettings
 
-__all__ = ["TrainBatches", "Transform", "mixing", "seeded", "transform_of"]
-
 Transform = Callable[[Image.Image], Tensor]
 
 

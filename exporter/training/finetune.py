@@ -21,8 +21,6 @@ from exporter.processes import processes
 from exporter.training.checkpoint import RunState, Score
 from exporter.training.settings import LoopSettings
 
-__all__ = ["Batch", "Batches", "finetune"]
-
 Batch = tuple[Tensor, Tensor]
 Batches = Callable[[int], Iterable[Batch]]
 OnEpoch = Callable[[int, float], object]

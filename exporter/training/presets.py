@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["AUGMENTATIONS", "PRESETS", "Augmentation"]
-
 
 @dataclass(frozen=True)
 class Augmentation:

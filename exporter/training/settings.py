@@ -27,9 +27,6 @@ from exporter.settings import (
 )
 from exporter.training.presets import AUGMENTATIONS, PRESETS, Augmentation
 
-__all__ = ["FinetuneSettings", "LoopSettings", "preset_values"]
-
-
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
 Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]

@@ -10,7 +10,8 @@ import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
-from exporter.calibration.record import Calibration, CalibrationSettings, save_calibration
+from exporter.calibration.record import Calibration, save_calibration
+from exporter.calibration.settings import CalibrationSettings
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
@@ -58,8 +59,6 @@ from exporter.workflows.proof import (
 )
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
-
-__all__ = ["compare_methods", "compile_model", "dry_compile"]
 
 Array = np.ndarray[Any, Any]
 

@@ -29,7 +29,8 @@ from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import read_json, to_json
 from exporter.models.base import PrunableViT, weights_sha256
-from exporter.models.networks import ModelRequest, identity_of
+from exporter.models.networks import identity_of
+from exporter.models.request import ModelRequest
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
@@ -42,20 +43,6 @@ from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.steps import loaded
-
-__all__ = [
-    "Applied",
-    "Chosen",
-    "Collected",
-    "Found",
-    "apply_to",
-    "choose_to",
-    "choose_within",
-    "collect_to",
-    "read_samples",
-    "split_for",
-    "split_of",
-]
 
 
 @dataclass(frozen=True)

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 
     AnyModel: TypeAlias = EvalModel | PrunedViT | PrunableViT | nn.Module
 
-__all__ = [
-    "Disagreement",
-    "Evaluation",
-    "ModelResult",
-    "disagreement_paths",
-    "disagreements",
-    "evaluate_models",
-    "require_within",
-    "save_disagreements",
-]
-
 
 @dataclass(frozen=True)
 class ModelResult:

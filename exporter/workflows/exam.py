@@ -20,8 +20,6 @@ from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import EvalSettings, Images, needed
 
-__all__ = ["Exam", "parted", "score_on", "shown", "train_images"]
-
 # Images per run when measuring; a larger batch gains nothing on a CPU.
 BATCH = 32
 # The share of the training images that is held out to choose the best epoch by, the most, and too few to tell.

@@ -21,8 +21,9 @@ from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity
-from exporter.models.networks import ModelRequest, identity_of
+from exporter.models.networks import identity_of
 from exporter.models.registry import trainable
+from exporter.models.request import ModelRequest
 from exporter.processes import processes
 from exporter.pruning.checkpoint import save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
@@ -41,17 +42,6 @@ from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, check_batches
 from exporter.workflows.steps import OwnModel, loaded
-
-__all__ = [
-    "FinetuneResult",
-    "Models",
-    "Trained",
-    "dry_finetune",
-    "finetune_model",
-    "models_of",
-    "result_of",
-    "teacher_request",
-]
 
 logger = logging.getLogger(__name__)
 

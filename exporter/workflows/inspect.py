@@ -17,8 +17,6 @@ from exporter.workflows.folders.export_folder import REPORT, read_folder, read_r
 if TYPE_CHECKING:
     from exporter.models.identity import Identity
 
-__all__ = ["inspect_artefact"]
-
 # Keys of the metadata whose values are JSON.
 RECORDS = ("model", "schedule", "preprocessing")
 

@@ -16,8 +16,6 @@ from exporter.schedule.macs import mean_macs
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.vocabulary import InputKind
 
-__all__ = ["image_cost", "mean_useful_macs", "noise", "warn_where_slow"]
-
 Array = np.ndarray[Any, Any]
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from exporter.errors import CheckpointError, RecipeError
 from exporter.files import PathLike
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
-from exporter.models.registry import ModelRequest, check_device
+from exporter.models.registry import check_device
+from exporter.models.request import ModelRequest
 from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.pruning.count_search import search_counts
@@ -43,8 +44,6 @@ from exporter.workflows.measuring import image_cost
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import A_MODEL, Images, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
-
-__all__ = ["A_FOLDER", "DryRun", "Opened", "dry_run", "open_recipe", "warn_where_unsettled"]
 
 # Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64

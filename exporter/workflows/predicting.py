@@ -24,9 +24,10 @@ from exporter.files import PathLike
 from exporter.processes import processes
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
+from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
+from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
@@ -39,16 +40,6 @@ if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
     from exporter.models.base import PrunableViT
     from exporter.pruning.pruned_vit import PrunedViT
-
-__all__ = [
-    "Answers",
-    "EvalModel",
-    "embed_models",
-    "models_at",
-    "predict_models",
-    "torch_model",
-    "torch_models",
-]
 
 Array = np.ndarray[Any, Any]
 FoundT = TypeVar("FoundT", Predictions, Embeddings)

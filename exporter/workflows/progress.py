@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeAlias
 
-__all__ = ["Advance", "CallbackStages", "Silent", "Stages"]
-
 # Called with (done, total); the total is None where only the end tells.
 Advance: TypeAlias = Callable[[int, int | None], None]
 

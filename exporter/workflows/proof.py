@@ -40,8 +40,6 @@ from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
 from exporter.workflows.steps import with_class_names
 
-__all__ = ["pictures_of", "prove", "save_comparison_of", "save_page_of"]
-
 Array = np.ndarray[Any, Any]
 
 # Images that are shown of a model without classes.

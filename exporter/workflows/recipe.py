@@ -32,24 +32,6 @@ from exporter.settings import (
 from exporter.targets import ONNXRUNTIME, TARGETS, Target, target_named
 from exporter.vocabulary import InputKind, Layout, Method
 
-__all__ = [
-    "A_MODEL",
-    "EvalSettings",
-    "Images",
-    "Lowering",
-    "Measuring",
-    "Recipe",
-    "bytes_of_image",
-    "check_batches",
-    "free_bytes",
-    "needed",
-    "over",
-    "read_recipe",
-    "read_training",
-    "save_recipe",
-    "yielding",
-]
-
 ValueT = TypeVar("ValueT")
 Tables = dict[str, dict[str, Any]]
 

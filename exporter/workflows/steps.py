@@ -36,7 +36,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
-from exporter.models.registry import ModelRequest, adapt
+from exporter.models.registry import adapt
+from exporter.models.request import ModelRequest
 from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
@@ -49,24 +50,6 @@ from exporter.workflows.folders.bench import Bench
 from exporter.workflows.folders.bench import bench as bench_pair
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import A_MODEL, Lowering, needed
-
-__all__ = [
-    "AnyImages",
-    "OwnModel",
-    "array_of",
-    "bench",
-    "calibrate",
-    "check",
-    "dense",
-    "export",
-    "folder_of",
-    "load_model",
-    "loaded",
-    "plan",
-    "prune",
-    "save",
-    "with_class_names",
-]
 
 Array = np.ndarray[Any, Any]
 

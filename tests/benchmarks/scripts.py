@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["script"]
-
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 

@@ -17,7 +17,8 @@ from exporter.data.images import folder_sha256
 from exporter.evaluation.accuracy import predict
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
-from exporter.models.registry import ModelRequest, load
+from exporter.models.registry import load
+from exporter.models.request import ModelRequest
 from exporter.runtimes.torch_runner import logits_runner
 from tests.calib_data.tiny import TRAIN
 from tests.digits import digits

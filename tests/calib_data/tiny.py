@@ -8,8 +8,6 @@ from rich.console import Console
 
 from tests.benchmarks.scripts import script
 
-__all__ = ["QUIET", "SHAPE", "TINY", "TRAIN", "write_images"]
-
 # calib_data/train.py as a module.
 TRAIN = script("../calib_data/train.py")
 QUIET = Console(quiet=True)

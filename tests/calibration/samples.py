@@ -19,21 +19,6 @@ from exporter.models.registry import adapt
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
-__all__ = [
-    "PREPROCESSING",
-    "SHAPE",
-    "SPEC",
-    "VARIANTS",
-    "acs_alone",
-    "bomb",
-    "frozen_images",
-    "frozen_weights",
-    "picture",
-    "pictures",
-    "raw_png",
-    "tiny_vit",
-]
-
 # Of a model that need not be there.
 PREPROCESSING = Preprocessing(
     (3, 32, 32), Interpolation.BICUBIC, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, CropMode.CENTER

@@ -20,13 +20,8 @@ from exporter.calibration.calibrate import (
     resized_to,
 )
 from exporter.calibration.importance import ImageScores, scores_of_image
-from exporter.calibration.record import (
-    Calibration,
-    CalibrationRecord,
-    CalibrationSettings,
-    check_fits,
-)
-from exporter.calibration.settings import plan
+from exporter.calibration.record import Calibration, CalibrationRecord, check_fits
+from exporter.calibration.settings import CalibrationSettings, plan
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream

@@ -6,8 +6,6 @@ from torch import Tensor
 from exporter.calibration.rules import guarded_inverse
 from exporter.calibration.trace import AttentionTrace
 
-__all__ = ["gradient_of_attention", "matrices", "product_rule", "relevance_of_attention"]
-
 
 def matrices(seen: AttentionTrace) -> tuple[Tensor, Tensor]:
     """The unscaled products of query and key, and attention after its softmax, each [b, h, t, t]."""

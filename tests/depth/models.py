@@ -9,8 +9,6 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from tests.vits import make_model
 
-__all__ = ["MERGED_FAMILIES", "seeded_vit"]
-
 # DeiT with and without LayerScale, LV-ViT, and EVA with scales that are parameters of the block.
 MERGED_FAMILIES = ("deit", "deit3, layer scale", "distilled", "lvvit", "eva, bias apart", "rotary a head")
 

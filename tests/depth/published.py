@@ -2,8 +2,6 @@
 
 from exporter.depth.predictor import Predictor, Sample
 
-__all__ = ["DEPTH", "PUBLISHED", "SAMPLES"]
-
 DEPTH = 12
 
 ATTENTION = {11: 81.31, 10: 80.90, 9: 80.20, 8: 78.10, 7: 77.40, 6: 72.69, 5: 69.44, 4: 64.84}

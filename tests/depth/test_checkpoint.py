@@ -12,7 +12,7 @@ from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, CheckpointError
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, to_metadata
-from exporter.models.networks import ModelRequest
+from exporter.models.request import ModelRequest
 from tests.vits import TINY, TINY_LVVIT, make_model, make_vit, random_images
 
 PLAN = DepthPlan((2,), (1, 4))

@@ -19,7 +19,8 @@ from exporter.errors import DepthError, ModelError
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT, attention_half, mlp_half
-from exporter.models.registry import ModelRequest, adapt, describe, trainable
+from exporter.models.registry import adapt, describe, trainable
+from exporter.models.request import ModelRequest
 from exporter.models.weights import load_into
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs

@@ -5,8 +5,6 @@ from torch import nn
 
 from exporter.depth.choose import Stage, Train
 
-__all__ = ["PowerCutError", "nudge"]
-
 
 class PowerCutError(Exception):
     """What stops a search."""

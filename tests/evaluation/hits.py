@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["hits"]
-
 
 def hits(right: int, of: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """The first so many images are right."""

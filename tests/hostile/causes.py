@@ -12,8 +12,6 @@ from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLA
 from tests.hostile.folders import VERBS, copied, pruned_in
 from tests.hostile.inputs import Hostile, Place, each
 
-__all__ = ["CAUSES"]
-
 CHAIN = 1500
 # Where commands keep what is not finished.
 PARTIAL = (

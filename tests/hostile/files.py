@@ -13,8 +13,6 @@ import numpy as np
 from tests.hostile.flags import CALIBRATE, COMPILE, FINETUNE, MODEL
 from tests.hostile.inputs import Hostile, Place
 
-__all__ = ["FILES"]
-
 PLAN = "plan --model vit_tiny_patch16_224"
 BAD = "{work}/bad"
 

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from tests.hostile.inputs import Hostile, each, keys
 
-__all__ = ["FLAGS"]
-
 MODEL = (
     "--model vit_tiny_patch16_224 --checkpoint {weights} "
     "--model-kwargs img_size=32 patch_size=8 embed_dim=48 num_heads=3 depth=4"

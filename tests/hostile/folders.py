@@ -22,8 +22,6 @@ from exporter.workflows.folders.export_folder import (
 from tests.hostile import flags
 from tests.hostile.inputs import Hostile, Place
 
-__all__ = ["FOLDERS", "VERBS", "copied", "pruned_in"]
-
 VERBS = (
     "check {work}/x",
     "bench {work}/x --rounds 5 --batches 1 --profile-runs 0",

@@ -9,8 +9,6 @@ from stat import S_ISDIR
 from exporter.settings import homes_of
 from exporter.workflows.recipe import Recipe
 
-__all__ = ["Hostile", "Place", "each", "keys", "state_of"]
-
 
 @dataclass(frozen=True)
 class Place:

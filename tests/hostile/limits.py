@@ -4,8 +4,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["MOST_CPU_S", "MOST_S", "Hang", "limited"]
-
 MOST_CPU_S = 10
 # One that waits, for a pipe or the network, takes no time of the processor.
 MOST_S = 60

@@ -17,8 +17,6 @@ from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, TUN
 from tests.hostile.inputs import Hostile, Place, each, keys
 from tests.vits import make_model
 
-__all__ = ["MODELS"]
-
 NAME = "plan --model vit_tiny_patch16_224 --method tome --rho 0.5"
 KWARGS = (
     *each(

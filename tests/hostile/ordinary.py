@@ -5,8 +5,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["as_ordinary_user"]
-
 # linux/capability.h: the version of the structures, and the bits of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
 VERSION = 0x20080522
 OVERRIDES = 1 << 1 | 1 << 2

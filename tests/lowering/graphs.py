@@ -16,21 +16,6 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
-__all__ = [
-    "BF16",
-    "FLOATS",
-    "FP16",
-    "FP32",
-    "RNG",
-    "applied",
-    "artefact",
-    "graph_of",
-    "kinds_of",
-    "noise",
-    "operators",
-    "run",
-]
-
 FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
 FLOATS = {FP32, FP16, BF16}
 

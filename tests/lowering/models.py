@@ -22,21 +22,6 @@ from tests import vits
 from tests.disk_cache import shared_bytes
 from tests.pruning.adaptive import RATES, make_adaptive
 
-__all__ = [
-    "FAMILIES",
-    "RATES",
-    "a_star",
-    "biased_vit",
-    "dense",
-    "exported",
-    "lowered",
-    "merging",
-    "pruned_of",
-    "run",
-    "star",
-    "tome",
-]
-
 # A DeiT is a ViT by another name: the same modules.
 FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
 

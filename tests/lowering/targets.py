@@ -7,8 +7,6 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME, Target
 from tests.lowering.models import lowered, star
 
-__all__ = ["operators_of", "without"]
-
 
 def without(*passes: str) -> Target:
     """ONNX Runtime's fp32 target with fewer passes."""

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 from exporter.errors import ModelError
 from exporter.lowering.export import translate
-from exporter.lowering.markers import DOMAIN
+from exporter.ops.onnx_functions import DOMAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from tests.lowering.models import RATES, a_star, dense, exported, star
+from tests.lowering.models import a_star, dense, exported, star
+from tests.pruning.adaptive import RATES
 
 
 class Block(nn.Module):

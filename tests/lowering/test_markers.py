@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from exporter.lowering.export import translate
-from exporter.lowering.markers import DOMAIN, STANDARD, TRANSLATIONS
+from exporter.lowering.markers import STANDARD, TRANSLATIONS
+from exporter.ops.onnx_functions import DOMAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 
 

@@ -19,7 +19,8 @@ from exporter.lowering import pipeline
 from exporter.lowering.pipeline import lower, lower_each, save_onnx, with_functions
 from exporter.lowering.variants import tracing_variant
 from exporter.lowering.verify import artefact_of
-from exporter.models.registry import ModelRequest, describe
+from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
 from exporter.ops.cdf_reference import Retained, cdf_retain
 from exporter.ops.onnx_functions import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
 from exporter.pruning.pruned_vit import PrunedViT
@@ -27,18 +28,8 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind
-from tests.lowering.models import (
-    FAMILIES,
-    RATES,
-    a_star,
-    biased_vit,
-    dense,
-    exported,
-    lowered,
-    pruned_of,
-    run,
-    star,
-)
+from tests.lowering.models import FAMILIES, a_star, biased_vit, dense, exported, lowered, pruned_of, run, star
+from tests.pruning.adaptive import RATES
 from tests.vits import random_images
 
 PATCHES, MASS = 6, 0.7

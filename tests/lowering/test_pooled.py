@@ -19,7 +19,8 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8
 from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.graphs import FLOATS, FP32, kinds_of
-from tests.lowering.models import RATES, a_star, lowered, merging, star
+from tests.lowering.models import a_star, lowered, merging, star
+from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, varied_images
 
 pytestmark = pytest.mark.ort

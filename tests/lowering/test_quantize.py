@@ -22,7 +22,8 @@ from exporter.targets import (
     Target,
 )
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
-from tests.lowering.models import RATES, a_star, lowered, star
+from tests.lowering.models import a_star, lowered, star
+from tests.pruning.adaptive import RATES
 from tests.vits import random_images
 
 pytestmark = pytest.mark.ort

@@ -20,8 +20,8 @@ from exporter.lowering.quantize import FORMS, Slot, attention_products, slots_of
 from exporter.targets import TENSORRT_FP8
 from tests.exhaustive import also
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
-from tests.lowering.models import RATES, a_star, lowered, merging, run, star
-from tests.pruning.adaptive import varied_images
+from tests.lowering.models import a_star, lowered, merging, run, star
+from tests.pruning.adaptive import RATES, varied_images
 from tests.vits import random_images
 
 FP8, PAIR = onnx.TensorProto.FLOAT8E4M3FN, "DequantizeLinear"

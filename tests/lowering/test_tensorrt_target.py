@@ -26,8 +26,8 @@ from exporter.targets import (
 )
 from exporter.tensor_names import TRACING, context_name
 from tests.exhaustive import also
-from tests.lowering.models import FAMILIES, RATES, a_star, dense, lowered, merging, pruned_of, run, star
-from tests.pruning.adaptive import varied_images
+from tests.lowering.models import FAMILIES, a_star, dense, lowered, merging, pruned_of, run, star
+from tests.pruning.adaptive import RATES, varied_images
 from tests.vits import random_images
 
 # Of ONNX's operators, those that onnx-tensorrt's list of supported operators has and that a ViT needs.

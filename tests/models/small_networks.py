@@ -11,15 +11,14 @@ from torch import Tensor, nn
 
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.networks import ModelRequest, create, source_of
+from exporter.models.networks import create, source_of
 from exporter.models.registry import adapt, describe
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
-
-__all__ = ["evenly_pruned", "identical", "own_settings", "random_images", "signature", "small"]
 
 PATCHES_PER_SIDE = 4
 CLASSES = 10

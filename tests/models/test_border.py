@@ -21,7 +21,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface import repository
 from exporter.models.parts import WeightedModule
-from exporter.models.registry import ModelRequest, adapt, load
+from exporter.models.registry import adapt, load
+from exporter.models.request import ModelRequest
 from exporter.models.timm_adapters import TimmViT
 from tests.models.huggingface.saved import KINDS, make, save
 from tests.vits import FAMILIES, POOLED, TINY_SHAPE, cut_vit, make_model, make_vit

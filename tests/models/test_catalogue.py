@@ -23,7 +23,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.huggingface import repository
 from exporter.models.listed import Answer, listed, model_list
 from exporter.models.lvvit import LVVITS
-from exporter.models.registry import ModelRequest, describe, support_of
+from exporter.models.registry import describe, support_of
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune

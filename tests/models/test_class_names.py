@@ -14,8 +14,9 @@ from exporter.bundled import CIFAR_VIT
 from exporter.errors import ArtefactError, CheckpointError
 from exporter.models.class_names import checkpoint_names, config_names, network_names
 from exporter.models.identity import Identity, read_identity, read_metadata, to_metadata
-from exporter.models.networks import ModelRequest, identity_of, source_of
+from exporter.models.networks import identity_of, source_of
 from exporter.models.registry import adapt, describe, load
+from exporter.models.request import ModelRequest
 from exporter.vocabulary import Interpolation
 from tests.vits import TINY, TINY_SHAPE, make_model
 

@@ -15,7 +15,8 @@ from torchvision.models import VisionTransformer as TorchvisionNetwork
 from exporter.errors import CheckpointError
 from exporter.models.base import weights_sha256
 from exporter.models.conversion import check_size, own_part, to_own_keys
-from exporter.models.registry import ModelRequest, load
+from exporter.models.registry import load
+from exporter.models.request import ModelRequest
 from exporter.models.weights import load_into
 from tests.vits import FAMILIES, make_model
 

@@ -13,7 +13,8 @@ from exporter.calibration.importance import relevance
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.lvvit import LvVit, LvVitAdapter, preprocessing_of
-from exporter.models.registry import ModelRequest, adapt, describe, load
+from exporter.models.registry import adapt, describe, load
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import manual_schedule, star_schedule

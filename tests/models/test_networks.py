@@ -17,8 +17,9 @@ from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError
 from exporter.models.huggingface import repository
 from exporter.models.lvvit import LvVit
-from exporter.models.networks import ModelRequest, Source, create, on_device, preprocessing_of, source_of
+from exporter.models.networks import Source, create, on_device, preprocessing_of, source_of
 from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
 from tests.vits import TINY, make_model
 
 NAME = "vit_tiny_patch16_224"

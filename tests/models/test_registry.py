@@ -8,7 +8,8 @@ from safetensors.torch import save_file
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest, describe, load, trainable
+from exporter.models.registry import describe, load, trainable
+from exporter.models.request import ModelRequest
 from exporter.models.spec import asked_as, with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs

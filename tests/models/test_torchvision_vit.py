@@ -13,8 +13,9 @@ from exporter.calibration.importance import relevance
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT, attention_half, mlp_half
-from exporter.models.networks import ModelRequest, source_of
+from exporter.models.networks import source_of
 from exporter.models.registry import adapt, describe, load
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.prune import Prune

@@ -20,7 +20,8 @@ from torch import nn
 
 from exporter.errors import CheckpointError
 from exporter.models.base import weights_sha256
-from exporter.models.registry import ModelRequest, load
+from exporter.models.registry import load
+from exporter.models.request import ModelRequest
 from exporter.models.weights import class_count, load_into, read_state_dict
 from tests.vits import TINY_SHAPE, make_model
 

@@ -16,7 +16,8 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import CheckpointError, ModelError
-from exporter.models.registry import ModelRequest, adapt, describe, load
+from exporter.models.registry import adapt, describe, load
+from exporter.models.request import ModelRequest
 from exporter.models.spec import with_outputs
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 from exporter.pruning.pruned_vit import PrunedViT

@@ -8,8 +8,6 @@ import numpy as np
 from exporter.ops.factors import WIDEST_GAP
 from exporter.ops.merging import PAIR_SCORE
 
-__all__ = ["Pairs", "drawn_choice", "packed", "reference_into", "reference_mean", "reference_pairs"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["KINDS", "score_rows"]
-
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 KINDS = ("random", "uniform", "heavy-tailed", "attention", "tied", "broken", "flat", "steep")

@@ -3,8 +3,6 @@
 import subprocess
 from pathlib import Path
 
-__all__ = ["SOURCE", "configure"]
-
 SOURCE = Path(__file__).parents[2] / "plugins/tensorrt"
 
 

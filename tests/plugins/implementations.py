@@ -8,8 +8,6 @@ import numpy as np
 from exporter.ops.cdf_reference import Retained, cdf_retain, largest_counts
 from tests.plugins.rows import Case
 
-__all__ = ["HostLibrary", "mismatches", "selected", "top_k_of"]
-
 
 class HostLibrary:
     """The plugins' row logic on the CPU, from `libcdf_retain_host.so`."""

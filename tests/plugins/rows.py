@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Case", "cases"]
-
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 # One warp, the longest row that is ranked in pairs, one block and the limit, each with its neighbours, and the

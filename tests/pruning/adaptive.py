@@ -13,8 +13,6 @@ from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.vits import random_images
 
-__all__ = ["LAYOUTS", "RATES", "decided", "inter_of", "kept_by", "make_adaptive", "varied_images"]
-
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 LAYOUTS = ("shrinking", "packed", "padded")
 

@@ -11,7 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.record import Calibration, CalibrationSettings
+from exporter.calibration.record import Calibration
+from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.models.base import PrunableViT

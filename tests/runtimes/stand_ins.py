@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["compiled"]
-
 
 def compiled(folder: Path, source: str) -> Path:
     """The library of a source in C; skips the test where there is no compiler."""

@@ -6,19 +6,6 @@ the printed numbers that differ by more; all but Table 2's are what our number g
 
 from dataclasses import dataclass, field
 
-__all__ = [
-    "DEIT_B",
-    "DEIT_S",
-    "DEIT_T",
-    "HALF_DIGIT",
-    "LVVIT_M",
-    "LVVIT_S",
-    "MANUAL",
-    "MISSES",
-    "MODELS",
-    "PublishedModel",
-]
-
 HALF_DIGIT = 0.05
 
 

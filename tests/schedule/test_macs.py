@@ -11,7 +11,8 @@ from _pytest.mark.structures import ParameterSet
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest, describe
+from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
 from exporter.models.spec import as_it_came
 from exporter.ops.counts import joined_patches
 from exporter.pruning.pruned_vit import PrunedViT

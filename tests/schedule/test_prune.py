@@ -10,7 +10,8 @@ import pytest
 from exporter.errors import ScheduleError
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
-from exporter.models.registry import ModelRequest, describe
+from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs, schedule_macs
 from exporter.schedule.plan import as_read, manual_schedule, schedule_of, shape_schedule

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ScheduleError
-from exporter.models.registry import ModelRequest, describe
+from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
 from exporter.ops.counts import keep_count
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, pruned_macs

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import RecipeError, ScheduleError
-from exporter.models.registry import ModelRequest
+from exporter.models.request import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import saving_schedule, schedule_of, shape_schedule

@@ -4,8 +4,6 @@ import importlib
 
 from exporter.settings import Settings
 
-__all__ = ["MODULES", "every_settings"]
-
 MODULES = (
     "calibration.settings",
     "depth.plan",

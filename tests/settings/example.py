@@ -19,8 +19,6 @@ from exporter.settings import (
 )
 from exporter.vocabulary import Layout
 
-__all__ = ["Example", "parse"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Example(Settings):

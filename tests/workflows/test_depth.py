@@ -13,7 +13,7 @@ from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
 from exporter.depth.predictor import Sample
 from exporter.errors import ArtefactError, DepthError, OutputError, RecipeError
-from exporter.models.networks import ModelRequest
+from exporter.models.request import ModelRequest
 from exporter.training.checkpoint import RunState
 from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings

@@ -18,8 +18,8 @@ from exporter.data.images import list_images, sample
 from exporter.errors import ImageError, ModelError, ScheduleError
 from exporter.evaluation.accuracy import predict_each
 from exporter.lowering.pipeline import lower_each, save_onnx
-from exporter.models.networks import ModelRequest
 from exporter.models.registry import load
+from exporter.models.request import ModelRequest
 from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune

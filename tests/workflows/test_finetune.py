@@ -20,7 +20,8 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
 from exporter.models.networks import identity_of
-from exporter.models.registry import ModelRequest, load
+from exporter.models.registry import load
+from exporter.models.request import ModelRequest
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import read_pruning
 from exporter.schedule.macs import dense_macs

@@ -14,8 +14,6 @@ from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
 from exporter.vocabulary import OutputKind
 
-__all__ = ["Check", "LayerParity", "OutputParity", "ParityReport", "explain", "report_on"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -33,8 +33,9 @@ from exporter.evaluation.parity.tolerance import Tolerance, tolerance_for
 from exporter.formats.onnx_metadata import read_largest_int8
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO, TENSORRT
+from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO
 from exporter.runtimes.playback_runner import LOGITS_ALONE
+from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 from exporter.tensor_names import (
@@ -48,8 +49,6 @@ from exporter.tensor_names import (
     token_count_name,
 )
 from exporter.vocabulary import Precision
-
-__all__ = ["BATCHES", "compare", "compare_lowered", "in_batches", "whole_batches", "with_saturation"]
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,6 @@ from exporter.errors import ParityError
 from exporter.ops.cdf_reference import mass_before
 from exporter.tensor_names import count_name, gap_name, into_name, keep_layers, keep_name, score_name
 
-__all__ = [
-    "NOBODY",
-    "LayerResult",
-    "MergeResult",
-    "compare_layers",
-    "compare_merges",
-    "patches_left",
-    "positions_by_layer",
-    "survivors_of",
-]
-
 Array = np.ndarray[Any, Any]
 
 NOBODY = -1

@@ -13,17 +13,6 @@ from exporter.records import Output
 from exporter.tensor_names import token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
-__all__ = [
-    "Differences",
-    "OutputDifferences",
-    "Spread",
-    "agreements",
-    "check_shapes",
-    "distance",
-    "finite",
-    "own_values",
-]
-
 Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
 

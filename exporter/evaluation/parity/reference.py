@@ -33,8 +33,6 @@ from exporter.tensor_names import (
     score_name,
 )
 
-__all__ = ["check", "load_onnx", "patches_left_of", "reference_runner"]
-
 Array = np.ndarray[Any, Any]
 
 

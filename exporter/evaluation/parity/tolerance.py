@@ -6,8 +6,6 @@ from types import MappingProxyType
 
 from exporter.errors import ParityError
 
-__all__ = ["TOLERANCES", "Tolerance", "tolerance_for"]
-
 
 @dataclass(frozen=True)
 class Tolerance:

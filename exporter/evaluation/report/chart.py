@@ -14,8 +14,6 @@ from matplotlib.figure import Figure
 from exporter.evaluation.benchmark import TradeOff, TradePoint
 from exporter.evaluation.report.page import Chart
 
-__all__ = ["DARK", "LIGHT", "Palette", "chart_of", "png_address", "trade_off_chart"]
-
 
 @dataclass(frozen=True)
 class Palette:

@@ -20,22 +20,6 @@ from exporter.evaluation.report.serving import serving_script
 from exporter.files import written_beside
 from exporter.tensor_names import IMAGES
 
-__all__ = [
-    "Chart",
-    "CheckRow",
-    "Frame",
-    "Picture",
-    "Shown",
-    "checks_table",
-    "drawn",
-    "faded",
-    "heated",
-    "image_address",
-    "save_comparison",
-    "save_page",
-    "zoomed",
-]
-
 Array = np.ndarray[Any, Any]
 
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.

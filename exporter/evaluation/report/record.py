@@ -17,8 +17,6 @@ from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
 
-__all__ = ["CalibratedOn", "Example", "Gmacs", "Report", "chosen_examples", "trade_off_of"]
-
 Array = np.ndarray[Any, Any]
 
 # Images on the page.

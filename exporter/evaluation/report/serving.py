@@ -5,8 +5,6 @@ from exporter.records import Preprocessing
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, CropRounding, InputKind
 
-__all__ = ["serving_script"]
-
 # How each runtime opens the file, says what is in it, and runs it.
 OPEN = {
     "onnxruntime": (

@@ -22,26 +22,8 @@ from exporter.lowering.graph import (
     replace,
     rewire,
 )
-from exporter.lowering.markers import (
-    ATTENTION,
-    CLASS_ROW,
-    DISSIMILARITY,
-    DOMAIN,
-    MERGE_INTO,
-    PAIR_TOKENS,
-    RECEIVED,
-)
-
-__all__ = [
-    "COMPARES_KEYS",
-    "expand_attention",
-    "fold_attention_biases",
-    "fuse_attention",
-    "split_heads",
-    "split_projections",
-    "spread_masks",
-    "sum_class_rows",
-]
+from exporter.lowering.markers import ATTENTION, CLASS_ROW, DISSIMILARITY, MERGE_INTO, PAIR_TOKENS, RECEIVED
+from exporter.ops.onnx_functions import DOMAIN
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
 SPLIT_HEADS = [2, 0, 3, 1, 4]

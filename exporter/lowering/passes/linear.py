@@ -8,8 +8,6 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder, Linear, as_linear, linear, nodes_of, producer, replace
 
-__all__ = ["linear_as_gemm", "patches_as_linear", "split_gemm"]
-
 # Operators between two linear layers that accept a matrix as well as a batch of matrices.
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
 

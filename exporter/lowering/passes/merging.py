@@ -7,12 +7,11 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import SHORTEST, write_directions, write_mean_key
 from exporter.lowering.graph import Builder, markers, replace
-from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
+from exporter.lowering.markers import KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.ops.counts import joined_patches
+from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import into_name, stays_name
-
-__all__ = ["count_pairs", "expand_merging", "expand_pairing", "write_survivors"]
 
 # Above any cosine, so that a survivor joins itself.
 ITSELF = 2.0

@@ -14,9 +14,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import Builder, replace, sort_nodes
-from exporter.lowering.markers import DOMAIN
-
-__all__ = ["opset_17", "to_bf16", "to_fp16", "uint8_input"]
+from exporter.ops.onnx_functions import DOMAIN
 
 # Operators whose row sums lose too much in half precision, and those that create floats from no float tensor.
 IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range", "EyeLike"}

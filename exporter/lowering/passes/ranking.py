@@ -15,15 +15,6 @@ from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
 
-__all__ = [
-    "LARGEST_WEIGHT",
-    "choose_unsorted",
-    "expand_factors",
-    "rank_prefix",
-    "shorten_scores",
-    "sort_once",
-]
-
 TURNED = [0, 1, 3, 2]
 # Past the end of any axis, and below any finite bias.
 END, LOWEST = int(np.iinfo(np.int64).max), float(np.finfo(np.float32).min)

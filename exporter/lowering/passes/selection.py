@@ -7,19 +7,9 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder, markers, nodes_of, place_of, replace
-from exporter.lowering.markers import DOMAIN, KEEP_TOP_K, PACK_TOKENS, SELECT_TOP_K, TAKE_TOKENS
-from exporter.ops.onnx_functions import PLUGIN_ATTRIBUTES
+from exporter.lowering.markers import KEEP_TOP_K, PACK_TOKENS, TAKE_TOKENS
+from exporter.ops.onnx_functions import DOMAIN, PLUGIN_ATTRIBUTES, SELECT_TOP_K
 from exporter.tensor_names import IMAGES, rows_of
-
-__all__ = [
-    "behind_prefix",
-    "expand_packing",
-    "expand_selection",
-    "flat_gathers",
-    "prefix_rows",
-    "select_early",
-    "select_in_one",
-]
 
 
 def expand_selection(graph: gs.Graph, _: Artefact) -> int:

@@ -17,8 +17,6 @@ from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into
 from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
 
-__all__ = ["answers_of", "converted", "is_instance", "library_model"]
-
 # What the library's models give, and our names for it; a projected embedding comes after the pooled one.
 ANSWERS = (
     ("logits", LOGITS),

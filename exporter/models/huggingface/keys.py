@@ -12,8 +12,6 @@ from torch.nn import functional as F
 from exporter.errors import CheckpointError
 from exporter.models.huggingface.kinds import Config
 
-__all__ = ["resampled", "to_timm"]
-
 # In this order; a name may have the form of files or that of instances.
 RENAMES = (
     (r"^(vit|deit|vision_model|model)\.", ""),

@@ -9,17 +9,6 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, OPENAI_CLIP_M
 from exporter.errors import ModelError
 from exporter.models.timm_arguments import SWIGLU
 
-__all__ = [
-    "KINDS",
-    "Config",
-    "check_types",
-    "class_named",
-    "class_of",
-    "kind_of",
-    "network_of",
-    "vision_config",
-]
-
 Config: TypeAlias = Mapping[str, Any]
 
 # Keys of a config that hold counts, and other numbers.

@@ -11,8 +11,6 @@ from exporter.errors import ModelError
 from exporter.models.spec import crop_share, preprocessing_from
 from exporter.vocabulary import CropMode, CropRounding
 
-__all__ = ["PROCESSORS", "preprocessing_from_processor"]
-
 Config = Mapping[str, Any]
 Size = tuple[int, int]  # height and width
 

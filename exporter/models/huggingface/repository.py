@@ -28,8 +28,6 @@ from exporter.models.huggingface.kinds import Config, class_named, kind_of, netw
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import UNREADABLE, load_into, read_state_dict
 
-__all__ = ["Repository", "hub_or_cache", "is_path", "repository_of"]
-
 SECONDS = 3.0
 
 

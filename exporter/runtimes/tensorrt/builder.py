@@ -27,16 +27,6 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     started,
 )
 
-__all__ = [
-    "NO_WIDTHS",
-    "build_engine",
-    "configure",
-    "inspect_profiles",
-    "parse",
-    "profile_of",
-    "save_engine",
-]
-
 logger = logging.getLogger(__name__)
 
 _MIB = 1 << 20

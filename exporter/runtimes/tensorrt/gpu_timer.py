@@ -21,8 +21,6 @@ from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.tensorrt.manifest import profile_for
 from exporter.runtimes.tensorrt.runner import LoadedEngine, without_nvtx
 
-__all__ = ["NO_CLOCKS", "Clocks", "Cuda", "GpuTimer", "RunTimes", "clocks_of", "sampled_clocks"]
-
 
 class Cuda:
     """Calls functions of the CUDA runtime by name, e.g. `cuda.call("cudaMalloc", 1024)`."""

@@ -19,20 +19,6 @@ from exporter.targets import Target
 from exporter.tensor_names import context_name
 from exporter.vocabulary import Precision
 
-__all__ = [
-    "UNKNOWN",
-    "Audit",
-    "BlockAttention",
-    "EngineLayer",
-    "audit",
-    "broken_promises",
-    "explain_audit",
-    "layers_path",
-    "nodes_in",
-    "read_layers",
-    "saved_layers",
-]
-
 UNKNOWN = "unknown"
 
 # The key of a tensor's type: 8.6 and 10 give the memory format with it, 11 apart from it; for inputs and outputs of

@@ -14,19 +14,6 @@ from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
-__all__ = [
-    "ENGINES",
-    "Built",
-    "EngineManifest",
-    "build_settings",
-    "check_manifest",
-    "engine_path",
-    "manifest_of",
-    "manifest_path",
-    "profile_for",
-    "read_manifest",
-]
-
 ENGINES = "engines"
 # What a manifest has of the settings of its build under the same name.
 _SHARED = (

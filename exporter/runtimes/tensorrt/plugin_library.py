@@ -11,16 +11,6 @@ from exporter.files import folder_beside
 from exporter.formats.onnx_metadata import read_domains
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
-__all__ = [
-    "LIBRARY",
-    "build_command",
-    "calls_plugin",
-    "check_version",
-    "checked_library",
-    "register_library",
-    "write_source",
-]
-
 LIBRARY = "libcdf_retain_plugin.so"
 
 # TensorRT's two entry points, and star-export's, which returns the major version of the headers used.

@@ -31,8 +31,6 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
 from exporter.tensor_names import IMAGES
 
-__all__ = ["RtxRunner", "build_ahead", "import_rtx", "read_programs"]
-
 # Warnings of the parser after which the engine computes something else than the file.
 _WRONG = ("precision-lose casting", "Unused Input", "already exists")
 

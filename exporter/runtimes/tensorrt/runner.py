@@ -29,8 +29,6 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
 )
 from exporter.tensor_names import IMAGES
 
-__all__ = ["LoadedEngine", "TensorRtRunner", "gpu_uuid", "load_engine", "this_machine", "without_nvtx"]
-
 # Constants of the CUDA driver API (cuda.h), which is stable.
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NAME_BYTES = 256

@@ -8,8 +8,6 @@ from msgspec import Meta
 from exporter.files import GivenPath
 from exporter.settings import Batches, Natural, Positive, Settings, option
 
-__all__ = ["COMPUTE_CAPABILITIES", "RTX", "TENSORRT", "BuildSettings"]
-
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 
 # What TensorRT for RTX builds for, as 80 for 8.0.

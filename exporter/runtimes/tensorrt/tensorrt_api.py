@@ -13,17 +13,6 @@ from typing import Any
 
 from exporter.errors import UserError
 
-__all__ = [
-    "error_log",
-    "flag_bit",
-    "has_driver",
-    "import_tensorrt",
-    "major_version",
-    "member",
-    "started",
-    "version_numbers",
-]
-
 INSTALL = (
     "pip install tensorrt-cu13 polygraphy cuda-bindings --extra-index-url https://pypi.nvidia.com, "
     "or one of NVIDIA's TensorRT containers"

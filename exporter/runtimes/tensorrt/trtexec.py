@@ -23,20 +23,6 @@ from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
-__all__ = [
-    "PROGRAM",
-    "Load",
-    "build_command",
-    "has_trtexec",
-    "load_command",
-    "load_of",
-    "read_runs",
-    "run_load",
-    "run_profile",
-    "run_trtexec",
-    "save_commands",
-]
-
 PROGRAM = "trtexec"
 RTX_PROGRAM = "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
 # trtexec's names of the compatibility levels in HARDWARE.

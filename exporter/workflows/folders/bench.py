@@ -32,23 +32,15 @@ from exporter.evaluation.gpu_time import (
 )
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair
-from exporter.runtimes.choice import (
-    ONNXRUNTIME_CPU,
-    TENSORRT,
-    RunSettings,
-    require_runtime,
-    runner_for,
-    runtime_for,
-)
+from exporter.runtimes.choice import ONNXRUNTIME_CPU, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
+from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, count_name, variant_path
 from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
 from exporter.workflows.progress import Advance, Silent, Stages
 from exporter.workflows.recipe import check_batches
-
-__all__ = ["Bench", "bench", "useful_macs"]
 
 Array = np.ndarray[Any, Any]
 

@@ -22,8 +22,6 @@ from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, VARIANTS, variant_
 from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, read_folder, save_raw_images
 from exporter.workflows.progress import Silent, Stages
 
-__all__ = ["BuiltEngine", "build_folder", "check_gpu", "check_version"]
-
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
 LEAST_CUMULATIVE = (10, 8)
 _PADDED = 'star-export compile with layout = "padded" in a recipe'

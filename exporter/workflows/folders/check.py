@@ -12,15 +12,14 @@ from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.comparison import BATCHES, compare_lowered, in_batches, whole_batches
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
-from exporter.runtimes.choice import TENSORRT, RunSettings, require_runtime, runner_for, runtime_for
+from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
+from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, variant_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import ExportFolder, read_folder
-
-__all__ = ["FolderCheck", "check_folder"]
 
 Array = np.ndarray[Any, Any]
 

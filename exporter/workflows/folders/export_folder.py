@@ -32,29 +32,6 @@ from exporter.tensor_names import (
     variant_path,
 )
 
-__all__ = [
-    "CALIBRATION",
-    "CHECKSUMS",
-    "MODEL",
-    "PAGE",
-    "RECIPE",
-    "REFERENCE",
-    "REPORT",
-    "SCHEDULE",
-    "ExportFolder",
-    "finish_folder",
-    "raw_images_in",
-    "read_checksums",
-    "read_folder",
-    "read_reference",
-    "read_whole",
-    "remove_stale",
-    "save_checksums",
-    "save_raw_images",
-    "save_reference",
-    "verify_checksums",
-]
-
 REPORT = "report.json"
 SCHEDULE = "schedule.json"
 MODEL = "model.json"

@@ -19,8 +19,6 @@ from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
 from exporter.workflows.folders.export_folder import read_folder
 
-__all__ = ["ModelRepository", "ServeSettings", "config_text", "write_repository"]
-
 # Triton's backend → (the file that it reads, the kind of device).
 BACKENDS = {
     "onnxruntime": ("model.onnx", "KIND_AUTO"),

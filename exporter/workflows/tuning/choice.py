@@ -19,23 +19,6 @@ from exporter.targets import TARGETS
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
 
-__all__ = [
-    "USUAL",
-    "Judged",
-    "Point",
-    "Timed",
-    "TuneSettings",
-    "around",
-    "chosen",
-    "different",
-    "front",
-    "images_needed",
-    "judged",
-    "margin_of",
-    "point_of",
-    "qualifies",
-]
-
 Array = np.ndarray[Any, Any]
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]

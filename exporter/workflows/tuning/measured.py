@@ -43,8 +43,6 @@ from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
 
-__all__ = ["Book", "Meter", "Network"]
-
 Array = np.ndarray[Any, Any]
 
 BATCH = 32

@@ -23,8 +23,6 @@ from exporter.workflows.tuning.choice import (
 from exporter.workflows.tuning.measured import Network
 from exporter.workflows.tuning.ways import OWN, SCORING
 
-__all__ = ["SCREENED", "networks_and_parts", "recipes_of"]
-
 # Images of the search half on which ways are screened.
 SCREENED = 256
 # A checkpoint beside the model has its own: what pins an axis of the search, and what names the model.

@@ -44,8 +44,6 @@ from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.opening import networks_and_parts, recipes_of
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate, Way, candidates, ways_of
 
-__all__ = ["Tuned", "dry_tune", "tune"]
-
 # What a search writes to its folder.
 RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
 MEASUREMENTS = "measurements.jsonl"

@@ -12,8 +12,6 @@ from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCH, sco
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
-__all__ = ["AXES", "OWN", "SCORING", "UNPRUNED", "Candidate", "Way", "candidates", "ways_of"]
-
 # The model's own weights, among those of other checkpoints.
 OWN = ""
 

@@ -6,8 +6,6 @@ from typing import Any
 from exporter.formats.canonical_json import to_json
 from tests.benchmarks.scripts import script
 
-__all__ = ["DEIT_B", "QUICK", "TUNING", "flags", "rows_of"]
-
 DEIT_B = "deit_base_patch16_224"
 QUICK: dict[str, Any] = {"max_images": 2, "most_batch": 4, "rounds": 5, "tuning_epochs": 1, "most_units": 2}
 TUNING: dict[str, Any] = {"batch_size": 12, "augment": "none"}

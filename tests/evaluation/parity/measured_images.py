@@ -5,8 +5,6 @@ import numpy as np
 from exporter.evaluation.parity.decisions import LayerResult
 from exporter.evaluation.parity.differences import Differences, OutputDifferences
 
-__all__ = ["layer_result", "measured"]
-
 
 def layer_result(
     flipped: list[bool], margin: list[float], malformed: list[bool] | None = None

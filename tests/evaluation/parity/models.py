@@ -13,8 +13,6 @@ from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT
 
-__all__ = ["FP32", "Array", "Family", "compared", "failing", "images", "pruned_family", "with_outputs"]
-
 Array = np.ndarray[Any, Any]
 Rescore = Callable[[int, Array], Array]
 FP32 = tolerance_for("fp32", "fp32")

@@ -13,8 +13,6 @@ from exporter.records import Pair
 from tests.evaluation.parity.models import compared, images, pruned_family
 from tests.folders import artefacts
 
-__all__ = ["full_report", "small_report", "times", "trade_off"]
-
 
 def small_report() -> Report:
     """Without labels and times."""

@@ -18,8 +18,9 @@ from exporter.lowering.passes.attention import (
 from exporter.targets import ONNXRUNTIME, PRIMITIVE, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
-from tests.lowering.models import RATES, lowered, star
+from tests.lowering.models import lowered, star
 from tests.lowering.models import run as run_model
+from tests.pruning.adaptive import RATES
 from tests.vits import random_images
 
 STANDARD = replace(ONNXRUNTIME, passes=PRIMITIVE)

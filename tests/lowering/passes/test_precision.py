@@ -30,7 +30,8 @@ from tests.lowering.graphs import (
     operators,
     run,
 )
-from tests.lowering.models import RATES, lowered, pruned_of, star
+from tests.lowering.models import lowered, pruned_of, star
+from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, random_images
 
 BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])

@@ -7,8 +7,6 @@ import torch
 import transformers
 from torch import Tensor
 
-__all__ = ["KINDS", "answer", "make", "save"]
-
 SHAPE: dict[str, Any] = {
     "hidden_size": 48,
     "num_hidden_layers": 2,

@@ -18,7 +18,8 @@ from exporter.models.huggingface import repository
 from exporter.models.huggingface.repository import hub_or_cache, is_path, repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
-from exporter.models.registry import ModelRequest, describe, load
+from exporter.models.registry import describe, load
+from exporter.models.request import ModelRequest
 from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything

@@ -20,8 +20,6 @@ from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
-__all__ = ["BUILT", "FakeCuda", "FakeEngine", "everything", "loaded_engine", "manifest"]
-
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
 
 

@@ -4,8 +4,6 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["IO_MODES", "InspectedEngine"]
-
 IO_MODES = SimpleNamespace(INPUT="IN", OUTPUT="OUT")
 UNTOLD = "N/A due to dynamic shapes"
 

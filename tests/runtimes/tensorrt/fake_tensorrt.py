@@ -10,8 +10,6 @@ from typing import Any
 
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES, InspectedEngine
 
-__all__ = ["fake_tensorrt"]
-
 TENS = ("10.7.0.23", "10.8.0.43", "10.16.1.11")
 ELEVENS = ("11.0.0.5", "11.1.0.106", "11.4.0.106")
 FLAGS = {

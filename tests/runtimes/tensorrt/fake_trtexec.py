@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["install_trtexec"]
-
 # Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2, the sliced one 1.
 PROGRAM = """\
 #!{python}

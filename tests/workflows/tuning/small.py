@@ -16,8 +16,6 @@ from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.measured import Meter
 from exporter.workflows.tuning.ways import Candidate
 
-__all__ = ["Machine", "many_images"]
-
 
 def many_images(folder: Path) -> Path:
     """Write 800 images of two classes; their names are their numbers."""
