@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from exporter.evaluation.report.record import Report
 
 EXAMPLES = (
-    "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits",
     "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
-    "star-export compile --model digits_vit --images photos/ --rho 0.7 --method star,tome --out build/both",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --method star,tome --out both",
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
 )
 FAILS = "an exported model does not agree with PyTorch"
