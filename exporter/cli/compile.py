@@ -95,6 +95,7 @@ def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: "
         parity = [reports[0].parity.dense, *(each.parity.pruned for each in reports)]
         skipped = [line for each in reports for line in _skipped(each)]
         told = [*(explain(each)[0] for each in parity), *dict.fromkeys(skipped)]
+        told += _recorded(reports[0])
         if reports[0].speed:
             told.append(f"times are of {reports[0].timed_on}")
         print_lines([*told, f"full report: {out / 'report.html'}"])
@@ -197,7 +198,9 @@ def _lines(report: "Report") -> Iterator[str]:
             if report.as_it_came
             else ""
         )
+        against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
+    yield from _recorded(report)
     yield from _skipped(report)
     if report.speed:
         compared = report.speed.comparison
@@ -206,3 +209,9 @@ def _lines(report: "Report") -> Iterator[str]:
             f"{compared.outcome}: {compared.speedup:.2f} × on {report.timed_on} "
             f"(quartiles {low:.2f} to {high:.2f}), E = {compared.efficiency:.2f} relative to the MAC ratio"
         )
+
+
+def _recorded(report: "Report") -> list[str]:
+    """Return what each fine-tuning of the weights recorded, the last one first."""
+    every = report.tuned.every if report.tuned else ()
+    return [f"as fine-tuned: {each.loss.loss_points:.2f} points {each.words}" for each in every]

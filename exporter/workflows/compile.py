@@ -16,6 +16,7 @@ from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
+from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown
 from exporter.evaluation.report.record import Report
@@ -23,6 +24,8 @@ from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
+from exporter.models.identity import read_record
+from exporter.pruning.checkpoint import TUNED
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
@@ -166,6 +169,7 @@ def _compiled(
     first = next(iter(every.values()))
     lowering, measuring = first.recipe.lower, first.recipe.measure
     warn_where_slow(lowering.row)
+    tuned = read_record(first.recipe.model.checkpoint, TUNED, Tuned)
     vit, folder = first.vit, None if first.on_noise else first.evaluated
     calibrations = _calibrations(every)
     images, dense = _images(first, folder), steps.dense(vit)
@@ -185,7 +189,8 @@ def _compiled(
     )
     with stages.stage("report"):
         pictures = pictures_of(reports, references, calibrations, first.whole, folder)
-        shown = list(zip((replace(each, searched=trade_off) for each in reports), pictures, strict=True))
+        reports = [replace(each, searched=trade_off, tuned=tuned) for each in reports]
+        shown = list(zip(reports, pictures, strict=True))
         for at, (out, opened) in enumerate(every.items()):
             save_json(recipes[at], out / RECIPE)
             names = _deliver(out, references[at], models[at], shown[at], images=images)
