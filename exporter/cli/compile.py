@@ -181,7 +181,8 @@ def _print(report: "Report", out: Path) -> None:
             for each in report.use.layers
         ]
         print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
-    print_lines([*_lines(report), f"full report: {out / 'report.html'}"])
+    lines = [f"with trtexec, in {out}:", *report.trtexec] if report.trtexec else []
+    print_lines([*_lines(report), *lines, f"full report: {out / 'report.html'}"])
 
 
 def _lines(report: "Report") -> Iterator[str]:

@@ -32,7 +32,10 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
+from exporter.targets import TENSORRT
 from exporter.tensor_names import IMAGES, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
@@ -127,7 +130,14 @@ def _made(
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
         use=use,
+        trtexec=_trtexec(models, measuring.batch),
     )
+
+
+def _trtexec(models: Pair[LoweredFile], batch: int) -> tuple[str, ...]:
+    """Return the lines of trtexec for files of TensorRT; none for others."""
+    is_own = models.pruned.artefact.target.runtime == TENSORRT.runtime
+    return tuple(folder_lines(models, BuildSettings(batches=(batch,)))) if is_own else ()
 
 
 def _calibrated_on(calibration: Calibration) -> CalibratedOn:

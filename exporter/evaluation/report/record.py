@@ -150,6 +150,7 @@ class Report:
     of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
     measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense
     model then has its weights, and what is lost against that one says nothing of the model before fine-tuning.
+    `trtexec` are the command lines that build and time files for TensorRT, called in the folder.
     """
 
     model: str
@@ -174,6 +175,7 @@ class Report:
     skipped: dict[str, str] = field(default_factory=dict)
     searched: TradeOff | None = None
     tuned: Tuned | None = None
+    trtexec: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
