@@ -24,6 +24,7 @@ from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
+from exporter.models.base import PrunableViT
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
 from exporter.pruning.pruned_vit import PrunedViT
@@ -170,11 +171,12 @@ def _compiled(
     lowering, measuring = first.recipe.lower, first.recipe.measure
     warn_where_slow(lowering.row)
     tuned = read_record(first.recipe.model.checkpoint, TUNED, Tuned)
-    vit, folder = first.vit, None if first.on_noise else first.evaluated
+    folder = None if first.on_noise else first.evaluated
+    vit = _named(first.vit, folder)
     calibrations = _calibrations(every)
     images, dense = _images(first, folder), steps.dense(vit)
     references = [
-        Pair(dense, _pruned(opened, calibration))
+        Pair(dense, _pruned(opened, vit, calibration))
         for opened, calibration in zip(every.values(), calibrations, strict=True)
     ]
     models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
@@ -269,10 +271,20 @@ def _calibrations(every: Mapping[Path, Opened]) -> list[Calibration | None]:
     return found
 
 
-def _pruned(opened: Opened, calibration: Calibration | None) -> PrunedViT:
-    schedule = opened.schedule(opened.vit, calibration)
+def _named(vit: PrunableViT, folder: ImageFolder | None) -> PrunableViT:
+    """Return the model; if it has no names of its classes, with those of the images, which one line says."""
+    named = steps.with_class_names(vit, folder)
+    if folder is not None and named is not vit:
+        names = named.spec.class_names
+        text = "%s has no class names: the files get those of %s, from 0, %s, to %d, %s"
+        logger.warning(text, vit.spec.name, folder.root, names[0], len(names) - 1, names[-1])
+    return named
+
+
+def _pruned(opened: Opened, vit: PrunableViT, calibration: Calibration | None) -> PrunedViT:
+    schedule = opened.schedule(vit, calibration)
     warn_where_unsettled(schedule, calibration)
-    return steps.prune(opened.vit, schedule, calibration, opened.recipe.lower.laid_out)
+    return steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
 
 
 def _finish(opened: Opened, out: Path, names: list[str]) -> None:

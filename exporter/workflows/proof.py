@@ -41,7 +41,6 @@ from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
-from exporter.workflows.steps import with_class_names
 
 Array = np.ndarray[Any, Any]
 
@@ -85,8 +84,7 @@ def prove(
                 use = _use(reference.pruned, images, model.pruned.artefact.input_kind, measuring.batch)
         made = _made(reference, model, parity, use, measuring)
         on = None if calibration is None else _calibrated_on(calibration)
-        names = with_class_names(reference.pruned.vit, folder).spec.class_names
-        reports.append(replace(made, calibration=on, class_names=names))
+        reports.append(replace(made, calibration=on, class_names=reference.pruned.vit.spec.class_names))
     spec = references[0].dense.vit.spec
     if folder is None:
         reports = [replace(each, measured_on="noise") for each in reports]
