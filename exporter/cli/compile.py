@@ -189,6 +189,7 @@ def _lines(report: "Report") -> Iterator[str]:
     """Yield what follows the tables: parity, loss and speed."""
     from exporter.evaluation.parity.checks import explain
 
+    yield f"images: {report.preprocessing.words}"
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"

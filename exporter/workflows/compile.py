@@ -52,6 +52,7 @@ from exporter.workflows.opened import (
     Opened,
     dry_run,
     open_recipe,
+    settings_of,
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
@@ -195,7 +196,7 @@ def _compiled(
         shown = list(zip(reports, pictures, strict=True))
         for at, (out, opened) in enumerate(every.items()):
             save_json(recipes[at], out / RECIPE)
-            names = _deliver(out, references[at], models[at], shown[at], images=images)
+            names = _deliver(out, references[at], models[at], shown[at], images, recipes[at])
             _finish(opened, out, names)
     return shown
 
@@ -303,8 +304,13 @@ def _images(opened: Opened, folder: ImageFolder | None) -> Array:
     return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
 
 
-def _deliver(
-    out: Path, references: Pair[PrunedViT], models: Pair[LoweredFile], shown: Shown, *, images: Array
+def _deliver(  # noqa: PLR0917  (all of it is written)
+    out: Path,
+    references: Pair[PrunedViT],
+    models: Pair[LoweredFile],
+    shown: Shown,
+    images: Array,
+    recipe: Recipe,
 ) -> list[str]:
     """Write the report, and what a deployment machine needs beside both models; return all file names."""
     (report, pictures), pruned, artefact = shown, references.pruned, models.pruned.artefact
@@ -313,7 +319,7 @@ def _deliver(
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
     save_json(report, out / REPORT)
-    page = save_page_of(report, artefact, pictures, out)
+    page = save_page_of(report, artefact, pictures, out, settings_of(recipe))
     variants = save_variants(models.pruned.path)
     raw = save_raw_images(images, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, page]

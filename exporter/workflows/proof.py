@@ -124,6 +124,7 @@ def _made(
             scoring=macs.pruned.scoring / 1e9,
             as_it_came=dense_macs(pruned.vit.spec.as_it_came).gmacs,
         ),
+        preprocessing=pruned.vit.spec.preprocessing,
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
@@ -304,7 +305,13 @@ def pictures_of(
     return pictures
 
 
-def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture], out: Path) -> str:
+def save_page_of(
+    report: Report,
+    artefact: Artefact,
+    pictures: Sequence[Picture],
+    out: Path,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
     """Write the page of an export folder, and return its name.
 
     Args:
@@ -312,12 +319,13 @@ def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture]
         artefact: What the pruned file says of itself.
         pictures: Of the report's examples.
         out: The export folder.
+        settings: What the user set, by the keys of flags.
 
     Raises:
         OutputError: The file cannot be written.
     """
     chart = _chart(report.trade_off, report.model)
-    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
+    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
     return PAGE
 
 

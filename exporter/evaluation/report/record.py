@@ -13,7 +13,7 @@ from exporter.evaluation.batch_sweep import AtBatch
 from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
 from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.records import Pair, Schedule
+from exporter.records import Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
 
@@ -159,6 +159,7 @@ class Report:
     files: dict[str, str]
     file_bytes: dict[str, int]
     gmacs: Gmacs
+    preprocessing: Preprocessing
     parity: Pair[ParityReport]
     hardware: Hardware
     batch: int
