@@ -9,6 +9,7 @@ from pathlib import Path
 from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
 from exporter.errors import RecipeError
 from exporter.settings import add_flags
+from exporter.targets import TENSORRT
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -54,8 +55,19 @@ def run(arguments: argparse.Namespace) -> int:
     with stages.stage(f"lowering, {pruned.method}"):
         ranges = opened.ranges(lowering.row)
         save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
+    lines = _trtexec(out) if lowering.row.runtime == TENSORRT.runtime else []
     if arguments.json:
-        print_json({"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs})
+        told = {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs}
+        print_json({**told, "trtexec": lines})
     else:
-        print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs"])
+        print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines])
     return 0
+
+
+def _trtexec(file: Path) -> list[str]:
+    """Return the lines that build and time a file for TensorRT."""
+    from exporter.artefact import read_lowered
+    from exporter.runtimes.tensorrt.settings import BuildSettings
+    from exporter.runtimes.tensorrt.trtexec import build_lines
+
+    return build_lines(file, read_lowered(file).artefact, BuildSettings(batches=(8,)), alone=True)

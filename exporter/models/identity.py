@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
@@ -18,6 +18,8 @@ from exporter.formats.canonical_json import from_json, to_json
 
 KEY = "star_export"
 NETWORK = "network"
+
+RecordT = TypeVar("RecordT")
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,16 @@ def read_metadata(path: Path) -> Mapping[str, str]:
         ) from None
 
 
-def read_identity(path: Path) -> Identity | None:
-    """Read what a checkpoint says of its network, None where it says nothing.
+def read_record(path: Path | None, name: str, kind: type[RecordT]) -> RecordT | None:
+    """Read a record of a checkpoint's metadata by name; None where there is no file, or none of that name.
 
     Raises:
         ArtefactError: The metadata is broken.
     """
-    told = read_metadata(path).get(NETWORK)
-    return None if told is None else from_json(Identity, told, source=str(path))
+    told = None if path is None else read_metadata(path).get(name)
+    return None if told is None else from_json(kind, told, source=str(path))
+
+
+def read_identity(path: Path) -> Identity | None:
+    """Read what a checkpoint says of its network, None where it says nothing. Errors as of `read_record`."""
+    return read_record(path, NETWORK, Identity)

@@ -32,13 +32,15 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
+from exporter.targets import TENSORRT
 from exporter.tensor_names import IMAGES, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
-from exporter.workflows.steps import with_class_names
 
 Array = np.ndarray[Any, Any]
 
@@ -82,8 +84,7 @@ def prove(
                 use = _use(reference.pruned, images, model.pruned.artefact.input_kind, measuring.batch)
         made = _made(reference, model, parity, use, measuring)
         on = None if calibration is None else _calibrated_on(calibration)
-        names = with_class_names(reference.pruned.vit, folder).spec.class_names
-        reports.append(replace(made, calibration=on, class_names=names))
+        reports.append(replace(made, calibration=on, class_names=reference.pruned.vit.spec.class_names))
     spec = references[0].dense.vit.spec
     if folder is None:
         reports = [replace(each, measured_on="noise") for each in reports]
@@ -123,11 +124,19 @@ def _made(
             scoring=macs.pruned.scoring / 1e9,
             as_it_came=dense_macs(pruned.vit.spec.as_it_came).gmacs,
         ),
+        preprocessing=pruned.vit.spec.preprocessing,
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
         use=use,
+        trtexec=_trtexec(models, measuring.batch),
     )
+
+
+def _trtexec(models: Pair[LoweredFile], batch: int) -> tuple[str, ...]:
+    """Return the lines of trtexec for files of TensorRT; none for others."""
+    is_own = models.pruned.artefact.target.runtime == TENSORRT.runtime
+    return tuple(folder_lines(models, BuildSettings(batches=(batch,)))) if is_own else ()
 
 
 def _calibrated_on(calibration: Calibration) -> CalibratedOn:
@@ -296,7 +305,13 @@ def pictures_of(
     return pictures
 
 
-def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture], out: Path) -> str:
+def save_page_of(
+    report: Report,
+    artefact: Artefact,
+    pictures: Sequence[Picture],
+    out: Path,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
     """Write the page of an export folder, and return its name.
 
     Args:
@@ -304,12 +319,13 @@ def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture]
         artefact: What the pruned file says of itself.
         pictures: Of the report's examples.
         out: The export folder.
+        settings: What the user set, by the keys of flags.
 
     Raises:
         OutputError: The file cannot be written.
     """
     chart = _chart(report.trade_off, report.model)
-    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
+    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
     return PAGE
 
 

@@ -209,6 +209,7 @@ def save_page(
     *,
     pictures: Sequence[Picture] = (),
     chart: Chart | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page atomically.
 
@@ -218,6 +219,7 @@ def save_page(
         path: Path of the HTML file.
         pictures: The report's examples with their kept patches, in the same order.
         chart: Of the report's trade-off.
+        settings: What the user set, by the keys of flags.
 
     Raises:
         OutputError: The path cannot be written.
@@ -225,6 +227,7 @@ def save_page(
     _write(
         path,
         "page.html",
+        settings=settings or {},
         report=report,
         artefact=artefact,
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
