@@ -79,14 +79,11 @@ def average_cosine_similarity(
 ) -> Float64[Tensor, " b"]:
     """Compute the mean cosine over all pairs of different patches of each image, in [-1, 1], without prefix tokens.
 
-    Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper divides by
-    another number of pairs, which changes nothing: rates depend on ACS only through ratios of differences. Its sum
-    includes the class token, which does change ACS; the authors' code, followed here, leaves it out.
-    A row of zeros has cosine 0 with every other. A single patch has no pair, and gets 0.
-
-    Args:
-        tokens: The output of one block of the unpruned model.
-        num_prefix_tokens: Tokens before the patches.
+    Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper
+    divides by another number of pairs, which changes nothing: rates depend on ACS only through ratios of
+    differences. Its sum includes the class token, which does change ACS; the authors' code, followed here,
+    leaves it out. A row of zeros has cosine 0 with every other. A single patch has no pair, and gets 0. The
+    tokens are the output of a block of the unpruned model.
     """
     patches = tokens[:, num_prefix_tokens:].to(torch.float64)
     count = patches.shape[1]

@@ -95,11 +95,7 @@ def add_training(parser: Parser, preset: str) -> None:
 
 
 def training_of(arguments: argparse.Namespace, recipe: Recipe) -> "FinetuneSettings":
-    """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset.
-
-    Raises:
-        RecipeError: There is no such preset, or a value is out of range.
-    """
+    """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset."""
     from exporter.training.settings import FinetuneSettings, preset_values
 
     table = {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)

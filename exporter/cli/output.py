@@ -67,8 +67,7 @@ def skipped_lines(roles: Mapping[str, Collection[str]]) -> Iterator[str]:
 class RichStages:
     """Show the stages of a long job on stderr.
 
-    Args:
-        quiet: Show nothing.
+    With `quiet`, nothing is shown.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:

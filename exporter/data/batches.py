@@ -57,11 +57,7 @@ def batches(
 ) -> Iterator[tuple[Array, Array]]:
     """Yield images [n, 3, H, W] and their classes [n] int64, -1 where a class is unknown; n is at most `size`.
 
-    Args:
-        files: In this order; images that cannot be read are left out, with a warning.
-        preprocessing: The model's own.
-        input_kind: "uint8" for pixels, "float32" for normalised images.
-        size: Images per batch.
+    Images that cannot be read are left out, with a warning.
     """
     for batch in _batches(files, [View(preprocessing, input_kind)], size, workers=1, ahead=4):
         if batch.files:
@@ -71,11 +67,7 @@ def batches(
 def first_images(
     files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, count: int
 ) -> Array:
-    """Return the first `count` images that can be read, [n, 3, H, W].
-
-    Raises:
-        ImageError: No image can be read.
-    """
+    """Return the first `count` images that can be read, [n, 3, H, W]."""
     made: list[Array] = []
     for images, _ in batches(files, preprocessing, input_kind, count):
         made.append(images)

@@ -54,11 +54,7 @@ class Measured:
 
 
 def load_samples(path: Path) -> tuple[Measured, ...]:
-    """Read the samples of a collection.
-
-    Raises:
-        ArtefactError: The file is missing or broken.
-    """
+    """Read the samples of a collection."""
     try:
         return msgspec.convert(read_json(path), tuple[Measured, ...])
     except (OSError, ValueError) as error:
@@ -148,10 +144,7 @@ def collect(
 def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
     """Yield the steps of the three walks: attention alone, activations alone, both in turns, an activation first.
 
-    Args:
-        available: How many units of each type may go; where they end, a walk ends.
-        units: The most that a walk removes.
-        step: Units of one step; what is left at the end of a walk may be less.
+    A walk ends where a type does, or at `units`; its last step may have fewer units than `step`.
     """
     # The authors' samples of both types lose an activation first.
     both = (UnitType.ACTIVATION, UnitType.ATTENTION)

@@ -157,12 +157,8 @@ def measure_batches(
 ) -> Iterator[AtBatch]:
     """Measure a dense and a pruned model as `time_batches` does.
 
-    Args:
-        runners: By the names dense and pruned; and sliced, the pruned model with plain slices, to measure it too.
-        macs: Multiply-adds per image.
-        images: As there, like the settings.
-        settings: Batch sizes, rounds, warm-up.
-        clock: Returns seconds, from any start.
+    `runners` are dense, pruned and, to measure it too, sliced: the pruned model with plain slices. `macs` are
+    multiply-adds per image.
     """
     return (AtBatch.of(times, macs) for times in time_batches(runners, images, settings, clock))
 
@@ -175,11 +171,8 @@ def time_batches(
 ) -> Iterator[dict[str, Throughput]]:
     """Time all models at each batch size, interleaved; yield their times by name.
 
-    Args:
-        runners: By any names.
-        images: [n, 3, H, W], in the models' input format; repeated or cut to each batch size.
-        settings: Batch sizes, rounds, warm-up.
-        clock: Returns seconds, from any start.
+    The images are [n, 3, H, W] as the models take them, repeated or cut to each batch size; the clock returns
+    seconds, from any start.
     """
     with ExitStack() as stack:
         for runner in runners.values():

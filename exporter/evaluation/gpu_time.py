@@ -64,10 +64,6 @@ def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profi
     """Find the engines of ONNX files, given by role, for each batch size.
 
     With `one_profile` each batch size has an engine of its own.
-
-    Raises:
-        ArtefactError: There is no engine.
-        UserError: It was not built for one of the batch sizes.
     """
 
     def found(onnx: Path, batch: int) -> EngineFile:
@@ -134,11 +130,7 @@ class Run:
 
 
 def timer_here(tensorrt: str) -> str:
-    """Return the timer available on this machine, TRTEXEC or EVENTS.
-
-    Raises:
-        MissingDependencyError: Neither trtexec nor cuda-bindings is installed.
-    """
+    """Return the timer available on this machine, TRTEXEC or EVENTS."""
     if has_trtexec(tensorrt):
         return TRTEXEC
     Cuda()
@@ -146,11 +138,7 @@ def timer_here(tensorrt: str) -> str:
 
 
 def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[AtBatch]:
-    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image.
-
-    Raises:
-        UserError: An engine does not load or run.
-    """
+    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image."""
     for batch, named in engines.items():
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
@@ -159,11 +147,7 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
 
 
 def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
-    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
-
-    Raises:
-        UserError: An engine does not load or run.
-    """
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
     by_trtexec = run.timer == TRTEXEC
     rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
     taken: dict[str, list[RunTimes]] = {role: [] for role in named}

@@ -134,14 +134,9 @@ class Recovery:
 def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -> Recovery:
     """Judge from the images that each of three models has right, bool [images], the same for all.
 
-    The surplus is the mean over images of (after − before) − goal · (dense − before), whose limits are those of a
-    mean with a normal distribution.
-
-    Args:
-        dense: The unpruned model, before training.
-        before: The pruned model, before training.
-        after: The pruned model, after it.
-        goal: The share of the loss to win back.
+    The surplus is the mean over images of (after − before) − goal · (dense − before), whose limits are those
+    of a mean with a normal distribution. `before` and `after` training are those of the pruned model; `goal`
+    is the share of the loss to win back.
     """
     lost, won = _mean(dense) - _mean(before), _mean(after) - _mean(before)
     shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
@@ -198,9 +193,7 @@ def embed_each(
 def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
     """Compare the embeddings of two models, usually the dense and the pruned one; equal ones go to the first image.
 
-    Args:
-        first: Of at least one image.
-        second: Of the same images, in the same order, with as many channels.
+    Both have the same images, at least one, in the same order.
     """
     own, other = _directions(first.values), _directions(second.values)
     cosine, images = (own * other).sum(axis=1), len(own)

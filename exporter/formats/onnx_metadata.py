@@ -78,21 +78,13 @@ SIZE, SIZE_NAME = 1, 2
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata of an ONNX file; the graph is skipped.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the metadata of an ONNX file; the graph is skipped."""
     with _opened(path) as (file, size):
         return dict(_entry(file, each) for each in _messages(file, METADATA, size))
 
 
 def read_weight_types(path: Path) -> frozenset[int]:
-    """Read the types of an ONNX file's weights, numbers of ONNX's `DataType`; their values are skipped.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the types of an ONNX file's weights, numbers of ONNX's `DataType`; their values are skipped."""
     with _opened(path) as (file, size):
         return frozenset(
             value
@@ -104,11 +96,7 @@ def read_weight_types(path: Path) -> frozenset[int]:
 
 
 def read_largest_int8(model: Path | bytes) -> int:
-    """Read the largest magnitude among the weights of type int8 of an ONNX file, or of its bytes; 0 without any.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the largest magnitude among the weights of type int8 of an ONNX file, or of its bytes; 0 without any."""
     with _opened(model) as (file, size):
         return max(
             (
@@ -121,11 +109,7 @@ def read_largest_int8(model: Path | bytes) -> int:
 
 
 def read_domains(path: Path) -> frozenset[str]:
-    """Read the domains of the operators of a graph's own nodes; ONNX's operators have none.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the domains of the operators of a graph's own nodes; ONNX's operators have none."""
     with _opened(path) as (file, size):
         return frozenset(
             text_of(file, value)
@@ -137,11 +121,7 @@ def read_domains(path: Path) -> frozenset[str]:
 
 
 def read_inputs(path: Path) -> dict[str, tuple[int | str, ...]]:
-    """Read the shapes of a model's inputs by name; a dynamic size is its name, or "" without one.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the shapes of a model's inputs by name; a dynamic size is its name, or "" without one."""
     with _opened(path) as (file, size):
         return dict(
             _input(file, each)

@@ -50,9 +50,6 @@ def translate(
         opset: The version of the standard operators.
         inputs: Names of the inputs.
         outputs: Names of the outputs.
-
-    Raises:
-        ModelError: PyTorch is too old for the program.
     """
     export = partial(
         torch.onnx.export,

@@ -78,13 +78,8 @@ def activation_ranges(
 ) -> dict[str, Range]:
     """Return the range of each float32 tensor in which it loses least in its format.
 
-    Args:
-        model: In fp32, for ONNX Runtime.
-        formats: By names of tensors of the model, what each will be rounded to.
-        images: [n, 3, H, W] as the model takes them.
-
-    Raises:
-        MissingDependencyError: ONNX Runtime is not installed.
+    The model is in fp32, for ONNX Runtime; the images are [n, 3, H, W] as it takes them. `formats` has by
+    name of a tensor what it will be rounded to.
     """
     tails = {name: Tails(form) for name, form in formats.items()}
     for values, runs in activations(model, formats, images):

@@ -78,15 +78,8 @@ _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None) -> onnx.ModelProto:
     """Return the model with linear layers, and where the form has it attention, in INT8 or FP8.
 
-    Args:
-        model: A lowered model in fp32, its linear layers as MatMul with a constant.
-        artefact: Gives the layers that choose patches.
-        form: One of QUANTIZATIONS.
-        images: [n, 3, H, W] as the model takes them, to take ranges from; not for "dynamic".
-
-    Raises:
-        ModelError: There are no images to take ranges from.
-        MissingDependencyError: ONNX Runtime is not installed.
+    The model is a lowered one in fp32, whose linear layers are MatMul with a constant. Ranges are taken from
+    images [n, 3, H, W], as the model takes them; dynamic quantization needs none.
     """
     graph = import_graph(model)
     products = list(_linear(graph, scoring_nodes(graph, artefact)))
@@ -169,11 +162,7 @@ class Slot:
 
 
 def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node]:
-    """Return both products of each attention whose result is one of `contexts`, as `expand_attention` writes them.
-
-    Raises:
-        RuntimeError: One is missing.
-    """
+    """Return both products of each attention that gives one of `contexts`, as `expand_attention` writes them."""
     tensors, products = graph.tensors(), []
     for name in (each for context in contexts for each in (f"{context}/query_key", context)):
         product = producer(tensors[name], "MatMul") if name in tensors else None

@@ -29,11 +29,7 @@ def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
-    """Return the artefact in a model's metadata; errors name the model `source`.
-
-    Raises:
-        ArtefactError: star-export did not write the model, or it is not what its metadata says.
-    """
+    """Return the artefact in a model's metadata; errors name the model `source`."""
     source = source or model.graph.name
     artefact = from_metadata({each.key: each.value for each in model.metadata_props}, source)
     check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
@@ -63,11 +59,7 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None:
-    """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators.
-
-    Raises:
-        ArtefactError: They contradict each other, or the graph is no valid one.
-    """
+    """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators."""
     expected = f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
     try:
         wrong = [*_wrong_shapes(model, artefact), *_wrong_target(model, artefact)]

@@ -41,11 +41,7 @@ def to_metadata(identity: Identity | None, **more: object) -> dict[str, str]:
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:
-    """Return the JSON of each record in a safetensors file; nothing for other files, which their reader refuses.
-
-    Raises:
-        ArtefactError: The metadata is broken.
-    """
+    """Return the JSON of each record in a safetensors file; nothing for other files, which their reader refuses."""
     try:
         with safe_open(regular(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(KEY, "{}")
@@ -60,10 +56,6 @@ def read_metadata(path: Path) -> Mapping[str, str]:
 
 
 def read_identity(path: Path) -> Identity | None:
-    """Read what a checkpoint says of its network, None where it says nothing.
-
-    Raises:
-        ArtefactError: The metadata is broken.
-    """
+    """Read what a checkpoint says of its network, None where it says nothing."""
     told = read_metadata(path).get(NETWORK)
     return None if told is None else from_json(Identity, told, source=str(path))

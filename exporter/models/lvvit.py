@@ -219,9 +219,7 @@ class LvVitAdapter(PrunableViT):
 def preprocessing_of(model: LvVit, overrides: Mapping[str, Any]) -> Preprocessing:
     """Return ImageNet's preprocessing at the model's input size.
 
-    Args:
-        model: Gives the input size and the crop share.
-        overrides: Values that differ, by timm's keys.
+    `overrides` has the values that differ, by timm's keys.
     """
     return preprocessing_from({**IMAGENET, "crop_pct": model.crop_pct, **overrides}, model.img_size)
 

@@ -83,9 +83,6 @@ def shape_options(model: Path) -> dict[str, str]:
 
     Without them, the provider builds its engine again whenever a batch is larger than all before. It takes none
     unless it gets those of every input.
-
-    Raises:
-        ArtefactError: The file is no ONNX model, or star-export did not make it.
     """
     inputs, widths = read_inputs(model), read_lowered(model).artefact.schedule.widths
     return {
@@ -309,11 +306,7 @@ WORK = frozenset(
 
 
 def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads: int = 0) -> None:
-    """Run a model on a batch, and check that the first of the providers ran every kernel in WORK.
-
-    Raises:
-        UserError: Another provider ran a part of the model; names the operators and the provider.
-    """
+    """Run a model on a batch, and check that the first of the providers ran every kernel in WORK."""
     if providers[0] == CPU:
         return
     kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)

@@ -112,11 +112,7 @@ class OpenVinoRunner(Runner):
 
 
 def openvino_precisions() -> tuple[str, ...]:
-    """Return the precisions that OpenVINO supports on this CPU.
-
-    Raises:
-        MissingDependencyError: OpenVINO is not installed.
-    """
+    """Return the precisions that OpenVINO supports on this CPU."""
     has = _core().get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
     return tuple(name for name in PRECISIONS if name.upper() in has)
 

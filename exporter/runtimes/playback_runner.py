@@ -41,11 +41,7 @@ class PlaybackRunner(Runner):
         dense: bool = False,
         name: str = "PyTorch",
     ) -> None:
-        """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model.
-
-        Raises:
-            ParityError: An answer is missing for some or all images.
-        """
+        """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model."""
         self._answers = _answers(reference, outputs, dense)
         adaptive = any(
             answer == count_name(layer) for answer in self._answers for layer in keep_layers(reference)

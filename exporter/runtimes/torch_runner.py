@@ -33,9 +33,6 @@ class TorchRunner(Runner):
 
         Inputs are copied to `device`. `threads` are CPU threads within an operator; None keeps PyTorch's
         setting.
-
-        Raises:
-            ModelError: The module is in training mode, in which two runs differ.
         """
         super().__init__(name, inputs, outputs)
         if isinstance(module, torch.nn.Module) and any(part.training for part in module.modules()):
@@ -64,9 +61,6 @@ def logits_runner(model: nn.Module, input_size: tuple[int, int, int], name: str 
     """Any network from preprocessed images to logits, in eval mode and float32, where its weights are.
 
     `input_size` is channels, height and width; `name` what errors and reports call it.
-
-    Raises:
-        ModelError: The network is in training mode.
     """
     named = _Named(model)
     named.training = model.training

@@ -58,9 +58,7 @@ class Parser(argparse.ArgumentParser):
     def explain(self, examples: Sequence[str], fails: str = "") -> None:
         """Show commands as examples below the description, and below the flags what each exit code means.
 
-        Args:
-            examples: Whole commands.
-            fails: What exit code 1 means; "" if the command never exits with it.
+        `fails` says what exit code 1 means; "" if the command never exits with it.
         """
         shown = "\n".join(INDENT + example for example in examples)
         self.description = f"{self.description}\n\nExamples:\n\n{shown}"
@@ -154,11 +152,7 @@ def add_flags(
 def from_flags(
     settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
 ) -> SettingsT:
-    """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables).
-
-    Raises:
-        RecipeError: A value is out of range, or contradicts another.
-    """
+    """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables)."""
     fields, words = _flags(settings), vars(arguments)
     given = {name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields}
     if issubclass(settings, Sections):

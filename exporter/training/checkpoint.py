@@ -72,11 +72,7 @@ class RunState:
             self.best = found, self.epochs_done, deepcopy(self.result.state_dict())
 
     def save(self, path: Path) -> None:
-        """Replace the checkpoint.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Replace the checkpoint."""
         content = {
             "identity": self.identity,
             "epochs_done": self.epochs_done,
@@ -90,11 +86,7 @@ class RunState:
         self._file(path).replace(partial(_write, content))
 
     def restore(self, path: Path) -> bool:
-        """Load a checkpoint if it exists; return whether it did.
-
-        Raises:
-            ArtefactError: The file is broken, or of another run.
-        """
+        """Load a checkpoint if it exists; return whether it did."""
         content = self._file(path).state(_read)
         if content is None:
             return False

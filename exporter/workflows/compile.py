@@ -133,11 +133,7 @@ def compare_methods(
 
 
 def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
-    """Return the recipe with each method.
-
-    Raises:
-        RecipeError: A method is given twice, a schedule brings its own, or settings do not suit one of them.
-    """
+    """Return the recipe with each method."""
     if len(set(methods)) < len(methods):
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:
@@ -194,11 +190,7 @@ def _compiled(
 
 
 def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
-    """Check what `compile_model` checks before its first step, weights included; nothing is written.
-
-    Raises:
-        UserError: The recipe cannot be carried out.
-    """
+    """Check what `compile_model` checks before its first step, weights included; nothing is written."""
     opened = open_recipe(recipe)
     _check(opened, Path(out))
     if not opened.on_noise:
@@ -207,12 +199,7 @@ def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
 
 
 def _check(opened: Opened, out: Path) -> None:
-    """Check that everything that the compilation needs is given, then the folder, then the memory for batches.
-
-    Raises:
-        RecipeError: The amount is missing, or images or a calibration that are needed; or a batch is too large.
-        OutputError: The folder cannot be written.
-    """
+    """Check that everything that the compilation needs is given, then the folder, then the memory for batches."""
     opened.check_amount("compile")
     images, measuring, prune = opened.recipe.images, opened.recipe.measure, opened.recipe.prune
     if opened.on_noise:

@@ -75,9 +75,6 @@ def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: boo
 
     Units that the checkpoint lacks already stay gone; without a plan of its own, an unmerged one is merged. What
     prunes the checkpoint's patches is kept.
-
-    Raises:
-        UserError: The plan does not suit the model, or the file cannot be written.
     """
     before = read_depth(request.checkpoint)
     whole = _joined(before.plan if before else DepthPlan(), plan)
@@ -135,11 +132,7 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
 
 
 def read_samples(path: Path) -> tuple[Sample, ...]:
-    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}.
-
-    Raises:
-        ArtefactError: The file is something else.
-    """
+    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}."""
     expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
     try:
         content = read_json(path)
@@ -152,11 +145,7 @@ def read_samples(path: Path) -> tuple[Sample, ...]:
 
 
 def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: CollectSettings) -> Found:
-    """Return the best split of a budget among the units of a ViT that may go; its weights are not read.
-
-    Raises:
-        DepthError: There are too few samples, or the budget is out of range.
-    """
+    """Return the best split of a budget among the units of a ViT that may go; its weights are not read."""
     most = {unit: spare(vit, unit, settings) for unit in UnitType}
     return split_for(samples, vit.spec.depth, settings.units, most)
 
@@ -167,9 +156,6 @@ def split_for(
     """Fit the predictor, and return the best split of a budget of units; `most` of each type may go.
 
     By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
-
-    Raises:
-        DepthError: There are too few samples, they determine nothing, or the budget is out of range.
     """
     rmse, predictor = CrossValidation(samples).rmse(accuracies_of(samples)), fit_best(samples)
     every = tuple(splits(predictor, depth, units))
@@ -206,17 +192,9 @@ class Chosen:
 def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path) -> Chosen:
     """Choose units by training, and write the network without them, its linear layers apart.
 
-    Its weights are those of the whole model, or those of the last stage. A search that was killed continues after
-    its last whole epoch; until it ends, its state lies beside `out`.
-
-    Args:
-        opened: The model and the images to train on; it shows progress.
-        choice: How many units of each type go, and whose weights are written.
-        settings: How to train; `epochs` are those of the first stage.
-        out: A .safetensors file.
-
-    Raises:
-        UserError: The job cannot be carried out, or a file cannot be written.
+    Its weights are those of the whole model, or those of the last stage. A search that was killed continues
+    after its last whole epoch; until it ends, its state lies beside `out`. The epochs of the settings are
+    those of the first stage; `out` is a .safetensors file.
     """
     path, last = _checked(opened, choice, out), choice.last_weights
     request = opened.recipe.model
@@ -248,16 +226,8 @@ def choose_within(
 ) -> Chosen:
     """Find how many units of each type to remove within a budget, choose them, and write the network without them.
 
-    Args:
-        opened: The model, the images to train on, and, without samples, those to measure on; it shows progress.
-        budget: How many units go in all, and how far the steps of a collection go.
-        choice: As of `choose_to`; its counts are replaced.
-        settings: How to train.
-        out: A .safetensors file; samples are collected beside it, in a folder that ends in .samples.
-        samples: What to predict accuracies from; None: samples are collected.
-
-    Raises:
-        UserError: The job cannot be carried out, or a file cannot be written.
+    The counts of `choice` are replaced. Without samples, they are collected, with the images to measure on,
+    beside `out`, a .safetensors file, in a folder that ends in .samples.
     """
     path, collected, vit = _checked(opened, choice, out), None, opened.described
     if samples is None:
@@ -278,16 +248,8 @@ def collect_to(
 ) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
-    A collection that was killed continues after its last whole epoch and ends with the same samples.
-
-    Args:
-        opened: The model, the images to train on, and those to measure on, which then are no longer held out.
-        collection: How far the steps go.
-        settings: How to train after each step.
-        out: A folder.
-
-    Raises:
-        UserError: The job cannot be carried out, or a file cannot be written.
+    A collection that was killed continues after its last whole epoch and ends with the same samples. The
+    images to measure on then are no longer held out.
     """
     folder, stages = writable_folder(out), opened.stages
     request, own = opened.recipe.model, opened.recipe.images

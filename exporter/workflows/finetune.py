@@ -168,11 +168,7 @@ def finetune_model(
 def dry_finetune(
     recipe: Recipe, settings: FinetuneSettings, out: PathLike, *, teacher: PathLike | None = None
 ) -> DryRun:
-    """Check what `finetune_model` checks before its first step, weights included; nothing is written.
-
-    Raises:
-        UserError: The recipe cannot be carried out, or the file cannot be written.
-    """
+    """Check what `finetune_model` checks before its first step, weights included; nothing is written."""
     _output_file(Path(out))
     opened = open_recipe(recipe)
     _check_amount(opened, settings)
@@ -183,11 +179,7 @@ def dry_finetune(
 
 
 def _output_file(path: Path) -> Path:
-    """Return where the weights go.
-
-    Raises:
-        OutputError: It is no .safetensors file, or cannot be written.
-    """
+    """Return where the weights go."""
     if path.suffix != ".safetensors":
         raise OutputError("--out", str(path), "a name that ends in .safetensors")
     for unfinished in (_partial(path), _sums(path)):
@@ -285,14 +277,7 @@ class Models:
 def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Models:
     """Load both models.
 
-    Args:
-        opened: Names the model, or has that of the caller, which is copied.
-        teacher: The teacher's weights, or the teacher; by default the model itself, before it is trained.
-
-    Raises:
-        RecipeError: The teacher is a file, which nothing says how to read for a model of the caller's.
-        ModelError: A model cannot be pruned, the teacher has other classes, or answers are useless.
-        CheckpointError: A checkpoint does not fit the model.
+    A model of the caller's is copied. The teacher is by default the model itself, before it is trained.
     """
     student, request = opened.whole, opened.recipe.model
     if student is opened.own:

@@ -75,12 +75,7 @@ class Opened:
 
     @cached_property
     def whole(self) -> PrunableViT:
-        """The model with all its layers.
-
-        Raises:
-            ModelError: The model is unknown or cannot be pruned.
-            CheckpointError: The checkpoint does not fit the model.
-        """
+        """The model with all its layers."""
         with nullcontext() if isinstance(self.own, PrunableViT) else self.stages.stage("model"):
             return loaded(self.recipe.model, self.own)
 
@@ -97,12 +92,7 @@ class Opened:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """The given calibration, with all layers of the model; None without one.
-
-        Raises:
-            ArtefactError: The file is no calibration.
-            CalibrationError: It is of another model.
-        """
+        """The given calibration, with all layers of the model; None without one."""
         return self.calibration_for(self.whole.spec, self.whole.weights_sha256)
 
     @property
@@ -128,10 +118,6 @@ class Opened:
         """Return the given calibration, or calibrate on the images into a file.
 
         An interrupted calibration continues when called again; with `keep_sums` a finished one is read again too.
-
-        Raises:
-            CalibrationError: The settings do not suit the model or the images, or the file is of another model.
-            ImageError: There are no images.
         """
         with self.stages.stage("calibration") as advance:
             if self.calibration is not None:
@@ -141,12 +127,7 @@ class Opened:
 
     @cached_property
     def folder(self) -> ImageFolder:
-        """The images to calibrate on, without labels.
-
-        Raises:
-            RecipeError: There is no --images.
-            ImageError: There are none.
-        """
+        """The images to calibrate on, without labels."""
         place = needed(self.recipe.images.images, "--images", A_FOLDER)
         found = self._listings.get(place) or images_at(place)
         return replace(found, files=tuple(replace(each, label=None) for each in found.files))
@@ -186,11 +167,7 @@ class Opened:
         return first_images(files, self.vit.spec.preprocessing, self.recipe.lower.input_kind, len(files))
 
     def schedule(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
-        """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images.
-
-        Raises:
-            ScheduleError: The amount is out of reach.
-        """
+        """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images."""
         prune = self.recipe.prune
         if self.searches_counts:
             with self.stages.stage("counts, on calibration images"):
@@ -281,13 +258,6 @@ def open_recipe(
         model: A ViT to use instead of the recipe's: an adapter, or a module, which is copied.
         restore: Whether a checkpoint is pruned as it was trained, if it says how.
         dense: Whether only the dense model is lowered, for a target of any method.
-
-    Raises:
-        ModelError: The target does not support the layout or the method, or this machine has no such device.
-        RecipeError: Settings contradict each other.
-        ImageError: The class map is none, even where the step reads no labels, or a folder cannot be read.
-        ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
-        CheckpointError: There is no such checkpoint.
     """
     check_device(recipe.model.device)
     _check_places(recipe.images)
@@ -369,14 +339,8 @@ class DryRun:
 def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = "") -> DryRun:
     """Plan what is opened, if its schedule follows from nothing that a run has yet to measure.
 
-    Args:
-        opened: The model is loaded, so that a checkpoint that does not fit it is refused.
-        recipe: The recipe as the user gave it, for the record.
-        settings: What else the run was given.
-        unknown: What the schedule follows from, "" to find out.
-
-    Raises:
-        UserError: The calibration is of another model, or the amount is out of reach.
+    `recipe` is as the user gave it, and `settings` what else the run was given. `unknown` is what the
+    schedule follows from, "" to find out.
     """
     calibration, spec, prune = opened.calibration_of_vit, opened.vit.spec, opened.recipe.prune
     if not unknown and (opened.searches_counts or prune.counts_on_images):

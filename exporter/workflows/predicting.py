@@ -159,9 +159,6 @@ def torch_model(
         model: A pruned model, or an unpruned one: an adapter, or a module of a supported family, which is copied.
         name: What the result calls it.
         threads: CPU threads within an operator; 0 keeps PyTorch's setting.
-
-    Raises:
-        ModelError: There is no adapter for a module.
     """
     # They need PyTorch.
     from exporter.evaluation.parity.reference import reference_runner  # noqa: PLC0415
@@ -205,17 +202,8 @@ def predict_models(
 ) -> Answers[Predictions]:
     """Run models over the images once; every process runs whole batches of its own and returns all answers.
 
-    Args:
-        models: They see the same images in turns.
-        source: Iterated over once, in each process.
-        settings: Images of a batch, and threads that decode.
-        advance: Shows progress.
-        classes: Ascending; only these compete. None: all.
-        needs_labels: Whether the class of each image has to be known.
-
-    Raises:
-        ImageError: There are no images, or their labels do not fit the models.
-        UserError: A model gives no finite logits.
+    The source is iterated over once, in each process. Only `classes`, ascending, compete; None: all.
+    `needs_labels` says whether the class of each image has to be known.
     """
 
     def predicted(batches: Batches) -> tuple[Predictions, ...]:
@@ -228,12 +216,7 @@ def predict_models(
 def embed_models(
     models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings, advance: Advance
 ) -> Answers[Embeddings]:
-    """The same for the embeddings of models; labels do not matter.
-
-    Raises:
-        ImageError: There are no images.
-        UserError: A model gives no finite embedding.
-    """
+    """The same for the embeddings of models; labels do not matter."""
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
         runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]

@@ -297,17 +297,7 @@ def pictures_of(
 
 
 def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture], out: Path) -> str:
-    """Write the page of an export folder, and return its name.
-
-    Args:
-        report: The record to show.
-        artefact: What the pruned file says of itself.
-        pictures: Of the report's examples.
-        out: The export folder.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the page of an export folder, and return its name."""
     chart = _chart(report.trade_off, report.model)
     save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
     return PAGE
@@ -316,12 +306,7 @@ def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture]
 def save_comparison_of(made: Mapping[str, Shown], out: Path) -> str:
     """Write the page that shows several methods side by side, and return its name.
 
-    Args:
-        made: Their reports and pictures; each method's own page is in a folder of its name.
-        out: Where the folders are.
-
-    Raises:
-        OutputError: The file cannot be written.
+    Each method's own page is in a folder of its name.
     """
     reports = [report for report, _ in made.values()]
     chart = _chart(trade_off_of(reports), reports[0].model)

@@ -86,11 +86,6 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
 
     A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
     computes is the reference of its adapter.
-
-    Raises:
-        ModelError: The model is unknown, cannot be pruned, or computes something else than its adapter.
-        CheckpointError: The checkpoint does not fit the model, or a weight is not finite.
-        RecipeError: Nothing names a model.
     """
     if isinstance(model, PrunableViT):
         if not model.faithful:
@@ -265,22 +260,14 @@ def bench(
 
 
 def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> ImageFolder:
-    """Return the images for a model; of a loader the first `most`.
-
-    Raises:
-        ImageError: There are no images, or those at hand are not the model's input.
-    """
+    """Return the images for a model; of a loader the first `most`."""
     if isinstance(images, str | os.PathLike):
         return images_at(Path(images))
     return images_in(images, spec.preprocessing.input_size, most)
 
 
 def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
-    """Return up to MOST images as a lowered model takes them, [n, 3, height, width].
-
-    Raises:
-        ImageError: There are no images, or the model takes pixels and the images are normalised.
-    """
+    """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
     files = sample(folder_of(images, spec, MOST), MOST, 0).files
     found = first_images(files, spec.preprocessing, input_kind, MOST)
     if input_kind == InputKind.UINT8 and found.dtype != np.uint8:

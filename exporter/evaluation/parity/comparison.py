@@ -314,18 +314,8 @@ def compare_lowered(
 ) -> ParityReport:
     """Compare a lowered model with its reference by what its metadata says: outputs, masses, tolerance.
 
-    Args:
-        reference: PyTorch's model, or its recorded answers.
-        shipped: The lowered model.
-        variants: The tracing and the forced one; None for a dense model.
-        artefact: What the file says of itself.
-        model: The file, or the bytes of one.
-        runtime: What it runs on.
-        batches: Images as every model takes them.
-        precision: That of the model's products; by default the target's.
-
-    Raises:
-        ParityError: There is nothing to compare.
+    `variants` are the tracing and the forced one, None for a dense model. `precision` is that of the model's
+    products, by default the target's.
     """
     tracing, forced = variants
     report = compare(

@@ -90,9 +90,6 @@ def compare_layers(
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
         ascending: Whether survivors must be in ascending order; otherwise those of equal sets must be in the
             reference's, which says what the next layer pairs.
-
-    Raises:
-        ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
     """
     results: list[LayerResult] = []
     images, patches = reference[score_name(layers[0])].shape
@@ -220,9 +217,6 @@ def compare_merges(
 
     Both runs have `keep_NN` and `into_NN` of each layer, the reference also `gap_NN`; without `into_NN` nothing
     is compared. `kept` is the result of `compare_layers` for the same batch.
-
-    Raises:
-        ParityError: Indices of the reference are invalid, or those of the tested model have the wrong shape.
     """
     if not any(into_name(each.layer) in reference for each in kept):
         return list(kept), []

@@ -88,11 +88,7 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
 
 
 def load_onnx(path: Path) -> onnx.ModelProto:
-    """Read an ONNX file that contains its weights.
-
-    Raises:
-        ArtefactError: The file is no ONNX model, or one that computes nothing.
-    """
+    """Read an ONNX file that contains its weights."""
     try:
         model = onnx.load_model_from_string(regular(path).read_bytes())
     except (OSError, DecodeError) as error:

@@ -212,15 +212,7 @@ def save_page(
 ) -> None:
     """Write the page atomically.
 
-    Args:
-        report: The record to show.
-        artefact: What the pruned file says of itself.
-        path: Path of the HTML file.
-        pictures: The report's examples with their kept patches, in the same order.
-        chart: Of the report's trade-off.
-
-    Raises:
-        OutputError: The path cannot be written.
+    The pictures are those of the report's examples, in the same order.
     """
     _write(
         path,
@@ -240,14 +232,8 @@ def save_page(
 def save_comparison(made: Mapping[str, Shown], path: Path, page: str, *, chart: Chart | None = None) -> None:
     """Write the page of several methods side by side atomically.
 
-    Args:
-        made: By method, its report and the pictures of its examples, the same images for all; measured in one run.
-        path: Path of the HTML file.
-        page: The name of each method's own page, in a folder of the method's name beside this one.
-        chart: Of all of them.
-
-    Raises:
-        OutputError: The path cannot be written.
+    `made` has by method its report and the pictures of its examples, the same images for all, measured in one
+    run. `page` is the name of each method's own page, in a folder of the method's name beside this one.
     """
     reports = [report for report, _ in made.values()]
     rows = (

@@ -43,14 +43,9 @@ def chosen_examples(
 ) -> list[tuple[Example, ...]]:
     """Choose at most `count` images, the same for every pruned model; return the examples of each.
 
-    At most half of them are images on which the models disagree; the others are stratified over the classes, by
-    the label where it is known, else by the dense model's class. The same predictions give the same choice.
-
-    Args:
-        names: Of all images, in the order of the predictions.
-        dense: The predictions of the dense model.
-        pruned: Those of each pruned model.
-        count: Number of images to choose.
+    At most half of them are images on which the models disagree; the others are stratified over the classes,
+    by the label where it is known, else by the dense model's class. The same predictions give the same
+    choice. `names` are those of all images, in the order of the predictions.
     """
     labels, first = dense.labels, dense.best[:, 0]
     best = np.array([each.best[:, 0] for each in pruned])

@@ -105,13 +105,7 @@ class Repository:
     def load_weights(self, network: nn.Module, asked: Collection[str]) -> None:
         """Load the weights into timm's network; positions for another size are resampled as the library does.
 
-        Args:
-            network: From the architecture and the arguments of `network`, or others.
-            asked: Names of the arguments that the user gave (`exporter.models.weights.load_into`).
-
-        Raises:
-            CheckpointError: There is no file of weights, it does not hold those of the network, or none at the
-                tower's place, or they are not of the form and size that the config says.
+        `asked` has the names of the arguments that the user gave.
         """
         config = self._config()
         try:

@@ -26,11 +26,7 @@ class Cuda:
     """Calls functions of the CUDA runtime by name, e.g. `cuda.call("cudaMalloc", 1024)`."""
 
     def __init__(self) -> None:
-        """Import the CUDA runtime.
-
-        Raises:
-            MissingDependencyError: cuda-bindings is not installed.
-        """
+        """Import the CUDA runtime."""
         try:
             from cuda.bindings import runtime  # noqa: PLC0415
         except ImportError:
@@ -38,11 +34,7 @@ class Cuda:
         self.runtime: Any = runtime
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function and return its first result after the status, or None if there is none.
-
-        Raises:
-            UserError: The status is an error; quotes CUDA's message.
-        """
+        """Call a function and return its first result after the status, or None if there is none."""
         status, *values = getattr(self.runtime, name)(*arguments)
         if status != self.runtime.cudaError_t.cudaSuccess:
             raise UserError(name, self._words(status), "a call that succeeds")
@@ -264,8 +256,7 @@ def clocks_of(lines: Iterable[str]) -> Clocks:
 def sampled_clocks(gpu: str) -> Iterator[list[str]]:
     """Sample a GPU every tenth of a second inside the `with` block; its lines, for `clocks_of`, are there after it.
 
-    Args:
-        gpu: Its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
+    `gpu` is its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
     """
     samples, reasons = list[str](), _reasons_of(gpu)
     if not reasons:

@@ -114,11 +114,7 @@ def manifest_path(engine: Path) -> Path:
 
 
 def read_manifest(engine: Path) -> EngineManifest:
-    """Read the manifest beside an engine.
-
-    Raises:
-        ArtefactError: The engine or the manifest is missing, or the manifest is broken.
-    """
+    """Read the manifest beside an engine."""
     if not engine.is_file():
         raise ArtefactError(str(engine), "no such file", "an engine", "star-export build FOLDER makes it")
     path = manifest_path(engine)
@@ -128,11 +124,7 @@ def read_manifest(engine: Path) -> EngineManifest:
 
 
 def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = None) -> EngineManifest:
-    """Check that an engine fits this machine, its ONNX model, and the plugin library that will be loaded, if any.
-
-    Raises:
-        ArtefactError: Something differs; names the first difference.
-    """
+    """Check that an engine fits this machine, its ONNX model, and the plugin library to be loaded, if any."""
     manifest = read_manifest(engine)
     wanted = [
         ("plan", manifest.engine_sha256, sha256_of(engine)),
@@ -156,11 +148,7 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
 
 
 def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
-    """Return the index of the profile for a batch size.
-
-    Raises:
-        UserError: The engine, called `name` in the message, has no such profile.
-    """
+    """Return the index of the profile for a batch size."""
     sizes = manifest.batches
     fitting = [size for size in sizes if size == batch or (manifest.any_batch and size > batch)]
     if not fitting:

@@ -45,9 +45,6 @@ def this_machine(tensorrt: str, device: int = 0) -> Built:
 
     TensorRT is not queried: without a GPU, creating its first object ends the process. `tensorrt` is its
     version.
-
-    Raises:
-        UserError: There is no driver or no GPU.
     """
     cuda = _driver()
     handle, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
@@ -130,10 +127,6 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
     """Load an engine that `build` wrote of an ONNX file; its manifest is beside it.
 
     `plugin` is the CdfRetain library, for an engine that needs it and does not contain it.
-
-    Raises:
-        ArtefactError: The engine is for another model, machine or TensorRT, or TensorRT cannot load it.
-        UserError: TensorRT or a GPU is missing.
     """
     trt = import_tensorrt()
     library = None if plugin is None else checked_library(plugin, trt.__version__)

@@ -82,17 +82,8 @@ def bench(
 ) -> Bench:
     """Measure both files on one runtime.
 
-    Args:
-        models: The dense and the pruned file, from `read_pair` or `read_folder`.
-        reference: `images` [n, 3, H, W], as the models take them; and the patches that an a-STAR model keeps.
-        settings: Batch sizes, rounds, threads.
-        stages: Shows progress.
-        clock: Returns seconds, from any start.
-        runtime: By default the target's; TensorRT takes the engines in the folder of the files.
-
-    Raises:
-        ArtefactError: The reference does not belong to the a-STAR model.
-        UserError: The runtime is missing, or runs part of a model elsewhere.
+    `reference` has `images` [n, 3, H, W], as the models take them, and the patches that an a-STAR model keeps
+    of each. The runtime is by default the target's; TensorRT takes the engines in the folder of the files.
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     pruned, images = models.pruned.artefact, reference[IMAGES]
@@ -129,11 +120,7 @@ def bench(
 
 
 def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
-    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images.
-
-    Raises:
-        ArtefactError: The reference lacks the counts of the patches that a-STAR keeps.
-    """
+    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images."""
     spec, schedule = model.artefact.spec, model.artefact.schedule
     if not schedule.adaptive:
         return schedule_macs(spec, schedule)

@@ -47,15 +47,6 @@ def build_folder(
     """Build engines of the dense and the pruned model, and of the instrumented variants for `check`.
 
     TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here.
-
-    Args:
-        folder: An export folder that `compile` wrote.
-        settings: Batches, memory, compatibility, plugin.
-        stages: Shows progress.
-
-    Raises:
-        ArtefactError: A file does not match its checksum, the target is another runtime, or a model is refused.
-        UserError: TensorRT or a GPU is missing, or the version lacks a requested feature.
     """
     stages = stages or Silent()
     found = read_folder(folder)

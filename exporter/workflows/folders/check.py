@@ -45,16 +45,8 @@ class FolderCheck:
 def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     """Compare the models of a folder with the recorded reference, on the runtime that will serve them.
 
-    The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented variants
-    beside the pruned model.
-
-    Args:
-        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
-        settings: The runtime.
-
-    Raises:
-        ArtefactError: This is no export folder, or a file does not match its checksum.
-        MissingDependencyError: The runtime is not installed.
+    The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented
+    variants beside the pruned model. For TensorRT, the folder has the engines of `build`.
     """
     found = read_folder(folder)
     reference, target = found.read_reference(), found.target

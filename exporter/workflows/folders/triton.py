@@ -61,15 +61,7 @@ class ModelRepository:
 def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelRepository:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
 
-    Args:
-        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
-        out: The repository.
-        settings: Backend, batching, instances.
-
-    Raises:
-        ArtefactError: A file does not match its checksum, the target is not the backend's runtime, or no engine
-            takes any batch size.
-        OutputError: The repository cannot be written.
+    For TensorRT, the folder has the engines of `build`.
     """
     if out.resolve().is_relative_to(folder.resolve()):
         raise OutputError(str(out), "a place in the export folder", "another folder")

@@ -54,14 +54,8 @@ RHOS = (LEAST_RHO, *(step / 12 for step in range(1, 13)))
 class Book:
     """Finished measurements, a line of a file each: a run that was killed goes on, and measures nothing twice.
 
-    Under a launcher, the main process reads and writes.
-
-    Args:
-        path: The file.
-        identity: What the measurements depend on beside what each one names: images, versions.
-
-    Raises:
-        ArtefactError: The file cannot be read, or belongs to another identity.
+    Under a launcher, the main process reads and writes. `identity` is what the measurements depend on beside
+    what each one names: images, versions.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
@@ -74,14 +68,8 @@ class Book:
     def record(self, what: str, of: object, measure: Callable[[], Any], *, together: bool = False) -> Any:
         """Return plain values, measured unless they are known.
 
-        Args:
-            what: The measurement, for people.
-            of: All that it depends on.
-            measure: Returns the values.
-            together: Every process of a launcher measures its part; otherwise the main one, while the others wait.
-
-        Raises:
-            OutputError: The file cannot be written.
+        `of` is all that it depends on. With `together`, every process of a launcher measures its part;
+        otherwise the main one does, while the others wait.
         """
         crew = processes()
         key = hashlib.sha256(to_json([what, of]).encode()).hexdigest()[:24]

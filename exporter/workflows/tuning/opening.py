@@ -38,11 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def recipes_of(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
-    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are.
-
-    Raises:
-        RecipeError: Two checkpoints have one name.
-    """
+    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are."""
     files = [Path(each) for each in weights]
     others = {path.stem: recipe.but(**OWN_VALUES, checkpoint=path) for path in files}
     if len(others) < len(files):
@@ -80,12 +76,7 @@ def networks_and_parts(
 
 
 def _networks(every: Mapping[str, Opened]) -> dict[str, Network]:
-    """Load the networks, that of the model first.
-
-    Raises:
-        ModelError: A checkpoint has other classes than the model.
-        RecipeError: The model has none: losses are those of images whose class is right, or the unpruned model's.
-    """
+    """Load the networks, that of the model first."""
     found: dict[str, Network] = {}
     for name, opened in every.items():
         found[name] = Network(opened)
@@ -103,12 +94,7 @@ def _networks(every: Mapping[str, Opened]) -> dict[str, Network]:
 
 
 def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
-    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
-
-    Raises:
-        RecipeError: There are no --eval-images.
-        ImageError: There are too few, or labels are missing.
-    """
+    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one."""
     images, spec = opened.recipe.images, opened.whole.spec
     expected = "images to measure on, which calibration does not see"
     place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"

@@ -145,11 +145,7 @@ def tune(
 def dry_tune(
     recipe: Recipe, settings: TuneSettings, out: PathLike, *, weights: Sequence[PathLike] = ()
 ) -> DryRun:
-    """Check what `tune` checks before its first measurement, weights included; nothing is written.
-
-    Raises:
-        UserError: The recipe cannot be carried out.
-    """
+    """Check what `tune` checks before its first measurement, weights included; nothing is written."""
     writable_folder(Path(out))
     networks, parts = networks_and_parts(recipes_of(recipe, weights), settings, Silent())
     ways, images = len(_ways(networks, _axes(recipe))), len(parts["screen"].files)
@@ -209,9 +205,6 @@ class _Search:
         """Return different ways that lose little on a few images, at about one share.
 
         Those that need no calibration come first, and a calibration is made only for one that needs it.
-
-        Raises:
-            RecipeError: No way has a schedule.
         """
         meter, every = self.meter, _ways(self.meter.networks, self.meter.scoring)
         needy = [way for way in every if way[0].calibrated]
