@@ -10,15 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.flags import (
-    MODEL,
-    add_action,
-    add_common,
-    add_recipe,
-    add_training,
-    recipe_of,
-    training_of,
-)
+from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, add_training, recipe_of, training_of
 from exporter.errors import RecipeError
 from exporter.settings import add_flags, from_flags
 from exporter.workflows.recipe import A_MODEL, Recipe, needed

@@ -42,21 +42,9 @@ from exporter.workflows.folders.export_folder import (
     save_reference,
 )
 from exporter.workflows.measuring import noise, warn_where_slow
-from exporter.workflows.opened import (
-    A_FOLDER,
-    DryRun,
-    Opened,
-    dry_run,
-    open_recipe,
-    warn_where_unsettled,
-)
+from exporter.workflows.opened import A_FOLDER, DryRun, Opened, dry_run, open_recipe, warn_where_unsettled
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import (
-    pictures_of,
-    prove,
-    save_comparison_of,
-    save_page_of,
-)
+from exporter.workflows.proof import pictures_of, prove, save_comparison_of, save_page_of
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 

@@ -24,14 +24,7 @@ from exporter.runtimes.base import Runner, TensorInfo
 from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
-from exporter.tensor_names import (
-    IMAGES,
-    count_name,
-    gap_name,
-    into_name,
-    keep_name,
-    score_name,
-)
+from exporter.tensor_names import IMAGES, count_name, gap_name, into_name, keep_name, score_name
 
 Array = np.ndarray[Any, Any]
 

@@ -19,13 +19,7 @@ from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import (
-    error_log,
-    flag_bit,
-    major_version,
-    member,
-    started,
-)
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, flag_bit, major_version, member, started
 
 logger = logging.getLogger(__name__)
 

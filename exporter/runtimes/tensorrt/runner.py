@@ -20,13 +20,7 @@ from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
 from exporter.runtimes.tensorrt.settings import RTX
-from exporter.runtimes.tensorrt.tensorrt_api import (
-    error_log,
-    import_tensorrt,
-    major_version,
-    member,
-    started,
-)
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, major_version, member, started
 from exporter.tensor_names import IMAGES
 
 # Constants of the CUDA driver API (cuda.h), which is stable.

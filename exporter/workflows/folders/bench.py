@@ -22,14 +22,7 @@ from exporter.evaluation.batch_sweep import (
 )
 from exporter.evaluation.benchmark import Clock, Hardware, environment
 from exporter.evaluation.breakdown import breakdown
-from exporter.evaluation.gpu_time import (
-    EngineFile,
-    Engines,
-    Run,
-    engine_files,
-    measure_engines,
-    timer_here,
-)
+from exporter.evaluation.gpu_time import EngineFile, Engines, Run, engine_files, measure_engines, timer_here
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair
 from exporter.runtimes.choice import ONNXRUNTIME_CPU, RunSettings, require_runtime, runner_for, runtime_for

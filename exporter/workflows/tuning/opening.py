@@ -15,11 +15,7 @@ from exporter.workflows.opened import Opened, open_recipe
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
-from exporter.workflows.tuning.choice import (
-    USUAL,
-    TuneSettings,
-    images_needed,
-)
+from exporter.workflows.tuning.choice import USUAL, TuneSettings, images_needed
 from exporter.workflows.tuning.measured import Network
 from exporter.workflows.tuning.ways import OWN, SCORING
 
