@@ -7,7 +7,9 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
+from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
+from exporter.files import writable_file
 from exporter.settings import add_flags
 from exporter.workflows.recipe import Recipe
 
@@ -33,8 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
-    from exporter.cli.output import RichStages, print_json, print_lines
-    from exporter.files import writable_file
     from exporter.lowering.pipeline import lower, save_onnx
     from exporter.workflows import steps
     from exporter.workflows.opened import open_recipe
@@ -54,8 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     with stages.stage(f"lowering, {pruned.method}"):
         ranges = opened.ranges(lowering.row)
         save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
-    if arguments.json:
-        print_json({"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs})
-    else:
-        print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs"])
+    show(
+        arguments,
+        {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs},
+        lambda: print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs"]),
+    )
     return 0

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.cli.output import print_lines, print_table
 from exporter.errors import RecipeError
+from exporter.records import Schedule
 from exporter.settings import Parser, add_flags, fields_of, flags_of, from_flags, homes_of, sections_of
 from exporter.training.presets import PRESETS
 from exporter.workflows.recipe import PRUNE, TRAINING, Recipe, over, read_recipe, read_training, yielding
@@ -112,22 +114,20 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def print_dry_run(found: "DryRun", *, as_json: bool) -> int:
-    """Print the settings, the multiply-adds and the schedule; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines, print_table
-
-    if as_json:
-        print_json(found)
-        return 0
+def print_dry_run(found: "DryRun") -> None:
+    """Print the settings, the multiply-adds and the schedule."""
     print_lines(_dry_lines(found))
     schedule = found.schedule
     if schedule is not None:
         rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-        layers = zip(schedule.rates, schedule.keep, strict=True)
-        rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
-        title = f"schedule: {schedule.method}, {schedule.reduce}{rho}"
-        print_table(title, ("layer", "rate", "patches kept"), rows)
-    return 0
+        print_schedule(f"schedule: {schedule.method}, {schedule.reduce}{rho}", schedule)
+
+
+def print_schedule(title: str, schedule: Schedule) -> None:
+    """Print what each layer keeps."""
+    layers = zip(schedule.rates, schedule.keep, strict=True)
+    rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
+    print_table(title, ("layer", "rate", "patches kept"), rows)
 
 
 def _dry_lines(found: "DryRun") -> Iterator[str]:
