@@ -37,7 +37,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import schedule_of
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.measuring import mean_useful_macs

@@ -36,7 +36,8 @@ from exporter.models.networks import Source, create, preprocessing_of, source_of
 from exporter.models.request import ModelRequest
 from exporter.records import Preprocessing
 from exporter.runtimes.torch_runner import logits_runner
-from exporter.settings import Natural, Number, Share, Threads, add_flags, fields_of, from_flags, option
+from exporter.settings.fields import Natural, Number, Share, Threads, fields_of, option
+from exporter.settings.flags import add_flags, from_flags
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches, finetune

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from exporter.data.images import ImageFile, ImageFolder, draw, ranked
 from exporter.errors import CalibrationError, RecipeError
-from exporter.settings import Count, Natural, Positive, Settings, option
+from exporter.settings.fields import Count, Natural, Positive, Settings, option
 
 # Image counts at which max_images = auto looks at the overlap; it stops at the last of them in any case.
 CHECKS = (64, 128, 256, 512, 1024, 2048)

@@ -19,7 +19,7 @@ from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
 from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 
 if TYPE_CHECKING:
     from exporter.workflows.folders.bench import Bench

@@ -16,7 +16,7 @@ from exporter.runtimes.tensorrt.layer_info import explain_audit
 from exporter.runtimes.tensorrt.manifest import EngineManifest
 from exporter.runtimes.tensorrt.plugin_library import build_command, write_source
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 
 EXAMPLES = (
     "star-export build build/digits",

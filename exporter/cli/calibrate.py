@@ -10,7 +10,7 @@ from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
 from exporter.cli.output import RichStages, print_json, print_lines, print_table
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
-from exporter.settings import add_flags
+from exporter.settings.flags import add_flags
 from exporter.workflows.recipe import Recipe, needed
 
 EXAMPLES = (

@@ -13,7 +13,7 @@ from exporter.data.images import sample
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.parity.checks import explain
 from exporter.runtimes.choice import RunSettings
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (

@@ -35,7 +35,7 @@ from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.parity.checks import explain
 from exporter.evaluation.report.record import Report
-from exporter.settings import add_flags
+from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
 

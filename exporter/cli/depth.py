@@ -14,7 +14,7 @@ from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, add_tr
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
 from exporter.errors import RecipeError
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:

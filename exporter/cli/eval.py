@@ -17,7 +17,7 @@ from exporter.errors import RecipeError
 from exporter.evaluation.loss import Agreement, PairResult
 from exporter.processes import processes
 from exporter.runtimes.choice import RunSettings
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import EvalSettings, Recipe
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
 from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
-from exporter.settings import add_flags
+from exporter.settings.flags import add_flags
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (

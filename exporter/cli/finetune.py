@@ -26,7 +26,7 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
-from exporter.settings import Parser, add_flags
+from exporter.settings.flags import Parser, add_flags
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:

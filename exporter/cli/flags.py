@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli.output import print_lines, print_table
 from exporter.errors import RecipeError
 from exporter.records import Schedule
-from exporter.settings import Parser, add_flags, fields_of, flags_of, from_flags, homes_of, sections_of
+from exporter.settings.fields import fields_of, flags_of, homes_of, sections_of
+from exporter.settings.flags import Parser, add_flags, from_flags
 from exporter.training.presets import PRESETS
 from exporter.workflows.recipe import PRUNE, TRAINING, Recipe, over, read_recipe, read_training, yielding
 

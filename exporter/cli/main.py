@@ -38,7 +38,7 @@ from exporter.errors import (
     reason_of,
 )
 from exporter.processes import processes
-from exporter.settings import Parser
+from exporter.settings.flags import Parser
 
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
 CLOSED = 141

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.output import print_lines, show
 from exporter.models.request import ModelRequest
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 
 if TYPE_CHECKING:
     from exporter.models.listed import Answer

@@ -16,7 +16,7 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS
 from exporter.schedule.plan import schedule_of
-from exporter.settings import add_flags
+from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 

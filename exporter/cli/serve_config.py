@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from exporter.cli.output import print_lines, show
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.folders.triton import ServeSettings, write_repository
 
 EXAMPLES = ("star-export serve-config build/digits --out repository/",)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning.choice import USUAL, Judged, Point, TuneSettings, images_needed

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from exporter.data.images import UNKNOWN, ImageFile
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
+from exporter.tensor_names import Array
 
-Array = np.ndarray[Any, Any]
 ItemT = TypeVar("ItemT")
 
 

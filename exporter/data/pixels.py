@@ -21,6 +21,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.errors import ImageError, reason_of
 from exporter.records import Preprocessing
+from exporter.tensor_names import Array
 from exporter.vocabulary import CropMode, CropRounding
 
 Size = tuple[int, int]  # height and width
@@ -70,8 +71,6 @@ def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Im
     # Pillow gives black for pixels outside the image.
     return image.crop((left, top, left + width, top + height))
 
-
-Array = np.ndarray[Any, Any]
 
 HERE = Path("images")
 # Where the datasets of Hugging Face's library and of torchvision's transforms keep the images of a batch.

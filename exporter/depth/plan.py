@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from exporter.errors import DepthError
-from exporter.settings import Natural, Positive, Settings, option
+from exporter.settings.fields import Natural, Positive, Settings, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
 

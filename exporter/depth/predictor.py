@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
-from typing import Any
 
 import numpy as np
 
 from exporter.errors import DepthError
-from exporter.settings import Natural, Number, Settings, Weight, option
+from exporter.settings.fields import Natural, Number, Settings, Weight, option
+from exporter.tensor_names import Array
 from exporter.vocabulary import UnitType
-
-Array = np.ndarray[Any, Any]
 
 DEGREES = (1, 2, 3, 4)
 # Singular values below this share of the largest one are rounding: the samples say nothing about that direction.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from exporter.data.images import UNKNOWN
 from exporter.errors import ImageError, UserError
 from exporter.evaluation.intervals import Interval, wilson
 from exporter.runtimes.base import Runner
-from exporter.tensor_names import IMAGES, LOGITS
+from exporter.tensor_names import IMAGES, LOGITS, Array
 
-Array = np.ndarray[Any, Any]
 # The images as each of the models takes them, and one integer class per image.
 Batches: TypeAlias = Iterable[tuple[Sequence[Array], Array]]
 

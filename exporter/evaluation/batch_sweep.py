@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
@@ -29,8 +29,8 @@ from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.schedule.macs import MacCount
-from exporter.settings import Batches, Natural, Positive, Settings, Threads, option
-from exporter.tensor_names import IMAGES
+from exporter.settings.fields import Batches, Natural, Positive, Settings, Threads, option
+from exporter.tensor_names import IMAGES, Array
 
 Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, description=f"an integer, at least {LEAST_ROUNDS}")]
 
@@ -103,9 +103,6 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
     model = onnx.load(pruned.path)
     variant = sliced_variant(model)
     return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
-
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from exporter.errors import UserError
 from exporter.evaluation.intervals import Interval
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.tensorrt.trtexec import Load
+from exporter.tensor_names import Array
 
-Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from exporter.runtimes.tensorrt.trtexec import (
     run_trtexec,
 )
 from exporter.schedule.macs import MacCount
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,6 @@ def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profi
         return EngineFile(onnx, engine, manifest)
 
     return {batch: {role: found(onnx, batch) for role, onnx in files.items()} for batch in batches}
-
-
-Array = np.ndarray[Any, Any]
 
 
 def gpu_time(

@@ -5,7 +5,6 @@ Models without classes are compared by their embeddings: the angle between them,
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from exporter.evaluation.intervals import (
     wilson,
 )
 from exporter.runtimes.base import Runner
+from exporter.tensor_names import Array
 from exporter.vocabulary import Status
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

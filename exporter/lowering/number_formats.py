@@ -11,9 +11,7 @@ import numpy as np
 import onnx
 
 from exporter.errors import MissingDependencyError
-from exporter.tensor_names import IMAGES
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import IMAGES, Array
 
 # Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
 # its digits than rounding to INT8 does. A column of smaller weights has at least this scale, and fewer digits.

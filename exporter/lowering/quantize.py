@@ -30,9 +30,7 @@ from exporter.lowering.number_formats import (
     Range,
     activation_ranges,
 )
-from exporter.tensor_names import context_name
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array, context_name
 
 _SOFTMAX: Range = (0.0, 1.0)
 

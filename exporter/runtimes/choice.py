@@ -12,7 +12,7 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT
-from exporter.settings import Settings, Threads, option
+from exporter.settings.fields import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
 
 ONNXRUNTIME_CPU = "onnxruntime"

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import (
     IMAGES,
     LOGITS,
+    Array,
     count_name,
     gap_name,
     into_name,
@@ -26,8 +26,6 @@ from exporter.tensor_names import (
 from exporter.vocabulary import OutputKind
 
 LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
-
-Array = np.ndarray[Any, Any]
 
 
 class PlaybackRunner(Runner):

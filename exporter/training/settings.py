@@ -14,7 +14,7 @@ from exporter import bundled
 from exporter.errors import RecipeError
 from exporter.files import PathLike
 from exporter.models.identity import read_identity
-from exporter.settings import (
+from exporter.settings.fields import (
     LARGEST,
     Natural,
     Number,

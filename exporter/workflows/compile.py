@@ -4,9 +4,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
@@ -26,6 +23,7 @@ from exporter.lowering.variants import save_variants
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
+from exporter.tensor_names import Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import (
@@ -47,8 +45,6 @@ from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import pictures_of, prove, save_comparison_of, save_page_of
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
-
-Array = np.ndarray[Any, Any]
 
 logger = logging.getLogger(__name__)
 

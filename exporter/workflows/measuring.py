@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import mean_macs
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
+from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
-
-Array = np.ndarray[Any, Any]
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from exporter.calibration import sums
@@ -37,8 +36,9 @@ from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import SEARCH
 from exporter.schedule.plan import schedule_of
 from exporter.schedule.prune import AMOUNTS, SCORING, Prune
-from exporter.settings import Settings, fields_of, sections_of, told_of
+from exporter.settings.fields import Settings, fields_of, sections_of, told_of
 from exporter.targets import Target
+from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.measuring import image_cost
 from exporter.workflows.progress import Silent, Stages
@@ -51,8 +51,6 @@ RANGE_IMAGES = 64
 READ_FOR_COUNTS = 512
 
 A_FOLDER = "a folder of images"
-
-Array = np.ndarray[Any, Any]
 
 logger = logging.getLogger(__name__)
 

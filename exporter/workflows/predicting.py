@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, r
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.runtimes.tensorrt.settings import TENSORRT
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from exporter.models.base import PrunableViT
     from exporter.pruning.pruned_vit import PrunedViT
 
-Array = np.ndarray[Any, Any]
 FoundT = TypeVar("FoundT", Predictions, Embeddings)
 
 

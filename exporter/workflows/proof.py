@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
@@ -33,14 +30,12 @@ from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
-from exporter.tensor_names import IMAGES, keep_layers
+from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
 from exporter.workflows.steps import with_class_names
-
-Array = np.ndarray[Any, Any]
 
 # Images that are shown of a model without classes.
 FIRST = 4

@@ -18,7 +18,7 @@ from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
 from exporter.records import ModelSpec, Preprocessing
 from exporter.schedule.prune import AMOUNTS, Prune
-from exporter.settings import (
+from exporter.settings.fields import (
     Natural,
     Points,
     Positive,

@@ -44,14 +44,12 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair, Schedule
 from exporter.schedule.plan import keep_everything, schedule_of
 from exporter.schedule.prune import Prune
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows.folders.bench import Bench
 from exporter.workflows.folders.bench import bench as bench_pair
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import A_MODEL, Lowering, needed
-
-Array = np.ndarray[Any, Any]
 
 # A model of the caller's.
 OwnModel: TypeAlias = PrunableViT | nn.Module

@@ -20,7 +20,8 @@ from exporter.cli.flags import (
 )
 from exporter.errors import RecipeError
 from exporter.schedule.prune import Prune
-from exporter.settings import Parser, flags_of
+from exporter.settings.fields import flags_of
+from exporter.settings.flags import Parser
 from exporter.training.presets import PRESETS
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Images, Recipe

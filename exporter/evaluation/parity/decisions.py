@@ -5,15 +5,12 @@ Compared are the patches kept, whom each patch joined, and how close it was.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from exporter.errors import ParityError
 from exporter.ops.cdf_reference import mass_before
-from exporter.tensor_names import count_name, gap_name, into_name, keep_layers, keep_name, score_name
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array, count_name, gap_name, into_name, keep_layers, keep_name, score_name
 
 NOBODY = -1
 

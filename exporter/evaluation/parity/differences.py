@@ -10,10 +10,9 @@ from exporter.errors import ParityError
 from exporter.evaluation.accuracy import top_classes
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.records import Output
-from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.tensor_names import Array, token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
-Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
 
 

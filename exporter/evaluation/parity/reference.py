@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 import torch
 from google.protobuf.message import DecodeError
@@ -24,9 +22,7 @@ from exporter.runtimes.base import Runner, TensorInfo
 from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
-from exporter.tensor_names import IMAGES, count_name, gap_name, into_name, keep_name, score_name
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import IMAGES, Array, count_name, gap_name, into_name, keep_name, score_name
 
 
 def reference_runner(

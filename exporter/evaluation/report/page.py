@@ -18,9 +18,7 @@ from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.report.record import Report
 from exporter.evaluation.report.serving import serving_script
 from exporter.files import written_beside
-from exporter.tensor_names import IMAGES
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import IMAGES, Array
 
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.
 GONE_SHARE = 0.22

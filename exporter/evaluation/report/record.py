@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array
 
 # Images on the page.
 SHOWN = 12

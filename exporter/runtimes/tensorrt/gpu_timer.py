@@ -20,6 +20,7 @@ import numpy as np
 from exporter.errors import MissingDependencyError, UserError
 from exporter.runtimes.tensorrt.manifest import profile_for
 from exporter.runtimes.tensorrt.runner import LoadedEngine, without_nvtx
+from exporter.tensor_names import Array
 
 
 class Cuda:
@@ -43,9 +44,6 @@ class Cuda:
     def _words(self, status: Any) -> str:
         _, text = self.runtime.cudaGetErrorString(status)
         return text.decode() if isinstance(text, bytes) else str(text)
-
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

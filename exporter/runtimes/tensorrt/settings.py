@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from exporter.files import GivenPath
-from exporter.settings import Batches, Natural, Positive, Settings, option
+from exporter.settings.fields import Batches, Natural, Positive, Settings, option
 
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 

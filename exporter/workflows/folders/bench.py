@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -30,12 +29,10 @@ from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, prof
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
-from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, count_name, variant_path
+from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, Array, count_name, variant_path
 from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
 from exporter.workflows.progress import Advance, Silent, Stages
 from exporter.workflows.recipe import check_batches
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from exporter.artefact import LoweredFile
 from exporter.evaluation.parity.checks import ParityReport
@@ -17,11 +14,9 @@ from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, VARIANTS, variant_path
+from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import ExportFolder, read_folder
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

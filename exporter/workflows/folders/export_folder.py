@@ -26,6 +26,7 @@ from exporter.tensor_names import (
     ALL_VARIANTS,
     IMAGES,
     RAW_IMAGES,
+    Array,
     count_name,
     keep_layers,
     keep_name,
@@ -41,8 +42,6 @@ CALIBRATION = "calibration.safetensors"
 PAGE = "report.html"
 # In the format of `sha256sum --check`.
 CHECKSUMS = "SHA256SUMS"
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from exporter.errors import ArtefactError, OutputError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.settings import Instances, Microseconds, ServedBatch, Settings, option
+from exporter.settings.fields import Instances, Microseconds, ServedBatch, Settings, option
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind

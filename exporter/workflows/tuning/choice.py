@@ -7,19 +7,17 @@ from itertools import islice
 from math import sqrt
 from typing import Annotated, Any
 
-import numpy as np
 from msgspec import Meta
 
 from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.evaluation.intervals import loss_bound, loss_interval
 from exporter.evaluation.loss import loss_of
 from exporter.runtimes.choice import RUNTIMES
-from exporter.settings import LARGEST, Points, Settings, option
+from exporter.settings.fields import LARGEST, Points, Settings, option
 from exporter.targets import TARGETS
+from exporter.tensor_names import Array
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
-
-Array = np.ndarray[Any, Any]
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]

@@ -32,7 +32,7 @@ from exporter.schedule.plan import ImageCost, keep_everything, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.measuring import image_cost, mean_useful_macs
@@ -42,8 +42,6 @@ from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
-
-Array = np.ndarray[Any, Any]
 
 BATCH = 32
 # Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
