@@ -111,7 +111,8 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 def _split(arguments: argparse.Namespace) -> "Found":
     """Split the budget by the samples: no weights are read."""
-    from exporter.workflows.depth import read_samples, split_of
+    from exporter.depth.collect import read_samples
+    from exporter.workflows.depth import split_of
 
     samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
     vit = _opened(arguments).described
@@ -120,7 +121,8 @@ def _split(arguments: argparse.Namespace) -> "Found":
 
 def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
     """Choose the units; all settings are checked before."""
-    from exporter.workflows.depth import choose_to, choose_within, read_samples
+    from exporter.depth.collect import read_samples
+    from exporter.workflows.depth import choose_to, choose_within
 
     opened = _opened(arguments, RichStages(quiet=arguments.quiet))
     training = training_of(arguments, opened.recipe)

@@ -268,19 +268,6 @@ def dataset_sha256(files: Sequence[ImageFile]) -> str:
     return digest.hexdigest()
 
 
-def folder_sha256(images: ImageFolder) -> str:
-    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths."""
-    digest = hashlib.sha256()
-    for file in images.files:
-        try:
-            content = file.read()
-        except OSError as error:
-            raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
-        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
-        digest.update(content)
-    return digest.hexdigest()
-
-
 def listing_sha256(images: ImageFolder) -> str:
     """Return a hex digest over names, classes and sizes of all files: quick, where every byte would take hours."""
     digest = hashlib.sha256()

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 from torch import nn
 
 from exporter.data.images import ImageFolder, listing_sha256
@@ -25,9 +24,9 @@ from exporter.depth.predictor import (
     splits,
 )
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
+from exporter.errors import DepthError, OutputError
 from exporter.files import writable_file, writable_folder
-from exporter.formats.canonical_json import read_json, to_json
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
@@ -131,19 +130,6 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
     return DepthPlan((*first.attention, *second.attention), (*first.activation, *second.activation), variant)
 
 
-def read_samples(path: Path) -> tuple[Sample, ...]:
-    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}."""
-    expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
-    try:
-        content = read_json(path)
-        samples = tuple(msgspec.convert(content, list[Sample]))
-        if any("accuracy" not in each for each in content):
-            raise ValueError("a sample without its accuracy")
-        return samples
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
-
-
 def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: CollectSettings) -> Found:
     """Return the best split of a budget among the units of a ViT that may go; its weights are not read."""
     most = {unit: spare(vit, unit, settings) for unit in UnitType}
@@ -232,7 +218,7 @@ def choose_within(
     path, collected, vit = _checked(opened, choice, out), None, opened.described
     if samples is None:
         collected = collect_to(opened, budget, settings, path.with_suffix(".samples"))
-        samples = tuple(each.sample for each in collected.samples)
+        samples = collected.samples
     found = split_of(vit, samples, budget)
     best = found.best
     choice = replace(choice, attention_units=best.attention, activation_units=best.activation)
