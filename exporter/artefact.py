@@ -28,10 +28,7 @@ PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 16: Precision.BF16, 10: Prec
 
 @dataclass(frozen=True)
 class Artefact:
-    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
-
-    `layout` is that of a-STAR's tokens in a batch; other schedules ignore it. `weights_sha256`: of the network.
-    """
+    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target."""
 
     spec: ModelSpec
     schedule: Schedule

@@ -46,12 +46,8 @@ StateT = TypeVar("StateT")
 class Unfinished:
     """The file of a job that may be interrupted: it names the job, and no other job continues from it.
 
-    A job either replaces a state, or appends a line for each record that is finished.
-
-    Args:
-        path: The file, which need not exist.
-        what: The kind of job, for people.
-        job: All that the result depends on, as text.
+    A job either replaces a state, or appends a line for each record that is finished. `job` is all that the
+    result depends on, as text; `what` is its kind, for people.
     """
 
     path: Path

@@ -1,7 +1,4 @@
-"""Benchmark a dense and a pruned model at several batch sizes, with the selection cost at each.
-
-The flags of `star-export bench` are derived from the settings.
-"""
+"""Benchmark a dense and a pruned model at several batch sizes, with the selection cost at each."""
 
 import logging
 import time

@@ -1,8 +1,4 @@
-"""Measure the GPU time of dense and pruned engines, interleaved, with trtexec if present, else CUDA events.
-
-The engines are those that `build` wrote. This adds to the host-to-host time that is measured for every runtime: it
-separates compute from the copies to the GPU and back.
-"""
+"""Measure the GPU time of dense and pruned engines, interleaved, with trtexec if present, else CUDA events."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack

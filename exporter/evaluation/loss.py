@@ -1,7 +1,4 @@
-"""What the second of two models loses against the first on the same images, and how much of it was won back.
-
-Models without classes are compared by their embeddings: the angle between them, and the nearest neighbour.
-"""
+"""What the second of two models loses against the first on the same images, and how much of it was won back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

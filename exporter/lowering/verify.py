@@ -1,8 +1,4 @@
-"""What a lowered file says of itself, the artefact in its metadata, and whether it is so.
-
-`verify` is the last step of every lowering: names, token counts, and that scores are fp32. `exporter.artefact`
-defines the keys of the metadata.
-"""
+"""What a lowered file says of itself, the artefact in its metadata, and whether it is so."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,4 @@
-"""`Runner` for ONNX Runtime, on the requested execution providers, and its profiler.
-
-Nodes that a provider does not support run on the CPU; the profile of a run tells which did.
-"""
+"""`Runner` for ONNX Runtime, on the requested execution providers, and its profiler."""
 
 import importlib
 import json

@@ -1,7 +1,4 @@
-"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both.
-
-The parser's help reads top down: what is needed, examples, flags by group, exit codes.
-"""
+"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both."""
 
 import argparse
 import ast

@@ -35,13 +35,9 @@ def versions() -> dict[str, str]:
 class RunState:
     """The state of a run that changes from epoch to epoch.
 
-    Args:
-        model: The trained model.
-        optimizer: Its optimizer.
-        scheduler: Learning rate by epoch; it depends only on the epoch, so it is not stored.
-        ema: The averaged weights, or None.
-        identity: Settings and inputs of the run, as text; only a run with the same identity can be resumed.
-        skipped: Reason by image that could not be read, of all processes; changed in place.
+    The scheduler depends only on the epoch, so it is not stored. Only a run with the same `identity`, its
+    settings and inputs as text, can be resumed. `skipped` has the reason by image that could not be read, of
+    all processes; changed in place.
     """
 
     def __init__(

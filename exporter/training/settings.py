@@ -1,7 +1,4 @@
-"""The settings of training runs, and the values that a fine-tuning starts from: a preset's, with a model's own.
-
-The flags and the JSON of the records derive from the settings.
-"""
+"""The settings of training runs, and the values that a fine-tuning starts from: a preset's, with a model's own."""
 
 import json
 from dataclasses import dataclass, fields, replace

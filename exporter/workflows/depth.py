@@ -150,10 +150,7 @@ def split_for(
 
 @dataclass(frozen=True)
 class Collected:
-    """The samples of a collection, and the reasons of the images that could not be read, by name.
-
-    `skipped` has those to measure on, `training_skipped` those to train on.
-    """
+    """The samples of a collection, and the reasons of the images that could not be read, by name."""
 
     samples: tuple[Measured, ...]
     skipped: dict[str, str]

@@ -1,7 +1,4 @@
-"""Evaluate one or two models over images in one pass: accuracy, agreement, and what the second loses.
-
-Two models without classes are compared by their embeddings.
-"""
+"""Evaluate one or two models over images in one pass: accuracy, agreement, and what the second loses."""
 
 import csv
 import os

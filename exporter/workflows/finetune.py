@@ -68,13 +68,8 @@ class FinetuneResult:
     """Top-1 as shares with 95 % intervals (Wilson), on `images` images that training does not see.
 
     One choice reads them: weights that are worse on them than those before training are not kept.
-
-    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training images.
-
-    `skipped` has the reasons of the images to measure on that could not be read, by name.
-
-    `loss_before` and `loss_after` compare the pruned model with the unpruned one, before and after training;
-    `recovery` says how much of the loss was won back.
+    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training
+    images.
     """
 
     model: str

@@ -1,7 +1,4 @@
-"""A recipe that is opened: checked before any work, and what it names read once, on first use.
-
-Export, check, eval, compile, tune, finetune and depth start from here, as does `--dry-run`.
-"""
+"""A recipe that is opened: checked before any work, and what it names read once, on first use."""
 
 import logging
 import os

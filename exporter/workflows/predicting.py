@@ -1,7 +1,4 @@
-"""Models that are ready to run, and what several of them predict or embed over images in one pass.
-
-The images are spread over the processes of a launcher.
-"""
+"""Models that are ready to run, and what several of them predict or embed over images in one pass."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,10 +43,7 @@ FoundT = TypeVar("FoundT", Predictions, Embeddings)
 
 @dataclass(frozen=True, eq=False)
 class EvalModel:
-    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images.
-
-    `spec.class_names` are in the order of the logits, none where they are not known.
-    """
+    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images."""
 
     name: str
     source: str

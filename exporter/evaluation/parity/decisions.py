@@ -1,7 +1,4 @@
-"""Which patches survive each layer, in one form for all methods; and two runs of a batch compared by it.
-
-Compared are the patches kept, whom each patch joined, and how close it was.
-"""
+"""Which patches survive each layer, in one form for all methods; and two runs of a batch compared by it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -140,10 +140,7 @@ ResultT = TypeVar("ResultT", LayerResult, MergeResult, OutputDifferences)
 
 @dataclass(frozen=True)
 class Differences:
-    """Outputs by name, and `layers` and `merges` from `compare_merges`: empty for a dense model.
-
-    `merges` is empty if patches are dropped.
-    """
+    """Outputs by name, and `layers` and `merges` from `compare_merges`: empty for a dense model."""
 
     outputs: dict[str, OutputDifferences]
     layers: list[LayerResult]

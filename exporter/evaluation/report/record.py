@@ -116,10 +116,7 @@ class CalibratedOn:
 
 @dataclass(frozen=True)
 class AsItCame:
-    """The model as it came, fp32 in PyTorch, on the images of the report, and what each file loses against it.
-
-    `accuracy` is None without labels.
-    """
+    """The model as it came, fp32 in PyTorch, on the images of the report, and what each file loses against it."""
 
     accuracy: Accuracy | None
     losses: Pair[PairResult]

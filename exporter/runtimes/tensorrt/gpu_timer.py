@@ -48,10 +48,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host.
-
-    `cuda_graph` says whether the kernels were launched as one CUDA graph.
-    """
+    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host."""
 
     copy_in_ms: tuple[float, ...]
     compute_ms: tuple[float, ...]

@@ -37,14 +37,10 @@ class Built:
 class EngineManifest:
     """An engine's sources, build settings and machine.
 
-    `onnx_sha256`, `schedule_sha256` and `plugin_sha256` are checksums of the files; "" without a plugin.
-    `plugin_serialised` says whether the engine contains the library. `batches` are its batch sizes, one profile
-    each; with `any_batch` a profile also takes batches down to the previous size plus one. `workspace_mib` is the
-    memory limit for tactics, 0 for none. With `tf32`, fp32 products may be computed in TF32. `hardware` is the
-    compatibility level: "AMPERE_PLUS" allows other GPUs, "SAME_COMPUTE_CAPABILITY" those of the same SM.
-    `version_compatible` allows later TensorRT versions, also of the next major version. `optimization_level` and
-    `aux_streams` are None where TensorRT chose. `runtime` is what built it; TensorRT for RTX needs neither GPU nor
-    driver for it, and `built` names none. `audits` are those of each profile.
+    Checksums are those of the files; "" without a plugin. What it has of `BuildSettings` is as there, but
+    `hardware` is TensorRT's name of the level. `plugin_serialised` says whether the engine contains the
+    library. TensorRT for RTX needs neither GPU nor driver to build, and `built` then names none. `audits` are
+    those of each profile.
     """
 
     engine_sha256: str

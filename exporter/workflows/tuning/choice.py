@@ -108,10 +108,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Judged:
-    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status.
-
-    `agreement` is the share of images that get the unpruned model's class.
-    """
+    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status."""
 
     status: Status
     images: int

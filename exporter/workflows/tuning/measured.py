@@ -133,13 +133,9 @@ class Network:
 class Meter:
     """Measures candidates: which images each has right by a metric, and how fast it is.
 
-    Args:
-        networks: By name, the model under `OWN`.
-        book: Keeps the measurements.
-        scratch: A folder for lowered models: many take no memory there.
-        images: Parts of the images, by name.
-        metric: "top1": right is an image's label. "agreement": it is the unpruned model's class.
-        scoring: What candidates do not say of a schedule.
+    `networks` and the parts of the `images` are by name, the model is under `OWN`. By the metric "top1", an
+    image's label is right, by "agreement" the unpruned model's class. `scoring` is what candidates do not say
+    of a schedule.
     """
 
     networks: Mapping[str, Network]

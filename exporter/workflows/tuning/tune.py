@@ -62,9 +62,8 @@ class Tuned:
     """What a search found. `choice` and what follows from it are None if nothing reaches the goal.
 
     `judged` is measured on the final half, which no choice has read; the losses of `tried` and `front` on the
-    search half. `unpruned` has images per second by target. `parity`: whether the compiled pair agrees with
-    PyTorch; None where there is no pair. `skipped` has the reasons of the images to measure on that could not be
-    read, by name; `calibration_skipped` has those of the images to calibrate on, unless a calibration was given.
+    search half. `unpruned` has images per second by target. `parity` is None where there is no pair.
+    `calibration_skipped` is empty where a calibration was given.
     """
 
     model: str
