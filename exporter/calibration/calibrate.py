@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from exporter.calibration.heads import explainable, explained_outputs
+from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
 from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
 from exporter.calibration.settings import CHECKS, CalibrationSettings, count_rounds, plan

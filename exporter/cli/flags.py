@@ -10,11 +10,10 @@ from exporter.errors import RecipeError
 from exporter.records import Schedule
 from exporter.settings.fields import fields_of, flags_of, homes_of, sections_of
 from exporter.settings.flags import Parser, add_flags, from_flags
-from exporter.training.presets import PRESETS
+from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
 from exporter.workflows.recipe import PRUNE, TRAINING, Recipe, over, read_recipe, read_training, yielding
 
 if TYPE_CHECKING:
-    from exporter.training.settings import FinetuneSettings
     from exporter.workflows.opened import DryRun
 
 # The model's, which every verb that loads one takes.
@@ -76,8 +75,6 @@ def recipe_of(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None 
 
 def recipe_key(flag: str, arguments: argparse.Namespace) -> str | None:
     """Return the place in a recipe, e.g. "[prune] alpha", of a flag that a verb does not have; None without one."""
-    from exporter.training.settings import FinetuneSettings
-
     name = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     if "recipe" in arguments and homes_of(Recipe, name):
         return homes_of(Recipe, name)[0]
@@ -87,8 +84,6 @@ def recipe_key(flag: str, arguments: argparse.Namespace) -> str | None:
 
 def add_training(parser: Parser, preset: str) -> None:
     """Add a flag for the preset and, in a group of their own, for what is often set beside it."""
-    from exporter.training.settings import FinetuneSettings
-
     parser.add_argument(
         "--preset", default=preset, metavar=f"{{{','.join(PRESETS)}}}",
         help="How to train: paper as in the paper of STAR, short for 5 epochs at a higher learning rate. The table "
@@ -97,10 +92,8 @@ def add_training(parser: Parser, preset: str) -> None:
     add_flags(parser.group("training"), FinetuneSettings, defaults=PRESETS[preset])
 
 
-def training_of(arguments: argparse.Namespace, recipe: Recipe) -> "FinetuneSettings":
+def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettings:
     """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset."""
-    from exporter.training.settings import FinetuneSettings, preset_values
-
     table = {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
     own, model = "augment" not in table, recipe.model
     start = preset_values(arguments.preset, model.name or None, model.checkpoint, own_augmentation=own)

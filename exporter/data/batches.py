@@ -11,7 +11,7 @@ import numpy as np
 from exporter.data.images import UNKNOWN, ImageFile
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import ImageError
-from exporter.records import Preprocessing
+from exporter.records import ModelSpec, Preprocessing
 from exporter.tensor_names import Array
 
 ItemT = TypeVar("ItemT")
@@ -112,3 +112,11 @@ def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
     shape = (0, *view.preprocessing.input_size)
     pixels = np.stack([each.views[place] for each in images]) if images else np.empty(shape, np.uint8)
     return pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)
+
+
+def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
+    """Return noise images as a lowered model takes them; the time of a static model does not depend on content."""
+    generator, shape = np.random.default_rng(seed), (batch, *spec.preprocessing.input_size)
+    if input_kind == "uint8":
+        return generator.integers(0, 256, shape, dtype=np.uint8)
+    return generator.standard_normal(shape, dtype=np.float32)

@@ -9,9 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, filled_batch
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, engine_breakdown, filled_batch, nodes_of
 from exporter.evaluation.benchmark import LEAST_ROUNDS, EngineRuns, Throughput, in_turns, summary
-from exporter.evaluation.breakdown import engine_breakdown, nodes_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers

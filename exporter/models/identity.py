@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.canonical_json import from_json, to_json
@@ -42,6 +40,8 @@ def to_metadata(identity: Identity | None, **more: object) -> dict[str, str]:
 
 def read_metadata(path: Path) -> Mapping[str, str]:
     """Return the JSON of each record in a safetensors file; nothing for other files, which their reader refuses."""
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (`--help` reads settings, and no file)
+
     try:
         with safe_open(regular(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(KEY, "{}")

@@ -25,8 +25,7 @@ from exporter.errors import ImageError, RecipeError
 from exporter.processes import processes
 from exporter.records import Preprocessing
 from exporter.training.finetune import Batch
-from exporter.training.presets import Augmentation
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import Augmentation, LoopSettings
 
 Transform = Callable[[Image.Image], Tensor]
 

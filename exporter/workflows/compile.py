@@ -9,7 +9,7 @@ from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.batches import first_images
+from exporter.data.batches import first_images, noise
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
@@ -39,8 +39,15 @@ from exporter.workflows.folders.export_folder import (
     save_raw_images,
     save_reference,
 )
-from exporter.workflows.measuring import noise, warn_where_slow
-from exporter.workflows.opened import A_FOLDER, DryRun, Opened, dry_run, open_recipe, warn_where_unsettled
+from exporter.workflows.opened import (
+    A_FOLDER,
+    DryRun,
+    Opened,
+    dry_run,
+    open_recipe,
+    warn_where_slow,
+    warn_where_unsettled,
+)
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import pictures_of, prove, save_comparison_of, save_page_of
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed

@@ -17,6 +17,7 @@ from exporter.errors import ModelError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.intervals import Interval
 from exporter.evaluation.loss import PairResult, Recovery, compare_predictions, recovery_of
+from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
@@ -36,7 +37,6 @@ from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.exam import Exam, parted, score_on, shown, train_images
-from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Silent, Stages

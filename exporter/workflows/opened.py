@@ -20,6 +20,8 @@ from exporter.data.images import ImageFolder, check_folder, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import CheckpointError, RecipeError
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
+from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
@@ -34,10 +36,9 @@ from exporter.schedule.methods import SEARCH
 from exporter.schedule.plan import schedule_of
 from exporter.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.settings.fields import Settings, fields_of, sections_of, told_of
-from exporter.targets import Target
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
-from exporter.workflows.measuring import image_cost
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import A_MODEL, Images, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
@@ -313,6 +314,18 @@ def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) ->
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
         sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, calibration.record.images)
+
+
+def warn_where_slow(*targets: Target) -> None:
+    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
+
+    With AVX-512 it is faster, also without VNNI.
+    """
+    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
+        logger.warning(
+            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
+            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
+        )
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from exporter.evaluation.batch_sweep import (
     NOT_SLICED,
     AtBatch,
     BenchSettings,
+    breakdown,
     filled_batch,
     measure_batches,
     sliced_of,
 )
 from exporter.evaluation.benchmark import Clock, Hardware, environment
-from exporter.evaluation.breakdown import breakdown
 from exporter.evaluation.gpu_time import EngineFile, Engines, Run, engine_files, measure_engines, timer_here
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair

@@ -19,7 +19,7 @@ from exporter.data.source import ImageSource, images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import throughput
-from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.parity.reference import image_cost, mean_useful_macs, reference_runner
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
@@ -35,7 +35,6 @@ from exporter.targets import TARGETS, Target
 from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.measuring import image_cost, mean_useful_macs
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models
 from exporter.workflows.progress import Stages

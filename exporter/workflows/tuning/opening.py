@@ -10,8 +10,7 @@ from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.files import PathLike
 from exporter.runtimes.choice import targets_here
-from exporter.workflows.measuring import warn_where_slow
-from exporter.workflows.opened import Opened, open_recipe
+from exporter.workflows.opened import Opened, open_recipe, warn_where_slow
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
