@@ -1,7 +1,6 @@
 """Number formats of low precision, and the range of each activation: that in which it loses least over images."""
 
 import copy
-import importlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from exporter.errors import MissingDependencyError
+from exporter.errors import imported
 from exporter.tensor_names import IMAGES, Array
 
 # Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
@@ -147,10 +146,7 @@ class Tails:
 
 def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
     """Return a session of the model that also gives these tensors."""
-    try:
-        onnxruntime = importlib.import_module("onnxruntime")
-    except ImportError:
-        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+    onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
     shown = copy.deepcopy(model)
     there = {output.name for output in shown.graph.output}
     shown.graph.output.extend(

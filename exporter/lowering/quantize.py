@@ -5,19 +5,17 @@ before each operand of a product is the form of which TensorRT and OpenVINO make
 all operands of attention, TensorRT makes a fused kernel in FP8, OpenVINO one in INT8. Activations have one scale.
 """
 
-import importlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.errors import MissingDependencyError, ModelError
+from exporter.errors import ModelError, imported
 from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import Builder, import_graph, producer
 from exporter.lowering.number_formats import (
@@ -106,7 +104,7 @@ def _linear(graph: gs.Graph, scoring: frozenset[int]) -> Iterator[gs.Node]:
 
 
 def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
-    quantization = _import_quantization()
+    quantization = imported("onnxruntime.quantization", "onnxruntime", "onnxruntime")
     prepared = onnx.shape_inference.infer_shapes(model)
     onnx.helper.set_model_props(prepared, dict([_PREPARED]))
     with tempfile.TemporaryDirectory() as folder:
@@ -126,13 +124,6 @@ def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
     there = {name for node in made.graph.node for name in node.output}
     made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
     return made
-
-
-def _import_quantization() -> Any:
-    try:
-        return importlib.import_module("onnxruntime.quantization")
-    except ImportError:
-        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """`Runner` for ONNX Runtime, on the requested execution providers, and its profiler."""
 
-import importlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import read_lowered
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError, UserError, imported
 from exporter.formats.onnx_metadata import read_inputs
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
@@ -153,10 +152,7 @@ class OnnxRuntimeRunner(Runner):
         return Path(self._session.end_profiling())
 
     def _activate(self) -> None:
-        try:
-            runtime = importlib.import_module("onnxruntime")
-        except ImportError:
-            raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+        runtime = imported("onnxruntime", "onnxruntime", "onnxruntime")
         state = runtime.capi.onnxruntime_pybind11_state
         self._errors = tuple(getattr(state, error) for error in _ERRORS)
         if TENSORRT in self._providers:

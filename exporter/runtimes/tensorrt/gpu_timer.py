@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.errors import MissingDependencyError, UserError
+from exporter.errors import UserError, imported
 from exporter.runtimes.tensorrt.manifest import profile_for
 from exporter.runtimes.tensorrt.runner import LoadedEngine, without_nvtx
 from exporter.tensor_names import Array
@@ -28,11 +28,7 @@ class Cuda:
 
     def __init__(self) -> None:
         """Import the CUDA runtime."""
-        try:
-            from cuda.bindings import runtime  # noqa: PLC0415
-        except ImportError:
-            raise MissingDependencyError("cuda-bindings", "tensorrt") from None
-        self.runtime: Any = runtime
+        self.runtime = imported("cuda.bindings.runtime", "cuda-bindings", "tensorrt")
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function and return its first result after the status, or None if there is none."""
