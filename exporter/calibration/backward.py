@@ -142,7 +142,6 @@ def gradient_to_block_input(
 
 
 def _derivative(activation: nn.Module, value: Tensor) -> Tensor:
-    """Return the derivative of an element-wise function."""
     with torch.enable_grad():
         leaf = value.detach().requires_grad_()
         (derivative,) = torch.autograd.grad(activation(leaf).sum(), leaf)

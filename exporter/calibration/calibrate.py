@@ -223,7 +223,6 @@ def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
 
 
 def _check_head(vit: PrunableViT) -> None:
-    """Check that relevance can start at the model's head."""
     if explainable(vit):
         return
     expected = "a head that is linear in the class token, or in the mean of the patches"

@@ -62,7 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
-    """Return the two models and the arrays of their reference."""
     from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
     given = (arguments.dense, arguments.pruned)

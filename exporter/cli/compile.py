@@ -103,7 +103,6 @@ def _print_all(found: Mapping[Method, Report], out: Path) -> None:
 
 
 def _dense_cells(report: Report) -> dict[str, str]:
-    """Return what was measured of the dense model, by column."""
     cells = {"GMACs": f"{report.gmacs.dense:.3f}"}
     if report.accuracy:
         cells["top-1 (95 %)"] = _with_interval(report.accuracy.dense)

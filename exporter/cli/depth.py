@@ -195,7 +195,6 @@ def _chosen_lines(done: "Chosen") -> Iterator[str]:
 
 
 def _applied_lines(done: "Applied") -> list[str]:
-    """Return what was removed, and what that saves."""
     plan, form = done.depth.plan, "merged" if done.depth.merged else "unmerged"
     return [
         f"{done.file}: without attention {list(plan.attention)}, activation {list(plan.activation)}, {form}",

@@ -70,7 +70,6 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
 
 
 def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
-    """Return one line per model."""
     shown = [each for each in answers if (each.shape is None) == refused]
     yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
     width = max(len(each.name) for each in shown)

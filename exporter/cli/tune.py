@@ -133,7 +133,6 @@ def _unshown(judged: Judged, settings: TuneSettings) -> Iterator[str]:
 
 
 def _nearest(found: "Tuned") -> str:
-    """Say what is nearest to the goal."""
     fastest = max(found.tried, key=lambda each: each.gain)
     if found.settings.max_drop is None:
         reached = f"{fastest.median_ms:.3g} ms, {fastest.gain:.2f} ×"

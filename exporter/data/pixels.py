@@ -114,7 +114,6 @@ def _is_array(images: Any) -> bool:
 
 
 def _array_of(batch: Any) -> Array:
-    """Return the images of a batch."""
     if isinstance(batch, Mapping):
         batch = next((batch[key] for key in KEYS if key in batch), None)
     elif isinstance(batch, Iterable) and not _is_array(batch):

@@ -145,21 +145,6 @@ class AtBatch:
         return cls(dense.batch, Pair(dense, pruned), comparison, selection)
 
 
-def measure_batches(
-    runners: Mapping[str, Runner],
-    macs: Pair[MacCount],
-    images: Array,
-    settings: BenchSettings,
-    clock: Clock = time.perf_counter,
-) -> Iterator[AtBatch]:
-    """Measure a dense and a pruned model as `time_batches` does.
-
-    `runners` are dense, pruned and, to measure it too, sliced: the pruned model with plain slices. `macs` are
-    multiply-adds per image.
-    """
-    return (AtBatch.of(times, macs) for times in time_batches(runners, images, settings, clock))
-
-
 def time_batches(
     runners: Mapping[str, Runner],
     images: Array,

@@ -149,7 +149,6 @@ def _messages(file: BinaryIO, wanted: int, size: int) -> Iterator[int]:
 
 
 def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
-    """Read one key and its value."""
     parts = {KEY: "", VALUE: ""}
     for number, kind, value in fields(file, file.tell() + size):
         if kind != SIZED or number not in parts:
@@ -169,7 +168,6 @@ def _largest_int8(file: BinaryIO, size: int) -> int:
 
 
 def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:
-    """Read one input's name and shape."""
     name, shape = "", []
     for number, kind, value in fields(file, file.tell() + size):
         if (number, kind) == (NAME, SIZED):
@@ -185,7 +183,6 @@ def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:
 
 
 def _size(file: BinaryIO, size: int) -> int | str:
-    """Read one dimension."""
     for number, kind, value in fields(file, file.tell() + size):
         if (number, kind) == (SIZE, VARINT):
             return value

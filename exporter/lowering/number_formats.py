@@ -145,7 +145,6 @@ class Tails:
 
 
 def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
-    """Return a session of the model that also gives these tensors."""
     onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
     shown = copy.deepcopy(model)
     there = {output.name for output in shown.graph.output}

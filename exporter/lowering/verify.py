@@ -105,7 +105,6 @@ def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
 
 
 def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Return what is wrong with the names of nodes."""
     named = Counter(node.name for node in nodes if node.name)
     unnamed = (
         f"the {node.op_type} that gives {node.output[0]} has no name" for node in nodes if not node.name
@@ -147,7 +146,6 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
 
 
 def _given(artefact: Artefact) -> dict[str, list[Shape]]:
-    """Return the shapes of the model's outputs."""
     shapes: dict[str, list[Shape]] = {}
     schedule = artefact.schedule
     for output in artefact.spec.outputs:

@@ -172,7 +172,6 @@ def _prefixes(state: Mapping[str, Tensor], own: Collection[str]) -> Counter[str]
 
 
 def _size_of(model: Any) -> Size | None:
-    """Return a network's size, None where it is not known."""
     if isinstance(model, TorchvisionNetwork):
         side = model.image_size // model.patch_size
         return Size((side, side), (model.patch_size,) * 2, (model.image_size,) * 2)

@@ -231,7 +231,6 @@ class AttentionPooling(Pooling):
         return (keys @ query.unsqueeze(-1)).squeeze(-1)
 
     def _query(self) -> Float[Tensor, "h c"]:
-        """Return the scaled query of each head."""
         attention = self.attention
         query = attention.q(attention.latent).reshape(1, 1, attention.num_heads, attention.head_dim)
         return attention.q_norm(query.transpose(1, 2))[0, :, 0] * attention.scale

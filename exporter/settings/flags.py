@@ -187,7 +187,6 @@ def _arguments(field: Field) -> Mapping[str, Any]:
 
 
 def _value(flag: str, field: Field, words: Any) -> Any:
-    """Return the value of a flag's words."""
     origin = typing.get_origin(field.plain)
     if origin is tuple and isinstance(words, str):
         words = [word for word in words.split(",") if word]

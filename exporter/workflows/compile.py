@@ -124,7 +124,6 @@ def compare_methods(
 
 
 def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
-    """Return the recipe with each method."""
     if len(set(methods)) < len(methods):
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:

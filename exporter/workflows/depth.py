@@ -305,7 +305,6 @@ class _DepthTrainer:
 
 
 def _loaded(opened: Opened, settings: FinetuneSettings) -> tuple[PrunableViT, ImageFolder]:
-    """Return the model and the images to train on."""
     file = opened.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")

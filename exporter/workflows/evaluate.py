@@ -139,7 +139,6 @@ def _ready(models: "Sequence[AnyModel]") -> list[EvalModel]:
 
 
 def _places(images: PathLike | Sequence[PathLike]) -> list[Path]:
-    """Return the paths of one place or of several."""
     return [Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)]
 
 
@@ -173,7 +172,6 @@ def _check_batch(models: Sequence[EvalModel], source: ImageSource, settings: Eva
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:
-    """Return the number of classes that the models share."""
     for model in models:
         if not model.spec.num_classes:
             raise RecipeError(model.name, "a model without logits", "one that classifies")

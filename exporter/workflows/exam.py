@@ -49,7 +49,6 @@ class Exam:
         return answers.found
 
     def _source(self) -> ImageSource:
-        """Open the images, which are iterated over once."""
         return open_source(
             [self.place],
             self.spec.num_classes,

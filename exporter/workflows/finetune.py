@@ -174,7 +174,6 @@ def dry_finetune(
 
 
 def _output_file(path: Path) -> Path:
-    """Return where the weights go."""
     if path.suffix != ".safetensors":
         raise OutputError("--out", str(path), "a name that ends in .safetensors")
     for unfinished in (_partial(path), _sums(path)):
@@ -183,7 +182,6 @@ def _output_file(path: Path) -> Path:
 
 
 def _partial(path: Path) -> Path:
-    """Return the path of the checkpoint of an unfinished run."""
     return path.with_suffix(".ckpt")
 
 
@@ -203,7 +201,6 @@ def _check_amount(opened: Opened, settings: FinetuneSettings) -> None:
 def _pruned(
     vit: PrunableViT, images: ImageFolder, opened: Opened, out: Path
 ) -> tuple[PrunedViT, Calibration | None, float]:
-    """Return the pruned model, the calibration where one is needed, and the MACs of an image."""
     calibration, recipe = opened.calibration, opened.recipe
     if calibration is None and opened.reads_calibration:
         with opened.stages.stage("calibration") as advance:

@@ -279,7 +279,6 @@ def _check_places(images: Images) -> None:
 
 
 def _own_name(request: ModelRequest) -> str:
-    """Return the model's name according to its checkpoint, "" where it has none."""
     if request.checkpoint is None:
         return ""
     if not request.checkpoint.exists():

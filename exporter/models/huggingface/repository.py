@@ -128,7 +128,6 @@ class Repository:
 
     @cached_property
     def _state(self) -> dict[str, Tensor]:
-        """The weights under the library's keys."""
         state = {
             key: value for place in self._weight_files() for key, value in read_state_dict(place).items()
         }
@@ -228,7 +227,6 @@ def is_path(name: str) -> bool:
 
 
 def _is_name(name: object) -> bool:
-    """Whether it is that of a file, without a folder."""
     return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
 
 

@@ -97,5 +97,4 @@ def register_library(registry: Any, library: Path) -> None:
 
 
 def _missing(registry: Any) -> list[str]:
-    """Return the names of the plugins that are not registered."""
     return [creator[0] for creator in _CREATORS if registry.get_creator(*creator) is None]

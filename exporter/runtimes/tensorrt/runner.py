@@ -210,7 +210,6 @@ def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic
 
 
 def _import_polygraphy() -> tuple[Any, type[Exception]]:
-    """Return Polygraphy's runner class and its exception class."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # its own, on Python 3.13

@@ -112,10 +112,6 @@ class BuildSettings(Settings):
             for low, batch in zip(before, self.batches, strict=True)
         )
 
-    def for_batch(self, batch: int) -> "BuildSettings":
-        """The same for one batch size."""
-        return replace(self, batches=(batch,))
-
     @property
     def without_plugin(self) -> "BuildSettings":
         """The same for a model that needs no plugin."""

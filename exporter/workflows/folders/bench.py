@@ -17,8 +17,8 @@ from exporter.evaluation.batch_sweep import (
     BenchSettings,
     breakdown,
     filled_batch,
-    measure_batches,
     sliced_of,
+    time_batches,
 )
 from exporter.evaluation.benchmark import Clock, Hardware, environment
 from exporter.evaluation.gpu_time import EngineFile, Engines, Run, engine_files, measure_engines, timer_here
@@ -136,8 +136,8 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     if sliced.model is not None:
         runners["sliced"] = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
-        for each in measure_batches(runners, macs, images, settings, clock):
-            measured.append(each)
+        for times in time_batches(runners, images, settings, clock):
+            measured.append(AtBatch.of(times, macs))
             advance(len(measured), len(settings.batches))
     if not settings.profile_runs or not on_cpu:
         return tuple(measured)

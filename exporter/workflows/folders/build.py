@@ -112,7 +112,8 @@ def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Path, 
         if sliced.is_file():
             yield sliced, 0, own_settings(sliced)
     if settings.one_profile:
-        yield from ((onnx, batch, own.for_batch(batch)) for onnx, own in both for batch in settings.batches)
+        for onnx, own in both:
+            yield from ((onnx, batch, replace(own, batches=(batch,))) for batch in settings.batches)
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -173,7 +174,6 @@ def _save(  # noqa: PLR0917  (all of them are written)
     artefact: Artefact,
     audits: tuple[Audit, ...],
 ) -> BuiltEngine:
-    """Write an engine, its manifest, and the commands that build and time it."""
     image = artefact.spec.preprocessing.input_size
     schedule = sha256_of(onnx.parent / SCHEDULE)
     manifest = save_engine(
