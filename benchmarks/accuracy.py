@@ -30,17 +30,16 @@ from exporter.data.images import ImageFolder, listing_sha256
 from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import predict
 from exporter.evaluation.intervals import loss_interval, wilson
-from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.parity.reference import mean_useful_macs, reference_runner
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import schedule_of
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 

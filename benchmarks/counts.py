@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exporter.data.batches import batches
+from exporter.data.batches import batches, noise
 from exporter.data.images import sample
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
@@ -36,7 +36,6 @@ from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.measuring import noise
 
 HEADER = """\
 | saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |

@@ -16,6 +16,7 @@ from typing import Any
 from deits import MODELS, deit, dense, prune, schedule
 
 from exporter.artefact import read_pair
+from exporter.data.batches import noise
 from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
@@ -23,7 +24,6 @@ from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.workflows.folders.bench import bench
-from exporter.workflows.measuring import noise
 
 HEADER = """
 | model | rho | round_to | batch | dense img/s | pruned img/s | speed-up | quartiles | | MACs | E | \

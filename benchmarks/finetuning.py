@@ -26,7 +26,7 @@ from exporter.cli.output import RichStages
 from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.registry import describe
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings, preset_values
 from exporter.vocabulary import Method
 from exporter.workflows.finetune import finetune_model

@@ -7,6 +7,7 @@ import argparse
 
 from deits import MODELS, deit
 
+from exporter.data.batches import noise
 from exporter.evaluation.benchmark import ratio_of, throughput
 from exporter.lowering.pipeline import lower
 from exporter.models.spec import as_it_came
@@ -14,7 +15,6 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME
-from exporter.workflows.measuring import noise
 
 
 def main() -> None:

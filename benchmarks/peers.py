@@ -23,7 +23,7 @@ from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, ratio_of
 from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.loss import loss_of
 from exporter.evaluation.report.chart import trade_off_chart
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows.opened import open_recipe

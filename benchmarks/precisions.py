@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
+from exporter.data.batches import noise
 from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
 from exporter.lowering.pipeline import lower_each
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here, why_not
 from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, Target
 from exporter.vocabulary import InputKind
-from exporter.workflows.measuring import noise
 
 COLUMNS = (
     "target",

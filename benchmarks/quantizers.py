@@ -29,7 +29,7 @@ import openvino
 import torch
 from deits import MODELS, deit, prune, schedule, torch_export
 
-from exporter.data.batches import batches
+from exporter.data.batches import batches, noise
 from exporter.data.source import images_at
 from exporter.evaluation.intervals import loss_interval
 from exporter.evaluation.loss import loss_of
@@ -43,7 +43,6 @@ from exporter.records import Schedule
 from exporter.targets import TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.measuring import noise
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 

@@ -9,7 +9,9 @@ builds is trained. A run that was interrupted continues after its last whole epo
 """
 
 import argparse
+import hashlib
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from exporter.data.batches import batches
-from exporter.data.images import ImageFolder, class_names, folder_sha256, list_images
+from exporter.data.images import ImageFolder, class_names, list_images
 from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
 from exporter.evaluation.accuracy import Accuracy, predict
 from exporter.files import sha256_of, writable_folder, written_beside
@@ -35,8 +37,11 @@ from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.networks import Source, create, preprocessing_of, source_of
 from exporter.models.request import ModelRequest
 from exporter.records import Preprocessing
-from exporter.runtimes.torch_runner import logits_runner
-from exporter.settings import Natural, Number, Share, Threads, add_flags, fields_of, from_flags, option
+from exporter.runtimes.base import TensorInfo
+from exporter.runtimes.torch_runner import TorchRunner
+from exporter.settings.fields import Natural, Number, Share, Threads, fields_of, option
+from exporter.settings.flags import add_flags, from_flags
+from exporter.tensor_names import IMAGES, LOGITS
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches, finetune
@@ -335,6 +340,30 @@ def _measure(
 ) -> Accuracy:
     runner = logits_runner(model, preprocessing.input_size)
     return predict(runner, batches(images.files, preprocessing, "float32", settings.batch_size)).accuracy
+
+
+def folder_sha256(images: ImageFolder) -> str:
+    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths."""
+    digest = hashlib.sha256()
+    for file in images.files:
+        try:
+            content = file.read()
+        except OSError as error:
+            raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
+        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def logits_runner(model: nn.Module, input_size: tuple[int, int, int]) -> TorchRunner:
+    """Return a runner of a network in eval mode, from preprocessed images to logits, where its weights are."""
+    return TorchRunner(
+        lambda feed: {LOGITS: model(feed[IMAGES])},
+        [TensorInfo(IMAGES, ("batch", *input_size), "float32")],
+        [TensorInfo(LOGITS, ("batch", "classes"), "float32")],
+        name="PyTorch",
+        device=str(next(model.parameters()).device),
+    )
 
 
 if __name__ == "__main__":

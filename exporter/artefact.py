@@ -28,10 +28,7 @@ PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 16: Precision.BF16, 10: Prec
 
 @dataclass(frozen=True)
 class Artefact:
-    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
-
-    `layout` is that of a-STAR's tokens in a batch; other schedules ignore it. `weights_sha256`: of the network.
-    """
+    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target."""
 
     spec: ModelSpec
     schedule: Schedule
@@ -102,11 +99,7 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
 
 
 def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
-    """Read the metadata that `to_metadata` wrote; errors name `source`.
-
-    Raises:
-        ArtefactError: star-export did not make the file, an earlier version did, or its parts do not fit together.
-    """
+    """Read the metadata that `to_metadata` wrote; errors name `source`."""
     own = {
         key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
     }
@@ -167,22 +160,14 @@ def check_precision(artefact: Artefact, types: Container[int], source: str) -> N
 
 
 def read_lowered(path: Path) -> LoweredFile:
-    """Read the metadata of a file, and of its graph the types of the weights.
-
-    Raises:
-        ArtefactError: The file is no ONNX model, star-export did not make it, or it is not what its metadata says.
-    """
+    """Read the metadata of a file, and of its graph the types of the weights."""
     artefact = from_metadata(read_metadata(path), str(path))
     check_precision(artefact, read_weight_types(path), str(path))
     return LoweredFile(path, artefact)
 
 
 def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
-    """Read the metadata of a dense and a pruned file of the same model.
-
-    Raises:
-        ArtefactError: A file is no model of star-export, or a variant; they are swapped, or their models differ.
-    """
+    """Read the metadata of a dense and a pruned file of the same model."""
     for path in (files.dense, files.pruned):
         if path.stem.rpartition(".")[2] in ALL_VARIANTS:
             raise ArtefactError(str(path), "a variant", "a model: variants are for check and bench alone")

@@ -4,6 +4,9 @@ The line has four parts in this order: the subject, the value found, the value e
 Any other exception is a bug and keeps its stack trace.
 """
 
+import importlib
+from typing import Any
+
 # Characters of another library's message that a line of ours quotes.
 LONGEST = 160
 
@@ -79,6 +82,14 @@ class MissingDependencyError(UserError):
     def __init__(self, library: str, extra: str, hint: str = "") -> None:
         hint = hint or f"pip install 'star-export[{extra}]'"
         super().__init__(library, "no such library", "it installed", hint)
+
+
+def imported(module: str, library: str, extra: str) -> Any:
+    """Import a module of a library; MissingDependencyError names the extra of star-export that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingDependencyError(library, extra) from None
 
 
 def reason_of(error: BaseException) -> str:

@@ -46,12 +46,8 @@ StateT = TypeVar("StateT")
 class Unfinished:
     """The file of a job that may be interrupted: it names the job, and no other job continues from it.
 
-    A job either replaces a state, or appends a line for each record that is finished.
-
-    Args:
-        path: The file, which need not exist.
-        what: The kind of job, for people.
-        job: All that the result depends on, as text.
+    A job either replaces a state, or appends a line for each record that is finished. `job` is all that the
+    result depends on, as text; `what` is its kind, for people.
     """
 
     path: Path
@@ -61,11 +57,7 @@ class Unfinished:
     def state(self, read: Callable[[Path], tuple[object, StateT]]) -> StateT | None:
         """Return the state that the file holds; None where there is no file.
 
-        Args:
-            read: Returns the job that the file names, and its state.
-
-        Raises:
-            ArtefactError: The file is broken, of another kind or another job's.
+        `read` returns the job that the file names, and its state.
         """
         if not os.path.lexists(self.path):
             return None
@@ -79,28 +71,16 @@ class Unfinished:
         return state
 
     def replace(self, write: Callable[[Path], object]) -> None:
-        """Write the file anew with `write`, which also writes the job.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Write the file anew with `write`, which also writes the job."""
         with written_beside(self.path) as partial:
             write(partial)
 
     def records(self) -> list[Any]:
-        """Return what was appended, as plain values; a line that is not whole is no record.
-
-        Raises:
-            ArtefactError: As of `state`.
-        """
+        """Return what was appended, as plain values; a line that is not whole is no record."""
         return self.state(_lines_of) or []
 
     def append(self, record: Any) -> None:
-        """Append a record of plain values.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Append a record of plain values."""
         if not self.path.exists():
             self.replace(lambda path: path.write_text(json.dumps({"job": self.job}) + "\n", encoding="utf-8"))
         try:
@@ -197,9 +177,6 @@ def writable_folder(path: Path) -> Path:
 
     A job that is refused leaves nothing: the folders that are missing are made in a temporary one, beside where
     they belong. So processes that try the same place at once do not remove what another one has just made.
-
-    Raises:
-        OutputError: The folder cannot be created or written.
     """
     there = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     try:
@@ -213,11 +190,7 @@ def writable_folder(path: Path) -> Path:
 
 
 def writable_file(path: Path) -> Path:
-    """Try the folder of a file to write, so that a long job does not fail at its end.
-
-    Raises:
-        OutputError: It cannot be made or written, or what lies there is no file that may be replaced.
-    """
+    """Try the folder of a file to write, so that a long job does not fail at its end."""
     writable_folder(_replaceable(path).parent)
     return path
 

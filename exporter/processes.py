@@ -77,13 +77,7 @@ class Processes:
 
 @cache
 def processes() -> Processes:
-    """Join the processes that a launcher started; return just this one where there is no launcher.
-
-    Raises:
-        LaunchError: The launcher's numbers contradict each other, a process does not come, or the time to wait for
-            one is no number.
-        MissingDependencyError: Accelerate is not installed.
-    """
+    """Join the processes that a launcher started; return just this one where there is no launcher."""
     count = os.environ.get(WORLD_SIZE, "1")
     if count == "1":
         return Processes()

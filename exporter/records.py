@@ -5,7 +5,7 @@ from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta
 
-from exporter.settings import Natural, Positive, Share, Weight
+from exporter.settings.fields import Natural, Positive, Share, Weight
 from exporter.tensor_names import keep_name
 from exporter.vocabulary import CropMode, CropRounding, Interpolation, Method, OutputKind
 

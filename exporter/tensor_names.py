@@ -1,4 +1,4 @@
-"""Names of tensors in a lowered model and of the files beside it, shared by lowering and all runners.
+"""Names of tensors in a lowered model and of the files beside it, shared by lowering and all runners; their values.
 
 A tensor of a pruning layer carries the layer's 1-based number with two digits. `keep_03` holds the patches that
 layer 3 keeps, ascending, as indices into its input patches. `score_03` holds the log fused scores of its input
@@ -10,6 +10,12 @@ largest similarities to survivors, and `sizes_03` the sizes of the merged tokens
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+# The values of a tensor, of any shape.
+Array: TypeAlias = np.ndarray[Any, Any]
 
 IMAGES = "images"
 LOGITS, EMBEDDING, TOKENS, GRID = "logits", "embedding", "tokens", "grid"

@@ -23,11 +23,7 @@ class Word(str, Enum):
 
     @classmethod
     def named(cls: type[WordT], word: str) -> WordT:
-        """Return the member with this value.
-
-        Raises:
-            RecipeError: There is none; the message lists the members.
-        """
+        """Return the member with this value."""
         if word not in list(cls):
             subject = re.sub(r"\B(?=[A-Z])", " ", cls.__name__).lower()
             raise RecipeError(subject, repr(word), f"one of {', '.join(cls)}")

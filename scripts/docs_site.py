@@ -12,7 +12,7 @@ from typing import Any
 
 import exporter
 from exporter.cli.main import build_parser
-from exporter.settings import fields_of, flags_of, sections_of
+from exporter.settings.fields import fields_of, flags_of, sections_of
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Recipe
 

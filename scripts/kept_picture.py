@@ -25,7 +25,7 @@ from exporter.evaluation.parity.decisions import positions_by_layer
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import faded, zoomed
 from exporter.files import written_beside
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from exporter.models.request import ModelRequest
-from exporter.settings import places_of
+from exporter.settings.fields import places_of
 from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
 

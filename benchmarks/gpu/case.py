@@ -16,6 +16,7 @@ import torch
 from deits import deit, dense, prune, schedule, torch_export
 from torch import Tensor, nn
 
+from exporter.data.batches import noise
 from exporter.errors import UserError
 from exporter.evaluation.benchmark import Throughput
 from exporter.lowering.pipeline import lower, save_onnx
@@ -23,7 +24,6 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.targets import Target
 from exporter.vocabulary import Layout, Method, Precision
-from exporter.workflows.measuring import noise
 
 # Times all networks of a case in turns; results by name.
 Timing: TypeAlias = Callable[[], dict[str, Throughput]]

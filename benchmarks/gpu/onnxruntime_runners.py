@@ -13,6 +13,7 @@ import onnxruntime as ort
 from case import Case, Timing, model_files
 from deits import deit
 
+from exporter.data.batches import noise
 from exporter.evaluation.benchmark import throughput
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.choice import PROVIDERS
@@ -20,7 +21,6 @@ from exporter.runtimes.onnxruntime_runner import check_available, require_provid
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
-from exporter.workflows.measuring import noise
 
 GRAPH = "CUDA graph"
 MODES = tuple(f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("kernels", GRAPH))

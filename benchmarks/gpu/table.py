@@ -22,13 +22,13 @@ import torch
 from case import Case, on_a_gpu
 from deits import MODELS, dense, prune, schedule
 
+from exporter.data.batches import noise
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.runner import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.vocabulary import Method
-from exporter.workflows.measuring import noise
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Modules with MODES, METHODS, require() and prepared(case), each of which imports its own runtime; one whose modes

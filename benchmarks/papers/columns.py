@@ -21,7 +21,7 @@ from place import needed
 from prepared import Prepared
 
 from exporter.calibration.calibrate import calibrate
-from exporter.data.batches import first_images
+from exporter.data.batches import first_images, noise
 from exporter.data.images import sample
 from exporter.data.source import images_at, open_source
 from exporter.evaluation.benchmark import throughput
@@ -29,7 +29,6 @@ from exporter.evaluation.parity.reference import patches_left_of, reference_runn
 from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.workflows import steps
-from exporter.workflows.measuring import noise
 from exporter.workflows.predicting import predict_models, torch_models
 from exporter.workflows.recipe import EvalSettings
 

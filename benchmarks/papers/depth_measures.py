@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at
-from exporter.depth.collect import Measured, load_samples
+from exporter.depth.collect import Measured, read_samples
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.depth.predictor import (
@@ -63,7 +63,7 @@ def collected(row: Prepared) -> dict[str, float | None]:
 
 def noise_of_samples(row: Prepared) -> dict[str, float | None]:
     """Split units by type on samples with noise: shares of trials in percent, mean and deviation of the kept."""
-    samples, depth = [each.sample for each in _samples(row)], row.vit.spec.depth
+    samples, depth = _samples(row), row.vit.spec.depth
     try:
         found = robustness(samples, depth, row.way.split_units)
     except DepthError:
@@ -76,7 +76,7 @@ def noise_of_samples(row: Prepared) -> dict[str, float | None]:
 def cost_of_samples(row: Prepared) -> dict[str, float | None]:
     """Return the hours of the collection, the seconds of its fit, and the megabytes of its samples on disk."""
     folder = _collection(row)
-    samples = [each.sample for each in load_samples(folder / SAMPLES)]
+    samples = read_samples(folder / SAMPLES)
     start = time.perf_counter()
     try:
         fit_best(samples)
@@ -88,7 +88,7 @@ def cost_of_samples(row: Prepared) -> dict[str, float | None]:
 
 
 def _samples(row: Prepared) -> tuple[Measured, ...]:
-    return load_samples(_collection(row) / SAMPLES)
+    return read_samples(_collection(row) / SAMPLES)
 
 
 def _collection(row: Prepared) -> Path:

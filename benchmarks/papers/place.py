@@ -15,7 +15,7 @@ from exporter.evaluation.benchmark import LEAST_ROUNDS, environment, installed_v
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import to_json
 from exporter.models.request import ModelRequest
-from exporter.settings import Positive, Settings, option
+from exporter.settings.fields import Positive, Settings, option
 
 # What the printed numbers are of, by the first part of a name: LV-ViT without its auxiliary head, which is for
 # training; DeiT's own crop of 224 of 256 pixels, where timm crops 0.9.

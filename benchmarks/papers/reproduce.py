@@ -25,7 +25,7 @@ from rich.progress import track
 from tables import COLUMNS, Row, Table
 
 from exporter.errors import UserError
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings
 
 TABLES = {**star.TABLES, **depth_tables.TABLES}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from exporter.calibration.heads import explainable, explained_outputs
+from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
 from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
 from exporter.calibration.settings import CHECKS, CalibrationSettings, count_rounds, plan
@@ -43,9 +43,6 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     Scores are interpolated, ACS is kept, and so is the crop: both grids cover the same part of the image. The
     weights can no longer be compared, since a position embedding that is resampled for another grid changes their
     hash; name and depth are compared instead.
-
-    Raises:
-        CalibrationError: It was made with a model of another name or depth.
     """
     record = calibration.record
     if record.grid == spec.grid and record.preprocessing.input_size == spec.preprocessing.input_size:
@@ -68,12 +65,8 @@ def resize_scores(
 ) -> Float64[Tensor, "layers others"]:
     """Interpolate scores from one grid of patches to another; bilinear, and averaged where the grid gets coarser.
 
-    Both grids cover the whole image. Positive scores stay positive, and constant ones constant.
-
-    Args:
-        scores: One row per layer, patches row by row.
-        grid: Rows and columns of the given grid.
-        to: Rows and columns of the new grid.
+    Both grids cover the whole image. Positive scores stay positive, and constant ones constant. Grids are
+    rows and columns of patches, which the scores of a layer have row by row.
     """
     maps = scores.unflatten(-1, grid).unsqueeze(1)
     return F.interpolate(maps, size=to, mode="bilinear", align_corners=False, antialias=True).flatten(1)
@@ -99,11 +92,6 @@ def calibrate_to(
 
     Partial sums are in a file next to it (`sums_path`) until it is written; with `keep_sums` they stay, and the
     next call scores no image again.
-
-    Raises:
-        OutputError: The place cannot be written.
-        CalibrationError: The settings do not suit the model or the number of images.
-        ImageError: No image can be read.
     """
     writable_folder(path.parent)
     partial = sums_path(path)
@@ -235,7 +223,6 @@ def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
 
 
 def _check_head(vit: PrunableViT) -> None:
-    """Check that relevance can start at the model's head."""
     if explainable(vit):
         return
     expected = "a head that is linear in the class token, or in the mean of the patches"

@@ -1,7 +1,7 @@
 """Inter-layer importance of one image: how much each patch, at each layer, matters to a class (STAR, Algorithm 2).
 
 For each class, relevance and gradient of the logit are propagated from the logits to the first block's attention,
-for all classes at once. An embedding has one class: its length stands for the logit (`heads`). Each block's
+for all classes at once. An embedding has one class: its length stands for the logit. Each block's
 attention A gives mean over heads of (gradient x relevance of A)+, plus the identity. The class token's row is
 multiplied by these matrices from the last layer down: after layer l it is the class row of (I + A_L) ... (I + A_l),
 the result of the published roll-out from layer l, in O(layers x tokens^2) for all l together. Where several tokens
@@ -20,8 +20,8 @@ from jaxtyping import Float, Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exporter.calibration import attention, backward, heads
-from exporter.calibration.heads import top_outputs
+from exporter.calibration import attention, backward
+from exporter.calibration.backward import top_outputs
 from exporter.calibration.trace import ModelTrace, in_dtype, trace
 from exporter.models.base import PrunableViT, whole_block
 
@@ -53,8 +53,11 @@ def sweep(
     vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k layers patches"]:
     """Compute `relevance` from a trace, with the ViT that was traced."""
-    cam, gradient = heads.cam_of_outputs(vit, seen, classes), heads.gradient_of_outputs(vit, seen, classes)
-    start = heads.share_of_outputs(vit, cam[..., 0])
+    cam, gradient = (
+        backward.cam_of_outputs(vit, seen, classes),
+        backward.gradient_of_outputs(vit, seen, classes),
+    )
+    start = backward.share_of_outputs(vit, cam[..., 0])
     rolled, scores = torch.zeros_like(start), []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
@@ -79,14 +82,11 @@ def average_cosine_similarity(
 ) -> Float64[Tensor, " b"]:
     """Compute the mean cosine over all pairs of different patches of each image, in [-1, 1], without prefix tokens.
 
-    Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper divides by
-    another number of pairs, which changes nothing: rates depend on ACS only through ratios of differences. Its sum
-    includes the class token, which does change ACS; the authors' code, followed here, leaves it out.
-    A row of zeros has cosine 0 with every other. A single patch has no pair, and gets 0.
-
-    Args:
-        tokens: The output of one block of the unpruned model.
-        num_prefix_tokens: Tokens before the patches.
+    Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper
+    divides by another number of pairs, which changes nothing: rates depend on ACS only through ratios of
+    differences. Its sum includes the class token, which does change ACS; the authors' code, followed here,
+    leaves it out. A row of zeros has cosine 0 with every other. A single patch has no pair, and gets 0. The
+    tokens are the output of a block of the unpruned model.
     """
     patches = tokens[:, num_prefix_tokens:].to(torch.float64)
     count = patches.shape[1]

@@ -72,11 +72,7 @@ class Calibration:
 
 
 def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
-    """Check that a calibration was made with this model; weights are not compared where the hash is "".
-
-    Raises:
-        CalibrationError: It was made for other weights, another depth, another input size or another crop.
-    """
+    """Check that a calibration was made with this model; weights are not compared where the hash is ""."""
     record = calibration.record
     hint = "calibrate this model"
     if len(calibration.acs) != spec.depth:
@@ -102,11 +98,7 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write one safetensors file; equal calibrations give equal bytes.
-
-    Raises:
-        OutputError: The place cannot be written.
-    """
+    """Write one safetensors file; equal calibrations give equal bytes."""
     arrays = {"acs": calibration.acs, "inter": calibration.inter, "overlap": calibration.overlap}
     content = save(
         {name: np.ascontiguousarray(each, np.float64) for name, each in arrays.items() if each is not None},
@@ -117,11 +109,7 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 
 
 def load_calibration(path: Path) -> Calibration:
-    """Read a calibration back.
-
-    Raises:
-        ArtefactError: The file is missing, damaged, or not a calibration.
-    """
+    """Read a calibration back."""
     expected = "a calibration"
     try:
         with safe_open(regular(path), framework="numpy") as file:

@@ -101,12 +101,7 @@ def rotation(
     """Return the relevance of `value` from that of `turned`, its rotation by pairs of channels.
 
     Relevance is split element by element in proportion to each channel's contribution, with its sign. After
-    `half_share` this is the rule of the product of query and key including the rotation; the total does not change.
-
-    Args:
-        relevance: That of `turned`.
-        value: Before the rotation.
-        turned: After it.
-        pull_back: Maps a gradient with respect to `turned` to the one with respect to `value`.
+    `half_share` this is the rule of the product of query and key including the rotation; the total does not
+    change. `pull_back` maps a gradient with respect to `turned` to the one with respect to `value`.
     """
     return value * pull_back(relevance * guarded_inverse(turned))

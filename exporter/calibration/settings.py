@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from exporter.data.images import ImageFile, ImageFolder, draw, ranked
 from exporter.errors import CalibrationError, RecipeError
-from exporter.settings import Count, Natural, Positive, Settings, option
+from exporter.settings.fields import Count, Natural, Positive, Settings, option
 
 # Image counts at which max_images = auto looks at the overlap; it stops at the last of them in any case.
 CHECKS = (64, 128, 256, 512, 1024, 2048)
@@ -62,11 +62,7 @@ class CalibrationSettings(Settings):
             )
 
     def classes_of(self, most: int, name: str) -> int:
-        """Return how many classes per image are explained, of the `most` that the model `name` has.
-
-        Raises:
-            CalibrationError: gamma is more than that.
-        """
+        """Return how many classes per image are explained, of the `most` that the model `name` has."""
         if self.gamma is None:
             return min(6, most)
         if self.gamma > most:
@@ -86,11 +82,7 @@ class PlannedImage:
 
 
 def plan(images: ImageFolder, settings: CalibrationSettings) -> list[PlannedImage]:
-    """Return the images to read, each once, in the folder's order; with "auto", in that order between two checks.
-
-    Raises:
-        CalibrationError: There are fewer images than one round of the paper's protocol draws.
-    """
+    """Return the images to read, each once, in the order of the folder, with "auto" between two checks."""
     total = len(images.files)
     rank = ranked(total, f"{settings.seed}")
     if settings.protocol == "paper":

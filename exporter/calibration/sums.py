@@ -156,22 +156,14 @@ class Sums:
 
 
 def save_sums(sums: Sums, path: Path, key: str) -> None:
-    """Write the sums atomically; `key` identifies the model, images and settings of the job.
-
-    Raises:
-        OutputError: The place cannot be written.
-    """
+    """Write the sums atomically; `key` identifies the model, images and settings of the job."""
     arrays = {name: value for name, value in vars(sums).items() if name != "skipped"}
     content = save(arrays, metadata={"key": to_json(key), "skipped": to_json(sums.skipped)})
     _file(path, key).replace(lambda partial: partial.write_bytes(content))
 
 
 def load_sums(path: Path, key: str) -> Sums | None:
-    """Read the sums of the job `key`; None where there is no file.
-
-    Raises:
-        ArtefactError: The file holds the sums of another job, or none.
-    """
+    """Read the sums of the job `key`; None where there is no file."""
     return _file(path, key).state(_read)
 
 
@@ -192,8 +184,7 @@ def _read(path: Path) -> tuple[str, Sums]:
 def better_half_overlap(halves: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Return each layer's overlap of two tables of scores; None where either half has no score at all.
 
-    Args:
-        halves: Sums or means over the images of each half, [2, layers, patches]; a row's scale does not matter.
+    They are sums or means over the images of each half, [2, layers, patches]; a row's scale does not matter.
     """
     if not halves.any(axis=(1, 2)).all():
         return None

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.artefact import LoweredFile, read_pair
+from exporter.cli.output import RichStages, print_lines, print_table, show
 from exporter.errors import RecipeError
-from exporter.settings import add_flags, from_flags
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
+from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
+from exporter.records import Pair
+from exporter.runtimes.choice import RunSettings
+from exporter.runtimes.tensorrt.gpu_timer import Clocks
+from exporter.settings.flags import add_flags, from_flags
 
 if TYPE_CHECKING:
-    from exporter.artefact import LoweredFile
-    from exporter.evaluation.batch_sweep import AtBatch
-    from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
-    from exporter.records import Pair
-    from exporter.runtimes.tensorrt.gpu_timer import Clocks
     from exporter.workflows.folders.bench import Bench
 
 COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", "quartiles", "E", "")
@@ -32,9 +34,6 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.evaluation.batch_sweep import BenchSettings
-    from exporter.runtimes.choice import RunSettings
-
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, instead of a folder.")
     parser.add_argument("--pruned", type=Path, metavar="FILE", help="The pruned model.")
@@ -50,28 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is 0 whichever model is faster, 2 where the GPU time is missing."""
-    from exporter.cli.output import RichStages, print_json
-    from exporter.evaluation.batch_sweep import BenchSettings
-    from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.bench import bench
 
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
     result = bench(models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime)
-    if arguments.json:
-        print_json(result)
-    else:
-        _print(result)
+    show(arguments, result, lambda: _print(result))
     if result.gpu_failure:
         print(f"error: {result.gpu_failure}", file=sys.stderr)
     return 2 if result.gpu_failure else 0
 
 
-def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Mapping[str, Any]]":
-    """Return the two models and the arrays of their reference."""
-    from exporter.artefact import read_pair
-    from exporter.records import Pair
+def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
     from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
     given = (arguments.dense, arguments.pruned)
@@ -88,8 +78,6 @@ def _models(arguments: argparse.Namespace) -> "tuple[Pair[LoweredFile], Mapping[
 
 
 def _print(result: "Bench") -> None:
-    from exporter.cli.output import print_lines, print_table
-
     rho = "" if result.rho is None else f", rho {result.rho:.4g}"
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
     title = f"{result.model}, {result.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
@@ -103,14 +91,14 @@ def _print(result: "Bench") -> None:
     print_lines(_lines(result))
 
 
-def _rows(at: "AtBatch") -> Iterator[tuple[str, ...]]:
+def _rows(at: AtBatch) -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
     yield ("", "pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison))
     if at.selection is not None:
         yield ("", "plain slices", *_speed(at.selection.sliced), *against_dense(at.selection.ceiling))
 
 
-def _speed(time: "Throughput") -> tuple[str, str, str]:
+def _speed(time: Throughput) -> tuple[str, str, str]:
     return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
 
 
@@ -139,31 +127,27 @@ def _lines(result: "Bench") -> Iterator[str]:
 
 def print_gpu_time(result: "Bench") -> None:
     """Print the table, the clock rates and the trtexec commands."""
-    from exporter.cli.output import print_lines, print_table
-
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
     print_table(title, COLUMNS, [row for each in result.gpu for row in _gpu_rows(each)])
     print_lines(_gpu_lines(result))
 
 
-def against_dense(comparison: "Comparison") -> tuple[str, str, str, str]:
+def against_dense(comparison: Comparison) -> tuple[str, str, str, str]:
     """Return the last columns of a pruned model's row: speed-up, quartiles, E and outcome."""
     low, high = comparison.quartiles
     speed = f"{comparison.speedup:.3f}"
     return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.outcome
 
 
-def break_even_words(measured: "Sequence[AtBatch]") -> str:
+def break_even_words(measured: Sequence[AtBatch]) -> str:
     """Return a sentence that names the break-even batch."""
-    from exporter.evaluation.batch_sweep import break_even
-
     least = break_even(measured)
     if least is None:
         return "pruning is not faster at the largest batch measured"
     return f"pruning is faster from batch {least} on, of those measured"
 
 
-def clock_words(clocks: "Clocks") -> str:
+def clock_words(clocks: Clocks) -> str:
     """Return the clocks in one line, with what held them down."""
     if not clocks.samples:
         return "unknown"
@@ -172,18 +156,18 @@ def clock_words(clocks: "Clocks") -> str:
     return f"{told}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else told
 
 
-def _gpu_rows(at: "AtBatch") -> Iterator[tuple[str, ...]]:
+def _gpu_rows(at: AtBatch) -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_gpu_speed(at.throughput.dense), "", "", "", "")
     yield ("", "pruned", *_gpu_speed(at.throughput.pruned), *against_dense(at.comparison))
 
 
-def _gpu_speed(time: "Throughput") -> tuple[str, ...]:
+def _gpu_speed(time: Throughput) -> tuple[str, ...]:
     runs = time.engine
     copies = () if runs is None else (f"{each:.3f}" for each in (runs.copy_in_ms, runs.copy_out_ms))
     return f"{time.images_per_s:.1f}", f"{time.median_ms:.3f}", f"{time.p99_ms:.3f}", *copies
 
 
-def _runs_of(at: "AtBatch") -> "Iterator[tuple[str, EngineRuns]]":
+def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:
     for role, time in vars(at.throughput).items():
         if time.engine is not None:
             yield role, time.engine
@@ -210,7 +194,7 @@ def _gpu_lines(result: "Bench") -> Iterator[str]:
     yield from (f"  {shlex.join(runs.line)}" for at in result.gpu for _, runs in _runs_of(at))
 
 
-def _engine_lines(at: "AtBatch") -> Iterator[str]:
+def _engine_lines(at: AtBatch) -> Iterator[str]:
     for role, runs in _runs_of(at):
         if not runs.cuda_graph:
             yield f"{role} at batch {at.batch}: CUDA graph capture failed, kernels were launched one by one"

@@ -8,13 +8,15 @@ builds it.
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from exporter.cli.output import RichStages, print_json, print_lines
 from exporter.errors import MissingDependencyError, RecipeError
-from exporter.settings import add_flags, from_flags
-
-if TYPE_CHECKING:
-    from exporter.runtimes.tensorrt.manifest import EngineManifest
+from exporter.formats.canonical_json import to_json
+from exporter.runtimes.tensorrt.layer_info import explain_audit
+from exporter.runtimes.tensorrt.manifest import EngineManifest
+from exporter.runtimes.tensorrt.plugin_library import build_command, write_source
+from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
+from exporter.settings.flags import add_flags, from_flags
 
 EXAMPLES = (
     "star-export build build/digits",
@@ -27,8 +29,6 @@ FAILS = "an engine is not what its target promises: attention that is not fused,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runtimes.tensorrt.settings import BuildSettings
-
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     parser.add_argument(
         "--plugin-source",
@@ -52,9 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _write_source(arguments: argparse.Namespace) -> int:
     """Write the source and print the build command: neither TensorRT nor rich is needed for it."""
-    from exporter.formats.canonical_json import to_json
-    from exporter.runtimes.tensorrt.plugin_library import build_command, write_source
-
     out = arguments.plugin_source
     write_source(out)
     command = build_command(out)
@@ -63,9 +60,6 @@ def _write_source(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines
-    from exporter.runtimes.tensorrt.layer_info import explain_audit
-    from exporter.runtimes.tensorrt.settings import BuildSettings
     from exporter.workflows.folders.build import build_folder, lines_for
 
     settings = from_flags(BuildSettings, arguments)
@@ -89,9 +83,7 @@ def _build(arguments: argparse.Namespace) -> int:
     return int(bool(broken))
 
 
-def _built_by(manifest: "EngineManifest") -> str:
-    from exporter.runtimes.tensorrt.settings import RTX
-
+def _built_by(manifest: EngineManifest) -> str:
     where = manifest.built
     if manifest.runtime == RTX:
         return f"TensorRT for RTX {where.tensorrt}, for SM {where.sm}"

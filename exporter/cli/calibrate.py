@@ -7,8 +7,10 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
+from exporter.cli.output import RichStages, print_json, print_lines, print_table
+from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
-from exporter.settings import add_flags
+from exporter.settings.flags import add_flags
 from exporter.workflows.recipe import Recipe, needed
 
 EXAMPLES = (
@@ -32,8 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     from exporter.calibration.sums import warn_where_unsettled
-    from exporter.cli.output import RichStages, print_json, print_lines, print_table
-    from exporter.files import writable_file
     from exporter.workflows.opened import open_recipe
 
     recipe, out = recipe_of(arguments), writable_file(arguments.out)

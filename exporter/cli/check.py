@@ -8,8 +8,12 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import MODEL, add_recipe, recipe_of, refuse
+from exporter.cli.output import RichStages, print_json, print_lines, show
+from exporter.data.images import sample
 from exporter.errors import ArtefactError, RecipeError
-from exporter.settings import add_flags, from_flags
+from exporter.evaluation.parity.checks import explain
+from exporter.runtimes.choice import RunSettings
+from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -24,8 +28,6 @@ REFERENCE = (*MODEL, "images", "calibration")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runtimes.choice import RunSettings
-
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
     add_flags(parser, RunSettings, ("runtime", "plugin"))
     add_recipe(parser)
@@ -48,9 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines
-    from exporter.evaluation.parity.checks import explain
-    from exporter.runtimes.choice import RunSettings
     from exporter.workflows.folders.check import check_folder
 
     settings = from_flags(RunSettings, arguments)
@@ -66,14 +65,10 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import RichStages, print_json, print_lines
     from exporter.data.batches import first_images
-    from exporter.data.images import sample
-    from exporter.evaluation.parity.checks import explain
     from exporter.evaluation.parity.reference import check, load_onnx
     from exporter.lowering.verify import artefact_of, check_graph
     from exporter.models.spec import asked_as, with_outputs
-    from exporter.runtimes.choice import RunSettings
     from exporter.workflows import steps
     from exporter.workflows.opened import open_recipe
 
@@ -99,8 +94,5 @@ def _check_file(arguments: argparse.Namespace) -> int:
         files = sample(opened.folder, chosen.check_images, chosen.seed).files
         images = first_images(files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images)
         report = check(pruned, model, images, threads=opened.recipe.measure.threads)
-    if arguments.json:
-        print_json(report)
-    else:
-        print_lines(explain(report))
+    show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1

@@ -8,9 +8,8 @@ are measured in one run, and one report shows them side by side.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from exporter.cli.flags import (
     AMOUNT,
@@ -24,15 +23,21 @@ from exporter.cli.flags import (
     print_dry_run,
     recipe_of,
 )
+from exporter.cli.output import (
+    RichStages,
+    percent_interval,
+    print_lines,
+    print_table,
+    show,
+    skipped_lines,
+)
 from exporter.errors import RecipeError
-from exporter.settings import add_flags
+from exporter.evaluation.accuracy import Accuracy
+from exporter.evaluation.parity.checks import explain
+from exporter.evaluation.report.record import Report
+from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
-
-if TYPE_CHECKING:
-    from exporter.cli.output import RichStages
-    from exporter.evaluation.accuracy import Accuracy
-    from exporter.evaluation.report.record import Report
 
 EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits",
@@ -54,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
-    from exporter.cli.output import RichStages, print_json
-
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
     with stages.stage("libraries"):
         from exporter.workflows.compile import compile_model, dry_compile
@@ -65,45 +68,42 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.method = first
         return _compare(arguments, [Method.named(each) for each in (first, *others)], stages)
     if arguments.dry_run:
-        return print_dry_run(dry_compile(recipe_of(arguments), arguments.out), as_json=arguments.json)
+        found = dry_compile(recipe_of(arguments), arguments.out)
+        show(arguments, found, lambda: print_dry_run(found))
+        return 0
     report = compile_model(recipe_of(arguments), arguments.out, stages=stages)
-    if arguments.json:
-        print_json(report)
-    else:
-        _print(report, arguments.out)
+    show(arguments, report, lambda: _print(report, arguments.out))
     return 0 if report.passed else 1
 
 
-def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: "RichStages") -> int:
+def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: RichStages) -> int:
     """Compile by each method, and print a row for each model."""
-    from exporter.cli.output import print_json, print_lines, print_table
-    from exporter.evaluation.parity.checks import explain
     from exporter.workflows.compile import compare_methods
 
     recipe, out = recipe_of(arguments), arguments.out
     if arguments.dry_run:
         raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
     found = compare_methods(recipe, methods, out, stages=stages)
+    show(arguments, found, lambda: _print_all(found, out))
+    return 0 if all(each.passed for each in found.values()) else 1
+
+
+def _print_all(found: Mapping[Method, Report], out: Path) -> None:
     reports = list(found.values())
-    if arguments.json:
-        print_json(found)
-    else:
-        rows = dict(zip(("dense", *found), (_dense_cells(reports[0]), *map(_cells, reports)), strict=True))
-        columns = list(_cells(reports[0]))
-        cells = [(name, *(row.get(each, "") for each in columns)) for name, row in rows.items()]
-        print_table(f"{reports[0].model}, {reports[0].target}", ("", *columns), cells)
-        parity = [reports[0].parity.dense, *(each.parity.pruned for each in reports)]
-        skipped = [line for each in reports for line in _skipped(each)]
-        told = [*(explain(each)[0] for each in parity), *dict.fromkeys(skipped)]
-        told += _recorded(reports[0])
-        if reports[0].speed:
-            told.append(f"times are of {reports[0].timed_on}")
-        print_lines([*told, f"full report: {out / 'report.html'}"])
-    return 0 if all(each.passed for each in reports) else 1
+    rows = dict(zip(("dense", *found), (_dense_cells(reports[0]), *map(_cells, reports)), strict=True))
+    columns = list(_cells(reports[0]))
+    cells = [(name, *(row.get(each, "") for each in columns)) for name, row in rows.items()]
+    print_table(f"{reports[0].model}, {reports[0].target}", ("", *columns), cells)
+    parity = [reports[0].parity.dense, *(each.parity.pruned for each in reports)]
+    skipped = [line for each in reports for line in _skipped(each)]
+    told = [*(explain(each)[0] for each in parity), *dict.fromkeys(skipped)]
+    told += _recorded(reports[0])
+    if reports[0].speed:
+        told.append(f"times are of {reports[0].timed_on}")
+    print_lines([*told, f"full report: {out / 'report.html'}"])
 
 
-def _dense_cells(report: "Report") -> dict[str, str]:
-    """Return what was measured of the dense model, by column."""
+def _dense_cells(report: Report) -> dict[str, str]:
     cells = {"GMACs": f"{report.gmacs.dense:.3f}"}
     if report.accuracy:
         cells["top-1 (95 %)"] = _with_interval(report.accuracy.dense)
@@ -114,7 +114,7 @@ def _dense_cells(report: "Report") -> dict[str, str]:
     return cells
 
 
-def _cells(report: "Report") -> dict[str, str]:
+def _cells(report: Report) -> dict[str, str]:
     """Return what was measured of the pruned model, by column; losses are against the model as it came, in fp32."""
     cells, pair = {"GMACs": f"{report.gmacs.pruned:.3f}"}, report.loss
     if report.accuracy:
@@ -134,22 +134,16 @@ def _cells(report: "Report") -> dict[str, str]:
     return cells
 
 
-def _with_interval(accuracy: "Accuracy") -> str:
-    from exporter.cli.output import percent_interval
-
+def _with_interval(accuracy: Accuracy) -> str:
     return f"{accuracy.top1:.2%} ({percent_interval(accuracy.interval)})"
 
 
-def _skipped(report: "Report") -> Iterator[str]:
-    from exporter.cli.output import skipped_lines
-
+def _skipped(report: Report) -> Iterator[str]:
     calibrated = report.calibration.skipped if report.calibration else {}
     return skipped_lines({"calibration": calibrated, "evaluation": report.skipped})
 
 
-def _print(report: "Report", out: Path) -> None:
-    from exporter.cli.output import percent_interval, print_lines, print_table
-
+def _print(report: Report, out: Path) -> None:
     rows = [("GMACs", f"{report.gmacs.dense:.3f}", f"{report.gmacs.pruned:.3f}")]
     if report.gmacs.as_it_came > report.gmacs.dense:
         rows.append(("GMACs as it came", f"{report.gmacs.as_it_came:.3f}", ""))
@@ -185,10 +179,8 @@ def _print(report: "Report", out: Path) -> None:
     print_lines([*_lines(report), *lines, f"full report: {out / 'report.html'}"])
 
 
-def _lines(report: "Report") -> Iterator[str]:
+def _lines(report: Report) -> Iterator[str]:
     """Yield what follows the tables: parity, loss and speed."""
-    from exporter.evaluation.parity.checks import explain
-
     yield f"images: {report.preprocessing.words}"
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":

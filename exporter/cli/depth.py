@@ -10,22 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.flags import (
-    MODEL,
-    add_action,
-    add_common,
-    add_recipe,
-    add_training,
-    recipe_of,
-    training_of,
-)
+from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, add_training, recipe_of, training_of
+from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
+from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
 from exporter.errors import RecipeError
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.cli.output import RichStages
-    from exporter.depth.plan import DepthPlan
     from exporter.workflows.depth import Applied, Chosen, Collected, Found
     from exporter.workflows.opened import Opened
 
@@ -62,8 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_choose(actions: Any) -> None:
-    from exporter.depth.plan import ChoiceSettings, CollectSettings
-
     summary = "Train to find which units to remove within a budget, and remove them."
     action = add_action(actions, "choose", summary, *CHOOSE)
     add_recipe(action)
@@ -86,8 +76,6 @@ def _add_choose(actions: Any) -> None:
 
 
 def _add_apply(actions: Any) -> None:
-    from exporter.depth.plan import DepthPlan
-
     apply = add_action(actions, "apply", "Remove units, and write the weights of the smaller model.", APPLY)
     add_recipe(apply)
     add_flags(apply, Recipe, [name for name in MODEL if name != "device"])
@@ -100,44 +88,31 @@ def _add_apply(actions: Any) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json, print_lines
-    from exporter.depth.plan import DepthPlan
     from exporter.workflows.depth import apply_to
 
     model, plan = _opened(arguments).recipe.model, from_flags(DepthPlan, arguments)
     done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
-    if arguments.json:
-        print_json(done)
-    else:
-        print_lines(_applied_lines(done))
+    show(arguments, done, lambda: print_lines(_applied_lines(done)))
     return 0
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    from exporter.cli.output import print_json
-
     given = [name for name in ("units", *COUNTS) if name in arguments]
     if not given or ("units" in given and len(given) > 1):
         raise RecipeError("depth choose", " and ".join(given) or "no number of units", AMOUNTS)
     if "units" in given and arguments.out is None:
         found = _split(arguments)
-        if arguments.json:
-            print_json(found)
-        else:
-            _print_found(found)
+        show(arguments, found, lambda: _print_found(found))
         return 0
     done = _chosen(arguments, within="units" in given)
-    if arguments.json:
-        print_json(done)
-    else:
-        _print(done)
+    show(arguments, done, lambda: _print(done))
     return 0
 
 
 def _split(arguments: argparse.Namespace) -> "Found":
     """Split the budget by the samples: no weights are read."""
-    from exporter.depth.plan import CollectSettings
-    from exporter.workflows.depth import read_samples, split_of
+    from exporter.depth.collect import read_samples
+    from exporter.workflows.depth import split_of
 
     samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
     vit = _opened(arguments).described
@@ -146,9 +121,8 @@ def _split(arguments: argparse.Namespace) -> "Found":
 
 def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
     """Choose the units; all settings are checked before."""
-    from exporter.cli.output import RichStages
-    from exporter.depth.plan import ChoiceSettings, CollectSettings
-    from exporter.workflows.depth import choose_to, choose_within, read_samples
+    from exporter.depth.collect import read_samples
+    from exporter.workflows.depth import choose_to, choose_within
 
     opened = _opened(arguments, RichStages(quiet=arguments.quiet))
     training = training_of(arguments, opened.recipe)
@@ -163,7 +137,7 @@ def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
     return choose_within(opened, budget, choice, training, out, samples=samples)
 
 
-def _opened(arguments: argparse.Namespace, stages: "RichStages | None" = None) -> "Opened":
+def _opened(arguments: argparse.Namespace, stages: RichStages | None = None) -> "Opened":
     from exporter.workflows.opened import open_recipe
 
     opened = open_recipe(recipe_of(arguments), stages)
@@ -172,8 +146,6 @@ def _opened(arguments: argparse.Namespace, stages: "RichStages | None" = None) -
 
 
 def _print(done: "Chosen") -> None:
-    from exporter.cli.output import print_lines
-
     if done.collected is not None:
         _print_collected(done.collected)
     if done.found is not None:
@@ -182,8 +154,6 @@ def _print(done: "Chosen") -> None:
 
 
 def _print_collected(found: "Collected") -> None:
-    from exporter.cli.output import print_lines, print_table, skipped_lines
-
     samples = found.samples
     rows = [(*_layers(each.plan), f"{each.accuracy:.2f}") for each in samples]
     columns = ("without attention", "without activation", "top-1, %")
@@ -193,8 +163,6 @@ def _print_collected(found: "Collected") -> None:
 
 def _print_found(found: "Found") -> None:
     """Print the error of each degree, the polynomial, and every split with its prediction."""
-    from exporter.cli.output import print_lines, print_table
-
     errors = [(degree, f"{error:.3f}") for degree, error in found.rmse.items()]
     print_table("accuracy as a polynomial", ("degree", "leave-two-out error, points"), errors)
     print_lines(polynomial_lines(found))
@@ -219,8 +187,6 @@ def polynomial_lines(found: "Found") -> Iterator[str]:
 
 def _chosen_lines(done: "Chosen") -> Iterator[str]:
     """Yield the scores of all units, what was removed, and what was skipped."""
-    from exporter.cli.output import skipped_lines
-
     for unit, scores in vars(done.importance).items():
         told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
         yield f"importance of {unit} by layer: {told}"
@@ -229,7 +195,6 @@ def _chosen_lines(done: "Chosen") -> Iterator[str]:
 
 
 def _applied_lines(done: "Applied") -> list[str]:
-    """Return what was removed, and what that saves."""
     plan, form = done.depth.plan, "merged" if done.depth.merged else "unmerged"
     return [
         f"{done.file}: without attention {list(plan.attention)}, activation {list(plan.activation)}, {form}",
@@ -238,7 +203,7 @@ def _applied_lines(done: "Applied") -> list[str]:
     ]
 
 
-def _layers(plan: "DepthPlan") -> tuple[str, str]:
+def _layers(plan: DepthPlan) -> tuple[str, str]:
     """Return the layers without attention and those without activation, for a table."""
     attention, activation = (" ".join(map(str, each)) or "-" for each in (plan.attention, plan.activation))
     return attention, activation

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL, add_recipe, recipe_of
+from exporter.cli.output import RichStages, percent_interval, print_lines, print_table, show
 from exporter.errors import RecipeError
+from exporter.evaluation.loss import Agreement, PairResult
 from exporter.processes import processes
-from exporter.settings import add_flags, from_flags
-from exporter.workflows.recipe import Recipe
+from exporter.runtimes.choice import RunSettings
+from exporter.settings.flags import add_flags, from_flags
+from exporter.workflows.recipe import EvalSettings, Recipe
 
 if TYPE_CHECKING:
-    from exporter.cli.output import RichStages
-    from exporter.evaluation.loss import Agreement, PairResult
     from exporter.workflows.evaluate import Evaluation, ModelResult
     from exporter.workflows.predicting import EvalModel
 
@@ -38,9 +39,6 @@ MOST_CLASSES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.runtimes.choice import RunSettings
-    from exporter.workflows.recipe import EvalSettings
-
     parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
     parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
     parser.add_argument(
@@ -60,14 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
-    from exporter.cli.output import RichStages, print_json
     from exporter.workflows.evaluate import (
         disagreement_paths,
         evaluate_models,
         require_within,
         save_disagreements,
     )
-    from exporter.workflows.recipe import EvalSettings
 
     settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
     models = _models(arguments, stages)
@@ -79,19 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
     result, differing = evaluate_models(models, arguments.places, settings, stages)
     if arguments.disagreements is not None and processes().main:
         save_disagreements(differing, [model.name for model in models], arguments.disagreements)
-    if arguments.json:
-        print_json(result)
-    else:
-        _print(result)
+    show(arguments, result, lambda: _print(result))
     # The result is printed before: a long measurement is not lost because its interval is too wide.
     if settings.within is not None:
         require_within(result, settings.within)
     return 0
 
 
-def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalModel, ...]":
+def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
-    from exporter.runtimes.choice import RunSettings
     from exporter.workflows.predicting import models_at
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
@@ -110,7 +102,7 @@ def _models(arguments: argparse.Namespace, stages: "RichStages") -> "tuple[EvalM
     return *given, *files
 
 
-def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[EvalModel, ...]":
+def _torch_models(recipe: Recipe, threads: int, stages: RichStages) -> "tuple[EvalModel, ...]":
     from exporter.workflows.opened import open_recipe
     from exporter.workflows.predicting import torch_models
 
@@ -120,8 +112,6 @@ def _torch_models(recipe: Recipe, threads: int, stages: "RichStages") -> "tuple[
 
 
 def _print(result: "Evaluation") -> None:
-    from exporter.cli.output import print_lines, print_table
-
     rows = [(name, *_row(model)) for name, model in result.models.items()]
     title = f"{result.images} images, {result.scored_classes} classes"
     if result.agreement is None:
@@ -130,8 +120,6 @@ def _print(result: "Evaluation") -> None:
 
 
 def _row(model: "ModelResult") -> tuple[str, ...]:
-    from exporter.cli.output import percent_interval
-
     found = model.accuracy
     if found is None:
         return model.runtime, "", "", ""
@@ -147,9 +135,7 @@ def _lines(result: "Evaluation") -> Iterator[str]:
         yield from _agreement_lines(result.agreement)
 
 
-def _agreement_lines(agreement: "Agreement") -> Iterator[str]:
-    from exporter.cli.output import percent_interval
-
+def _agreement_lines(agreement: Agreement) -> Iterator[str]:
     mean, least = agreement.embedding_cosine, agreement.embedding_cosine_least
     yield f"{agreement.images} images: cosine of the embeddings {mean:.4f} on average, {least:.4f} at least"
     if agreement.retrieval_at_1 is not None and agreement.retrieval_interval is not None:
@@ -157,9 +143,7 @@ def _agreement_lines(agreement: "Agreement") -> Iterator[str]:
         yield f"retrieval@1: the same nearest image for {agreement.retrieval_at_1:.2%} (95 % {interval})"
 
 
-def _pair_lines(pair: "PairResult") -> Iterator[str]:
-    from exporter.cli.output import percent_interval
-
+def _pair_lines(pair: PairResult) -> Iterator[str]:
     interval = percent_interval(pair.agreement_interval)
     yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {interval})"
     if pair.loss_points is None or pair.loss_interval_points is None:

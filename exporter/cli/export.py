@@ -7,8 +7,10 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
+from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
-from exporter.settings import add_flags
+from exporter.files import writable_file
+from exporter.settings.flags import add_flags
 from exporter.targets import TENSORRT
 from exporter.workflows.recipe import Recipe
 
@@ -34,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
-    from exporter.cli.output import RichStages, print_json, print_lines
-    from exporter.files import writable_file
     from exporter.lowering.pipeline import lower, save_onnx
     from exporter.workflows import steps
     from exporter.workflows.opened import open_recipe
@@ -56,11 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
         ranges = opened.ranges(lowering.row)
         save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
     lines = _trtexec(out) if lowering.row.runtime == TENSORRT.runtime else []
-    if arguments.json:
-        told = {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs}
-        print_json({**told, "trtexec": lines})
-    else:
-        print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines])
+    show(
+        arguments,
+        {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs, "trtexec": lines},
+        lambda: print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines]),
+    )
     return 0
 
 

@@ -18,7 +18,15 @@ from exporter.cli.flags import (
     recipe_of,
     training_of,
 )
-from exporter.settings import Parser, add_flags
+from exporter.cli.output import (
+    RichStages,
+    percent_interval,
+    print_lines,
+    print_table,
+    show,
+    skipped_lines,
+)
+from exporter.settings.flags import Parser, add_flags
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -52,8 +60,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 1 where training has made nothing better."""
-    from exporter.cli.output import RichStages, print_json
-
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
     with stages.stage("libraries"):
         from exporter.workflows.finetune import dry_finetune, finetune_model
@@ -62,18 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
     settings = training_of(arguments, recipe)
     if arguments.dry_run:
         found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
-        return print_dry_run(found, as_json=arguments.json)
+        show(arguments, found, lambda: print_dry_run(found))
+        return 0
     result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages)
-    if arguments.json:
-        print_json(result)
-    else:
-        _print(result)
+    show(arguments, result, lambda: _print(result))
     return 0 if result.trained.epoch else 1
 
 
 def _print(result: "FinetuneResult") -> None:
-    from exporter.cli.output import percent_interval, print_lines, print_table
-
     rows = [
         ("dense", f"{result.top1_dense:.2%}", percent_interval(result.interval_dense), ""),
         *(
@@ -94,8 +96,6 @@ def _print(result: "FinetuneResult") -> None:
 
 
 def _lines(result: "FinetuneResult") -> Iterator[str]:
-    from exporter.cli.output import skipped_lines
-
     recovery = result.recovery
     if recovery.share is None:
         yield "no loss by pruning is shown: there is nothing to recover"

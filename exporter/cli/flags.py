@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from exporter.cli.output import print_lines, print_table
 from exporter.errors import RecipeError
-from exporter.settings import Parser, add_flags, fields_of, flags_of, from_flags, homes_of, sections_of
-from exporter.training.presets import PRESETS
+from exporter.records import Schedule
+from exporter.settings.fields import fields_of, flags_of, homes_of, sections_of
+from exporter.settings.flags import Parser, add_flags, from_flags
+from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
 from exporter.workflows.recipe import PRUNE, TRAINING, Recipe, over, read_recipe, read_training, yielding
 
 if TYPE_CHECKING:
-    from exporter.training.settings import FinetuneSettings
     from exporter.workflows.opened import DryRun
 
 # The model's, which every verb that loads one takes.
@@ -73,8 +75,6 @@ def recipe_of(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None 
 
 def recipe_key(flag: str, arguments: argparse.Namespace) -> str | None:
     """Return the place in a recipe, e.g. "[prune] alpha", of a flag that a verb does not have; None without one."""
-    from exporter.training.settings import FinetuneSettings
-
     name = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     if "recipe" in arguments and homes_of(Recipe, name):
         return homes_of(Recipe, name)[0]
@@ -84,8 +84,6 @@ def recipe_key(flag: str, arguments: argparse.Namespace) -> str | None:
 
 def add_training(parser: Parser, preset: str) -> None:
     """Add a flag for the preset and, in a group of their own, for what is often set beside it."""
-    from exporter.training.settings import FinetuneSettings
-
     parser.add_argument(
         "--preset", default=preset, metavar=f"{{{','.join(PRESETS)}}}",
         help="How to train: paper as in the paper of STAR, short for 5 epochs at a higher learning rate. The table "
@@ -94,14 +92,8 @@ def add_training(parser: Parser, preset: str) -> None:
     add_flags(parser.group("training"), FinetuneSettings, defaults=PRESETS[preset])
 
 
-def training_of(arguments: argparse.Namespace, recipe: Recipe) -> "FinetuneSettings":
-    """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset.
-
-    Raises:
-        RecipeError: There is no such preset, or a value is out of range.
-    """
-    from exporter.training.settings import FinetuneSettings, preset_values
-
+def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettings:
+    """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset."""
     table = {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
     own, model = "augment" not in table, recipe.model
     start = preset_values(arguments.preset, model.name or None, model.checkpoint, own_augmentation=own)
@@ -116,22 +108,20 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def print_dry_run(found: "DryRun", *, as_json: bool) -> int:
-    """Print the settings, the multiply-adds and the schedule; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines, print_table
-
-    if as_json:
-        print_json(found)
-        return 0
+def print_dry_run(found: "DryRun") -> None:
+    """Print the settings, the multiply-adds and the schedule."""
     print_lines(_dry_lines(found))
     schedule = found.schedule
     if schedule is not None:
         rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-        layers = zip(schedule.rates, schedule.keep, strict=True)
-        rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
-        title = f"schedule: {schedule.method}, {schedule.reduce}{rho}"
-        print_table(title, ("layer", "rate", "patches kept"), rows)
-    return 0
+        print_schedule(f"schedule: {schedule.method}, {schedule.reduce}{rho}", schedule)
+
+
+def print_schedule(title: str, schedule: Schedule) -> None:
+    """Print what each layer keeps."""
+    layers = zip(schedule.rates, schedule.keep, strict=True)
+    rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
+    print_table(title, ("layer", "rate", "patches kept"), rows)
 
 
 def _dry_lines(found: "DryRun") -> Iterator[str]:

@@ -38,7 +38,7 @@ from exporter.errors import (
     reason_of,
 )
 from exporter.processes import processes
-from exporter.settings import Parser
+from exporter.settings.flags import Parser
 
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
 CLOSED = 141
@@ -237,9 +237,6 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
     `eval "$(register-python-argcomplete star-export)"` switches it on in a shell, which then runs the command with
     `_ARGCOMPLETE` set each time that Tab is pressed.
-
-    Raises:
-        MissingDependencyError: argcomplete is not installed.
     """
     try:
         import argcomplete
@@ -257,12 +254,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def checked_streams() -> Iterator[None]:
-    """Print characters that a stream cannot encode as escapes, and write all of stdout before the command ends.
-
-    Raises:
-        SystemExit: The reader of the pipe is gone, as `head` is after its lines; the code is CLOSED.
-        ArtefactError: stdout takes no more for another reason, e.g. a full disk.
-    """
+    """Print characters that a stream cannot encode as escapes, and write all of stdout before the command ends."""
     _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from exporter.cli.output import print_lines, show
 from exporter.models.request import ModelRequest
-from exporter.settings import add_flags, from_flags
+from exporter.settings.flags import add_flags, from_flags
 
 if TYPE_CHECKING:
     from exporter.models.listed import Answer
@@ -36,15 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list or the explanation; the exit code is 1 for a model that cannot be pruned, else 0."""
-    from exporter.cli.output import print_json, print_lines
     from exporter.models.listed import model_list
 
     if arguments.why is not None:
         answer = _answer(arguments)
-        if arguments.json:
-            print_json({"accepted": answer.shape is not None, **vars(answer)})
-        else:
-            print_lines([f"{answer.name}: {_in_words(answer)}"])
+        told = {"accepted": answer.shape is not None, **vars(answer)}
+        show(arguments, told, lambda: print_lines([f"{answer.name}: {_in_words(answer)}"]))
         return 0 if answer.shape else 1
     models = model_list()
     if not models.is_current:
@@ -52,11 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
             "the list was made with timm %s, but another version is installed: --why NAME examines a model",
             models.timm,
         )
-    if arguments.json:
-        refused = {each.name: each.reason for each in models.answers if not each.shape}
-        print_json({"accepted": models.accepted, "refused": refused})
-    else:
-        print_lines(_lines(models.answers, refused=arguments.refused))
+    refused = {each.name: each.reason for each in models.answers if not each.shape}
+    lines = _lines(models.answers, refused=arguments.refused)
+    show(arguments, {"accepted": models.accepted, "refused": refused}, lambda: print_lines(lines))
     return 0
 
 
@@ -74,7 +70,6 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
 
 
 def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
-    """Return one line per model."""
     shown = [each for each in answers if (each.shape is None) == refused]
     yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
     width = max(len(each.name) for each in shown)

@@ -2,20 +2,21 @@
 
 import json
 import time
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from exporter.evaluation.intervals import Interval
 from exporter.formats.canonical_json import to_json
 from exporter.processes import processes
 from exporter.workflows.progress import Advance
+
+if TYPE_CHECKING:
+    from rich.progress import Task
+
 
 # Tables are printed whole: rich would cut cells to the width of a terminal, and to 80 columns in a pipe.
 WIDEST = 100_000
@@ -40,6 +41,14 @@ def print_json(record: object) -> None:
     print(json.dumps(json.loads(to_json(record)), indent=2, sort_keys=True, ensure_ascii=False))
 
 
+def show(arguments: Namespace, record: object, printed: Callable[[], None]) -> None:
+    """Print a record as JSON where the arguments ask for it, else as `printed` does for people."""
+    if arguments.json:
+        print_json(record)
+    else:
+        printed()
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Print plain lines on stdout."""
     for line in lines:
@@ -48,6 +57,9 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table on stdout; every column except the first is right-aligned."""
+    from rich.console import Console
+    from rich.table import Table
+
     print(title)
     table = Table()
     for index, column in enumerate(columns):
@@ -67,16 +79,19 @@ def skipped_lines(roles: Mapping[str, Collection[str]]) -> Iterator[str]:
 class RichStages:
     """Show the stages of a long job on stderr.
 
-    Args:
-        quiet: Show nothing.
+    With `quiet`, nothing is shown.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
+        from rich.console import Console
+
         self._console = Console(stderr=True, highlight=False, quiet=quiet or not processes().main)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Advance]:
         """Show a stage until the body ends; call the value with (done, total) to move its progress bar."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         hidden = not self._console.is_terminal
         progress = Progress(
@@ -102,7 +117,7 @@ class RichStages:
         self._console.print(line, soft_wrap=True, markup=False)
 
 
-def progress_line(task: Task, elapsed_s: float) -> str:
+def progress_line(task: "Task", elapsed_s: float) -> str:
     """Return what a stage does, how far it is, and how long it has taken and may still take."""
     parts = [f"{timedelta(seconds=round(elapsed_s))} so far"]
     if task.total is not None:

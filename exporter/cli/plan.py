@@ -7,17 +7,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, recipe_of
+from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, print_schedule, recipe_of
+from exporter.cli.output import show
 from exporter.errors import ArtefactError, RecipeError, reason_of
-from exporter.formats.canonical_json import read_json
+from exporter.files import writable_file
+from exporter.formats.canonical_json import read_json, save_json
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS
 from exporter.schedule.plan import schedule_of
-from exporter.settings import add_flags
+from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.records import ModelSpec, Schedule
     from exporter.workflows.opened import Opened
 
 EXAMPLES = (
@@ -37,11 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
-    from exporter.cli.output import print_json, print_table
-    from exporter.files import writable_file
-    from exporter.formats.canonical_json import save_json
     from exporter.models.spec import with_outputs
-    from exporter.schedule.macs import dense_macs, schedule_macs
     from exporter.workflows.opened import open_recipe
 
     recipe = recipe_of(arguments)
@@ -65,20 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
         "gmacs_pruned": pruned.gmacs,
         "gmacs_scoring": pruned.scoring / 1e9,
     }
-    if arguments.json:
-        print_json(answer)
-        return 0
     rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     title = f"{spec.name}{rho}: {dense.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
     if came != dense:
         title += f" ({came.gmacs:.2f} as it came, with what nobody reads in the last layer)"
-    layers = zip(schedule.rates, schedule.keep, strict=True)
-    rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
-    print_table(title, ("layer", "rate", "patches kept"), rows)
+    show(arguments, answer, lambda: print_schedule(title, schedule))
     return 0
 
 
-def _schedule(opened: "Opened", acs: Path | None, spec: "ModelSpec") -> "Schedule":
+def _schedule(opened: "Opened", acs: Path | None, spec: ModelSpec) -> Schedule:
     from exporter.workflows.opened import warn_where_unsettled
 
     opened.check_amount("plan")

@@ -4,15 +4,15 @@ import argparse
 import shlex
 from pathlib import Path
 
-from exporter.settings import add_flags, from_flags
+from exporter.cli.output import print_lines, show
+from exporter.settings.flags import add_flags, from_flags
+from exporter.workflows.folders.triton import ServeSettings, write_repository
 
 EXAMPLES = ("star-export serve-config build/digits --out repository/",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.workflows.folders.triton import ServeSettings
-
     parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
     add_flags(parser, ServeSettings)
@@ -20,13 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the repository; the exit code is 0."""
-    from exporter.cli.output import print_json, print_lines
-    from exporter.workflows.folders.triton import ServeSettings, write_repository
-
     made = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
     command = shlex.join(made.command)
-    if arguments.json:
-        print_json({"models": [str(place) for place in made.models], "command": command})
-    else:
-        print_lines([*map(str, made.models), command])
+    show(
+        arguments,
+        {"models": [str(place) for place in made.models], "command": command},
+        lambda: print_lines([*map(str, made.models), command]),
+    )
     return 0

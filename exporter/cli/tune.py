@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
-from exporter.settings import add_flags, from_flags
+from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
+from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.tuning.choice import USUAL, Judged, Point, TuneSettings, images_needed
 
 if TYPE_CHECKING:
-    from exporter.workflows.tuning.choice import Judged, Point, TuneSettings
     from exporter.workflows.tuning.tune import Tuned
 
 EXAMPLES = (
@@ -34,8 +35,6 @@ PINS = ("method", "scorer", "reduce", "alpha", "rho", "mac_reduction")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    from exporter.workflows.tuning.choice import TuneSettings
-
     add_recipe(parser)
     add_flags(parser, TuneSettings)
     measured = ("images", "eval_images", "max_eval_images", "batch", "rounds")
@@ -51,31 +50,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is 1 where no model reaches the goal, or the choice is none after all."""
-    from exporter.cli.output import RichStages, print_json
-
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
     with stages.stage("libraries"):
-        from exporter.workflows.tuning.choice import TuneSettings
         from exporter.workflows.tuning.tune import dry_tune, tune
 
     settings, weights = from_flags(TuneSettings, arguments), arguments.weights
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
-        return print_dry_run(dry_tune(recipe, settings, out, weights=weights), as_json=arguments.json)
+        dry = dry_tune(recipe, settings, out, weights=weights)
+        show(arguments, dry, lambda: print_dry_run(dry))
+        return 0
     command = ("star-export", *sys.argv[1:])
     found = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
-    if arguments.json:
-        print_json(found)
-    else:
-        _print(found)
+    show(arguments, found, lambda: _print(found))
     missed = found.judged is None or found.judged.status == Status.MISSED
     return 1 if missed or found.parity is False else 0
 
 
 def _print(found: "Tuned") -> None:
     """Print every point that was timed, and the choice."""
-    from exporter.cli.output import print_lines, print_table
-
     columns = (
         "model",
         "target",
@@ -99,7 +92,7 @@ def _print(found: "Tuned") -> None:
     print_lines(_lines(found))
 
 
-def _row(point: "Point", mark: str) -> tuple[str, ...]:
+def _row(point: Point, mark: str) -> tuple[str, ...]:
     low, high = point.gain_quartiles
     speed = (f"{point.images_per_s:.1f}", f"{point.gain:.2f} ×", f"{low:.2f} to {high:.2f}")
     loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}", f"{point.agreement:.2%}")
@@ -108,8 +101,6 @@ def _row(point: "Point", mark: str) -> tuple[str, ...]:
 
 
 def _lines(found: "Tuned") -> Iterator[str]:
-    from exporter.cli.output import skipped_lines
-
     if found.choice is None or found.judged is None:
         yield _nearest(found)
     else:
@@ -126,7 +117,7 @@ def _lines(found: "Tuned") -> Iterator[str]:
         yield "the compiled model does not agree with PyTorch: see its report"
 
 
-def _chosen(choice: "Point", judged: "Judged") -> str:
+def _chosen(choice: Point, judged: Judged) -> str:
     speed = f"{choice.images_per_s:.1f} images/s, {choice.gain:.2f} × the unpruned fp32 model on ONNX Runtime"
     return (
         f"chosen: {choice.candidate.label}: {speed}. On {judged.images} images that no choice has read, it loses "
@@ -135,16 +126,13 @@ def _chosen(choice: "Point", judged: "Judged") -> str:
     )
 
 
-def _unshown(judged: "Judged", settings: "TuneSettings") -> Iterator[str]:
-    from exporter.workflows.tuning.choice import USUAL, images_needed
-
+def _unshown(judged: Judged, settings: TuneSettings) -> Iterator[str]:
     if judged.status == Status.NOT_SHOWN and settings.max_drop is not None:
         needed = f"{images_needed(settings.max_drop, USUAL)} such images if {USUAL:.0%} of the answers change"
         yield f"to show a loss within {settings.max_drop:g} points takes {needed}: twice as many --eval-images"
 
 
 def _nearest(found: "Tuned") -> str:
-    """Say what is nearest to the goal."""
     fastest = max(found.tried, key=lambda each: each.gain)
     if found.settings.max_drop is None:
         reached = f"{fastest.median_ms:.3g} ms, {fastest.gain:.2f} ×"

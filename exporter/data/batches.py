@@ -4,16 +4,16 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from exporter.data.images import UNKNOWN, ImageFile
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import ImageError
-from exporter.records import Preprocessing
+from exporter.records import ModelSpec, Preprocessing
+from exporter.tensor_names import Array
 
-Array = np.ndarray[Any, Any]
 ItemT = TypeVar("ItemT")
 
 
@@ -57,11 +57,7 @@ def batches(
 ) -> Iterator[tuple[Array, Array]]:
     """Yield images [n, 3, H, W] and their classes [n] int64, -1 where a class is unknown; n is at most `size`.
 
-    Args:
-        files: In this order; images that cannot be read are left out, with a warning.
-        preprocessing: The model's own.
-        input_kind: "uint8" for pixels, "float32" for normalised images.
-        size: Images per batch.
+    Images that cannot be read are left out, with a warning.
     """
     for batch in _batches(files, [View(preprocessing, input_kind)], size, workers=1, ahead=4):
         if batch.files:
@@ -71,11 +67,7 @@ def batches(
 def first_images(
     files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, count: int
 ) -> Array:
-    """Return the first `count` images that can be read, [n, 3, H, W].
-
-    Raises:
-        ImageError: No image can be read.
-    """
+    """Return the first `count` images that can be read, [n, 3, H, W]."""
     made: list[Array] = []
     for images, _ in batches(files, preprocessing, input_kind, count):
         made.append(images)
@@ -120,3 +112,11 @@ def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
     shape = (0, *view.preprocessing.input_size)
     pixels = np.stack([each.views[place] for each in images]) if images else np.empty(shape, np.uint8)
     return pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)
+
+
+def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
+    """Return noise images as a lowered model takes them; the time of a static model does not depend on content."""
+    generator, shape = np.random.default_rng(seed), (batch, *spec.preprocessing.input_size)
+    if input_kind == "uint8":
+        return generator.integers(0, 256, shape, dtype=np.uint8)
+    return generator.standard_normal(shape, dtype=np.float32)

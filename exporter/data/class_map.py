@@ -46,9 +46,7 @@ class ClassNames:
 
     A class is found by its whole name; else, without regard to case and with spaces, hyphens, underscores and
     slashes alike, by its name or by some of its synonyms, which commas separate: "tench, Tinca tinca".
-
-    Args:
-        names: In the order of the logits.
+    `names` are in the order of the logits.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -61,11 +59,7 @@ class ClassNames:
                 self._alike[_folded(synonym.strip())].add(index)
 
     def index_of(self, text: str, subject: str) -> int | None:
-        """Return the class of a name, None if no class has it.
-
-        Raises:
-            ImageError: Several classes have it; the message names `subject`.
-        """
+        """Return the class of a name, None if no class has it."""
         synonyms = [self._alike.get(_folded(part.strip()), set()) for part in text.split(",")]
         found = sorted(self._whole.get(text) or self._alike.get(_folded(text)) or set.intersection(*synonyms))
         if len(found) > 1:
@@ -74,11 +68,7 @@ class ClassNames:
         return found[0] if found else None
 
     def indices(self, folders: Sequence[str], subject: str) -> dict[str, int]:
-        """Return the classes of folders, nothing if none of them has the name of a class.
-
-        Raises:
-            ImageError: Only some of them have one, or two have names of the same class.
-        """
+        """Return the classes of folders, nothing if none of them has the name of a class."""
         found: dict[str, int] = {}
         for folder in folders:
             index = self.index_of(folder, subject)
@@ -115,10 +105,6 @@ def class_indices(
         class_map: A JSON file, or the name of an order.
         empty: The folders without images: they count in an order, but need not have the name of a class.
         subject: What errors and warnings are about.
-
-    Raises:
-        ImageError: The class map does not fit, some folders alone have names of classes, a name is ambiguous, or
-            the order decides and there are two.
     """
     if class_map is not None and not is_order(class_map):
         return read_class_map(class_map, num_classes)
@@ -143,11 +129,7 @@ def class_indices(
 
 
 def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
-    """Read a JSON object of class names and class indices.
-
-    Raises:
-        ImageError: The file cannot be read, is something else, or has an index that is not below `num_classes`.
-    """
+    """Read a JSON object of class names and class indices."""
     expected = "a JSON object of folder names and class indices"
     try:
         content = read_json(path)

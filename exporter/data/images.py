@@ -159,11 +159,7 @@ def _of_classes(files: Sequence[ImageFile], empty: Sequence[str], *, labelled: b
 
 
 def check_folder(folder: Path) -> None:
-    """Open a folder and its subfolders, before the work that needs the images in them.
-
-    Raises:
-        ImageError: There is no such folder, or one of them cannot be read.
-    """
+    """Open a folder and its subfolders, before the work that needs the images in them."""
     if not folder.is_dir():
         raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")
     for name in ("", *class_names(folder)):
@@ -194,12 +190,8 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
 def halves(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
     """Return two halves, each with every second image of each class.
 
-    Images are ranked by the hash of their name with the seed, so that a renamed folder or another order of files
-    changes nothing. The first images of a half are a fair sample of it.
-
-    Args:
-        images: Labelled, or all without a label.
-        seed: Of the split.
+    Images are ranked by the hash of their name with the seed, so that a renamed folder or another order of
+    files changes nothing. The first images of a half are a fair sample of it. All have labels, or none has.
     """
 
     def rank(file: ImageFile) -> bytes:
@@ -276,29 +268,8 @@ def dataset_sha256(files: Sequence[ImageFile]) -> str:
     return digest.hexdigest()
 
 
-def folder_sha256(images: ImageFolder) -> str:
-    """Return a hex digest over the relative paths and the bytes of all files, in the order of the paths.
-
-    Raises:
-        ImageError: A file cannot be read.
-    """
-    digest = hashlib.sha256()
-    for file in images.files:
-        try:
-            content = file.read()
-        except OSError as error:
-            raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
-        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
-        digest.update(content)
-    return digest.hexdigest()
-
-
 def listing_sha256(images: ImageFolder) -> str:
-    """Return a hex digest over the names, classes and sizes of all files: quick, where every byte would take hours.
-
-    Raises:
-        ImageError: A file cannot be found.
-    """
+    """Return a hex digest over names, classes and sizes of all files: quick, where every byte would take hours."""
     digest = hashlib.sha256()
     for file in images.files:
         try:

@@ -21,6 +21,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.errors import ImageError, reason_of
 from exporter.records import Preprocessing
+from exporter.tensor_names import Array
 from exporter.vocabulary import CropMode, CropRounding
 
 Size = tuple[int, int]  # height and width
@@ -71,8 +72,6 @@ def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Im
     return image.crop((left, top, left + width, top + height))
 
 
-Array = np.ndarray[Any, Any]
-
 HERE = Path("images")
 # Where the datasets of Hugging Face's library and of torchvision's transforms keep the images of a batch.
 KEYS = ("pixel_values", "images", "image")
@@ -97,9 +96,6 @@ def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -
             tensor, or an iterable of such batches, each alone, first in a tuple, or in a mapping.
         input_size: The model's (3, height, width).
         most: Images to take from a loader; all of them for None. Of an array, the caller draws.
-
-    Raises:
-        ImageError: There is no image, a shape or type is another, or a value is not finite.
     """
     whole = _is_array(images)
     batches = [images] if whole else images
@@ -118,7 +114,6 @@ def _is_array(images: Any) -> bool:
 
 
 def _array_of(batch: Any) -> Array:
-    """Return the images of a batch."""
     if isinstance(batch, Mapping):
         batch = next((batch[key] for key in KEYS if key in batch), None)
     elif isinstance(batch, Iterable) and not _is_array(batch):
@@ -215,11 +210,7 @@ def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage |
 
 
 def read_rgb(file: ImageFile) -> Image.Image:
-    """Decode an image.
-
-    Raises:
-        ImageError: It is not an image, is damaged, or is far too large.
-    """
+    """Decode an image."""
     try:
         with Image.open(BytesIO(file.read())) as image:
             reason = _absurd(image.width, image.height)
@@ -258,9 +249,7 @@ def to_pixels(image: Image.Image) -> Array:
 def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
     """Convert uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
 
-    Args:
-        pixels: [..., 3, height, width]; float32 is returned as it is: it has been normalised.
-        preprocessing: Gives the mean and deviation of each channel.
+    The pixels are [..., 3, height, width]. Float32 is returned as it is: it has been normalised.
     """
     if pixels.dtype == np.float32:
         return pixels

@@ -71,11 +71,7 @@ class Labels:
         return dict(enumerate(self.names))
 
     def index_of(self, told: object, place: Path) -> int:
-        """Return the class that a label means.
-
-        Raises:
-            ImageError: It means none, or two; the message names the member at `place`.
-        """
+        """Return the class that a label means."""
         if self.index is not None:
             if str(told) not in self.index:
                 raise ImageError(str(place), f"the class {told!r}", "one that --class-map has an index for")
@@ -123,12 +119,7 @@ def find_shards(folder: Path) -> tuple[Path, ...]:
 def read_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Iterator[ImageFile]:
     """Yield the images of shards in order, each with its bytes; only one shard is open, and few images in memory.
 
-    Args:
-        paths: The tar files; compressed ones are recognised by their content.
-        labels: What labels mean; None: they are not read.
-
-    Raises:
-        ImageError: A file is no tar file, or is torn; or a label is no class.
+    Compressed ones are recognised by their content. Without `labels`, no label is read.
     """
     for path in paths:
         left = LeftOut()
@@ -137,11 +128,7 @@ def read_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ite
 
 
 def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> ImageFolder:
-    """List the images of uncompressed shards by their places, to be read in any order; arguments as above.
-
-    Raises:
-        ImageError: A file is no uncompressed tar file, is torn or has no image; or a label is no class.
-    """
+    """List the images of uncompressed shards by their places, to be read in any order; arguments as above."""
     files: list[ImageFile] = []
     left, root = LeftOut(), common_folder(paths)
     for path in paths:

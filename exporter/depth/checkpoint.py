@@ -30,21 +30,12 @@ class Depth:
 
 
 def read_depth(path: Path | None) -> Depth | None:
-    """Read what was removed from a checkpoint's network; None where nothing was.
-
-    Raises:
-        ArtefactError: The metadata is broken.
-    """
+    """Read what was removed from a checkpoint's network; None where nothing was."""
     return read_record(path, DEPTH, Depth)
 
 
 def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
-    """Load a trained ViT as `exporter.models.registry.load` does, without the units that its checkpoint lacks.
-
-    Raises:
-        ModelError: The name is unknown, the weights are unavailable, or the model cannot be pruned.
-        CheckpointError: The checkpoint is not this model's.
-    """
+    """Load a trained ViT as `exporter.models.registry.load` does, without the units that its checkpoint lacks."""
     depth = read_depth(request.checkpoint)
     if depth is None or request.checkpoint is None:
         return load(request, device)
@@ -69,11 +60,7 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
 
 
 def describe_vit(request: ModelRequest) -> PrunableViT:
-    """Return the ViT's shape without weights, on the meta device.
-
-    Raises:
-        ModelError: The name is unknown, or the model cannot be pruned.
-    """
+    """Return the ViT's shape without weights, on the meta device."""
     depth, vit = read_depth(request.checkpoint), describe(request)
     return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
 
@@ -81,12 +68,7 @@ def describe_vit(request: ModelRequest) -> PrunableViT:
 def save_checkpoint(vit: PrunableViT, identity: Identity, depth: Depth, path: Path, **more: object) -> None:
     """Write the weights of a network without some units, and what it is; the same network gives the same bytes.
 
-    Args:
-        vit: From `apply_plan`, with the plan of `depth`.
-        identity: How to build the whole network.
-        depth: What was removed.
-        path: Ends in .safetensors.
-        more: Further records for the metadata, by name.
+    The ViT is from `apply_plan`, with the plan of `depth`; `identity` says how to build the whole network.
     """
     state = {key: value.detach().cpu().contiguous() for key, value in vit.model.state_dict().items()}
     with written_beside(path) as partial:

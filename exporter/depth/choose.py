@@ -1,7 +1,4 @@
-"""Choose the units to remove, given how many of each type (BoundaryDPT, stage 1).
-
-One unit at a time, the least important of its type after a stage of training; the types alternate.
-"""
+"""Choose the units to remove, given how many of each type (BoundaryDPT, stage 1)."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -39,10 +36,7 @@ Train: TypeAlias = Callable[[nn.Module, Stage], None]
 
 @dataclass(frozen=True, eq=False)
 class RankedViT:
-    """A ViT without the units of a plan, its linear layers apart, and what its training says of the other units.
-
-    The methods return new ViTs.
-    """
+    """A ViT without the units of a plan, its linear layers apart, and what its training says of the other units."""
 
     vit: PrunableViT
     plan: DepthPlan
@@ -93,10 +87,7 @@ def _candidates(vit: PrunableViT, unit: UnitType, settings: UnitSettings) -> lis
 
 @dataclass(frozen=True)
 class Skipped:
-    """Reasons by image of those that could not be read; changed in place.
-
-    `training` has those to train on, `evaluation` those to measure on.
-    """
+    """Reasons by image of those that could not be read; changed in place."""
 
     training: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, str] = field(default_factory=dict)
@@ -112,10 +103,7 @@ SEARCH = "search"
 
 @dataclass(frozen=True)
 class _Mark:
-    """The settings and inputs of a search, the stages that are done, and the importance that they learned.
-
-    `skipped` has the images that they could not read, `kept` what else a search found, as plain values.
-    """
+    """The settings and inputs of a search, the stages that are done, and the importance that they learned."""
 
     run: str
     stages: int

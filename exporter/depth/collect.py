@@ -7,7 +7,7 @@ used, for the first sample is the trained model as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -32,14 +32,10 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A sample as `exporter.depth.predictor` takes it, and the plan of its model."""
+class Measured(Sample):
+    """A sample as a predictor is fitted to it, and the plan of its model."""
 
-    attention: float
-    activation: float
-    accuracy: float
-    images: int
-    plan: DepthPlan
+    plan: DepthPlan = field(default_factory=DepthPlan)
 
     @classmethod
     def of(cls, plan: DepthPlan, depth: int, tally: Tally) -> "Measured":
@@ -47,22 +43,18 @@ class Measured:
         shares = len(plan.attention) / depth, len(plan.activation) / depth
         return cls(*shares, 100 * tally.hits / tally.images, tally.images, plan)
 
-    @property
-    def sample(self) -> Sample:
-        """What a predictor is fitted to."""
-        return Sample(self.attention, self.activation, self.accuracy, self.images)
 
-
-def load_samples(path: Path) -> tuple[Measured, ...]:
-    """Read the samples of a collection.
-
-    Raises:
-        ArtefactError: The file is missing or broken.
-    """
+def read_samples(path: Path) -> tuple[Measured, ...]:
+    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}."""
+    expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
     try:
-        return msgspec.convert(read_json(path), tuple[Measured, ...])
-    except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), "the samples of a collection") from None
+        content = read_json(path)
+        samples = tuple(msgspec.convert(content, list[Measured]))
+        if any("accuracy" not in each for each in content):
+            raise ValueError("a sample without its accuracy")
+        return samples
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtefactError(str(path), reason_of(error), expected) from None
 
 
 @dataclass(frozen=True)
@@ -148,10 +140,7 @@ def collect(
 def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
     """Yield the steps of the three walks: attention alone, activations alone, both in turns, an activation first.
 
-    Args:
-        available: How many units of each type may go; where they end, a walk ends.
-        units: The most that a walk removes.
-        step: Units of one step; what is left at the end of a walk may be less.
+    A walk ends where a type does, or at `units`; its last step may have fewer units than `step`.
     """
     # The authors' samples of both types lose an activation first.
     both = (UnitType.ACTIVATION, UnitType.ATTENTION)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from exporter.errors import DepthError
-from exporter.settings import Natural, Positive, Settings, option
+from exporter.settings.fields import Natural, Positive, Settings, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
 
@@ -13,10 +13,6 @@ class DepthPlan(Settings):
     """The units to remove. Layers are counted from 1; they are sorted on creation.
 
     A model of L blocks has 2L units: each block's attention and the activation of its MLP (BoundaryDPT).
-
-    Raises:
-        RecipeError: A layer is no positive integer, or the variant is unknown.
-        DepthError: A list names a layer twice.
     """
 
     attention: tuple[Positive, ...] = option((), "Layers whose attention is removed, counted from 1.")

@@ -8,15 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
-from typing import Any
 
 import numpy as np
 
 from exporter.errors import DepthError
-from exporter.settings import Natural, Number, Settings, Weight, option
+from exporter.settings.fields import Natural, Number, Settings, Weight, option
+from exporter.tensor_names import Array
 from exporter.vocabulary import UnitType
-
-Array = np.ndarray[Any, Any]
 
 DEGREES = (1, 2, 3, 4)
 # Singular values below this share of the largest one are rounding: the samples say nothing about that direction.
@@ -49,14 +47,9 @@ class Predictor:
 class CrossValidation:
     """Leave-two-out cross-validation of every degree, prepared for many accuracies at the same shares.
 
-    A prediction of left-out samples is linear in the accuracies of the others, so each degree needs one matrix.
-    Where the others do not determine all coefficients, the smallest ones are taken (minimum norm).
-
-    Args:
-        samples: Their shares are used; their accuracies are not.
-
-    Raises:
-        DepthError: There are too few samples for the lowest degree.
+    A prediction of left-out samples is linear in the accuracies of the others, so each degree needs one
+    matrix. Where the others do not determine all coefficients, the smallest ones are taken (minimum norm). Of
+    the samples only the shares are used.
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -85,11 +78,7 @@ class CrossValidation:
         }
 
     def best(self, accuracies: Array) -> int:
-        """Return the degree with the lowest error; of equal ones the lower degree.
-
-        Raises:
-            DepthError: The samples determine the coefficients of no degree.
-        """
+        """Return the degree with the lowest error; of equal ones the lower degree."""
         if not self.determined:
             got = "no degree whose coefficients they determine"
             raise DepthError("samples", got, "samples with both types removed, in different shares")
@@ -98,11 +87,7 @@ class CrossValidation:
 
 
 def fit(samples: Sequence[Sample], degree: int) -> Predictor:
-    """Return the polynomial of this degree with the least squared error.
-
-    Raises:
-        DepthError: The degree is not 1 to 4, there are too few samples, or they do not determine all coefficients.
-    """
+    """Return the polynomial of this degree with the least squared error."""
     if degree not in DEGREES:
         raise DepthError("degree", str(degree), f"one of {', '.join(map(str, DEGREES))}")
     kept = _kept(samples)
@@ -177,14 +162,7 @@ def best_split(
 ) -> Split:
     """Return the split of a budget with the highest predicted accuracy; of equal ones that with less attention.
 
-    Args:
-        predictor: Predicts from shares.
-        depth: L, the model's blocks.
-        units: K, the number of units removed, of both types together.
-        most: How many of each type may go; by default all but one attention.
-
-    Raises:
-        DepthError: The budget is not in 0 to 2L − 1, or more than may go.
+    `units` are removed in all from a model of `depth` blocks; by default, all but one attention may go.
     """
     allowed = [
         split

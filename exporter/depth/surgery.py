@@ -22,11 +22,9 @@ from exporter.vocabulary import AttentionVariant
 class MlpBlock(nn.Module):
     """A block without attention: x + out(mlp(norm2(x))), where x may have been increased by out1(norm1(x)) first.
 
-    Networks call their blocks with a mask or a table of rotations, which only attention reads: they are ignored.
-
-    Args:
-        mlp: The parts of the MLP.
-        stand_in: Those of an attention that was replaced by the identity; it has no linear layer.
+    Networks call their blocks with a mask or a table of rotations, which only attention reads: they are
+    ignored. `stand_in` has the parts of an attention that was replaced by the identity, which has no linear
+    layer.
     """
 
     def __init__(self, mlp: MlpParts, stand_in: MlpParts | None = None) -> None:

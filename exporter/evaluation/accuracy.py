@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from exporter.data.images import UNKNOWN
 from exporter.errors import ImageError, UserError
 from exporter.evaluation.intervals import Interval, wilson
 from exporter.runtimes.base import Runner
-from exporter.tensor_names import IMAGES, LOGITS
+from exporter.tensor_names import IMAGES, LOGITS, Array
 
-Array = np.ndarray[Any, Any]
 # The images as each of the models takes them, and one integer class per image.
 Batches: TypeAlias = Iterable[tuple[Sequence[Array], Array]]
 
@@ -35,10 +34,6 @@ def answer_each(
         row_of: Reduces a batch to a row per image, from the name of the model, the values and the labels.
         size: Images per run, to which a smaller batch is filled up, for engines, which take only the sizes that
             they were built for. 0: it runs as it is.
-
-    Raises:
-        ImageError: A batch has another number of labels than images.
-        UserError: A model lacks the output, or gives values that are not finite.
     """
     rows: list[list[Array]] = [[] for _ in runners]
     true: list[Array] = []
@@ -57,11 +52,7 @@ def answer_each(
 
 
 def require_images(labels: Array, name: str) -> None:
-    """Check that a model named `name` saw an image; there is a label for each.
-
-    Raises:
-        ImageError: There was none.
-    """
+    """Check that a model named `name` saw an image; there is a label for each."""
     if not len(labels):
         raise ImageError(name, "no image", "at least one that can be read")
 
@@ -147,9 +138,7 @@ class Predictions:
 def top_classes(logits: Array, count: int) -> Array:
     """Return the best classes of each image, best first; of equal logits, the lower class comes first.
 
-    Args:
-        logits: [images, classes], finite.
-        count: Number of classes to return; all if there are fewer.
+    The logits are [images, classes], finite. Where there are fewer classes than `count`, all are returned.
     """
     count = min(count, logits.shape[1])
     if count > 16:
@@ -164,12 +153,7 @@ def top_classes(logits: Array, count: int) -> Array:
 
 
 def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictions:
-    """Run every batch once and return the best classes of each image; see `predict_each`.
-
-    Raises:
-        ImageError: There is no image, or a label is not a class of the model.
-        UserError: The model returns no logits, or logits that are not finite.
-    """
+    """Run every batch once and return the best classes of each image; see `predict_each`."""
     (found,) = predict_each([runner], _labelled(runner.name, batches))
     require_images(found.labels, runner.name)
     return found
@@ -186,9 +170,6 @@ def predict_each(
 
     Runners return `logits`, of which only those of `classes`, ascending, are compared, if given; labels may be
     UNKNOWN. The other arguments and errors are those of `answer_each`.
-
-    Raises:
-        ImageError: A label is not a class of a model.
     """
 
     def best_of(name: str, logits: Array, labels: Array) -> Array:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from exporter.errors import UserError
 from exporter.evaluation.intervals import Interval
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.tensorrt.trtexec import Load
+from exporter.tensor_names import Array
 
-Array = np.ndarray[Any, Any]
 KeyT = TypeVar("KeyT")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
@@ -145,13 +145,7 @@ def compare_speed(
 ) -> Comparison:
     """Compute the speed-up of the pruned model, from one call of `throughput`.
 
-    Args:
-        dense: The unpruned model.
-        pruned: The pruned model, measured in the same rounds.
-        macs: Multiply-adds of the dense and of the pruned model, per image.
-
-    Raises:
-        UserError: The two have different batch sizes or numbers of rounds.
+    `macs` are the multiply-adds of both per image.
     """
     measured = ratio_of(dense, pruned)
     low, high = measured.quartiles
@@ -162,11 +156,7 @@ def compare_speed(
 
 
 def ratio_of(base: Throughput, other: Throughput) -> Ratio:
-    """Divide the times of `base` by those of `other`, from one call of `throughput`.
-
-    Raises:
-        UserError: The two have different batch sizes or numbers of rounds.
-    """
+    """Divide the times of `base` by those of `other`, from one call of `throughput`."""
     if (base.batch, len(base.rounds_ms)) != (other.batch, len(other.rounds_ms)):
         got = f"batch {other.batch} in {len(other.rounds_ms)} rounds"
         expected = f"batch {base.batch} in {len(base.rounds_ms)} rounds, as the other"

@@ -1,27 +1,16 @@
-"""Measure the GPU time of dense and pruned engines, interleaved, with trtexec if present, else CUDA events.
-
-The engines are those that `build` wrote. This adds to the host-to-host time that is measured for every runtime: it
-separates compute from the copies to the GPU and back.
-"""
+"""Measure the GPU time of dense and pruned engines, interleaved, with trtexec if present, else CUDA events."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, filled_batch
-from exporter.evaluation.benchmark import (
-    LEAST_ROUNDS,
-    EngineRuns,
-    Throughput,
-    in_turns,
-    summary,
-)
-from exporter.evaluation.breakdown import engine_breakdown, nodes_of
+from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, engine_breakdown, filled_batch, nodes_of
+from exporter.evaluation.benchmark import LEAST_ROUNDS, EngineRuns, Throughput, in_turns, summary
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
@@ -44,7 +33,7 @@ from exporter.runtimes.tensorrt.trtexec import (
     run_trtexec,
 )
 from exporter.schedule.macs import MacCount
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 
 
 @dataclass(frozen=True)
@@ -64,10 +53,6 @@ def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profi
     """Find the engines of ONNX files, given by role, for each batch size.
 
     With `one_profile` each batch size has an engine of its own.
-
-    Raises:
-        ArtefactError: There is no engine.
-        UserError: It was not built for one of the batch sizes.
     """
 
     def found(onnx: Path, batch: int) -> EngineFile:
@@ -77,9 +62,6 @@ def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profi
         return EngineFile(onnx, engine, manifest)
 
     return {batch: {role: found(onnx, batch) for role, onnx in files.items()} for batch in batches}
-
-
-Array = np.ndarray[Any, Any]
 
 
 def gpu_time(
@@ -134,11 +116,7 @@ class Run:
 
 
 def timer_here(tensorrt: str) -> str:
-    """Return the timer available on this machine, TRTEXEC or EVENTS.
-
-    Raises:
-        MissingDependencyError: Neither trtexec nor cuda-bindings is installed.
-    """
+    """Return the timer available on this machine, TRTEXEC or EVENTS."""
     if has_trtexec(tensorrt):
         return TRTEXEC
     Cuda()
@@ -146,11 +124,7 @@ def timer_here(tensorrt: str) -> str:
 
 
 def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[AtBatch]:
-    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image.
-
-    Raises:
-        UserError: An engine does not load or run.
-    """
+    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image."""
     for batch, named in engines.items():
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
@@ -159,11 +133,7 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
 
 
 def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
-    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name.
-
-    Raises:
-        UserError: An engine does not load or run.
-    """
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
     by_trtexec = run.timer == TRTEXEC
     rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
     taken: dict[str, list[RunTimes]] = {role: [] for role in named}

@@ -45,9 +45,7 @@ def half_width(interval: Interval) -> float:
 def images_for(interval: Callable[[int], Interval], within: float) -> int:
     """Return the least number of images whose interval is no wider than ± `within`.
 
-    Args:
-        interval: The interval for a number of images at the measured rates; it narrows as the number grows.
-        within: The half width, in the interval's unit, above 0.
+    `interval` gives it for a number of images at the measured rates, and narrows as the number grows.
     """
     low, high = 0, 1
     while half_width(interval(high)) > within and high < MOST_IMAGES:

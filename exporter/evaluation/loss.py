@@ -1,11 +1,7 @@
-"""What the second of two models loses against the first on the same images, and how much of it was won back.
-
-Models without classes are compared by their embeddings: the angle between them, and the nearest neighbour.
-"""
+"""What the second of two models loses against the first on the same images, and how much of it was won back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +16,8 @@ from exporter.evaluation.intervals import (
 )
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
+from exporter.tensor_names import Array
 from exporter.vocabulary import Status
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -163,14 +158,9 @@ class Recovery:
 def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -> Recovery:
     """Judge from the images that each of three models has right, bool [images], the same for all.
 
-    The surplus is the mean over images of (after − before) − goal · (dense − before), whose limits are those of a
-    mean with a normal distribution.
-
-    Args:
-        dense: The unpruned model, before training.
-        before: The pruned model, before training.
-        after: The pruned model, after it.
-        goal: The share of the loss to win back.
+    The surplus is the mean over images of (after − before) − goal · (dense − before), whose limits are those
+    of a mean with a normal distribution. `before` and `after` training are those of the pruned model; `goal`
+    is the share of the loss to win back.
     """
     lost, won = _mean(dense) - _mean(before), _mean(after) - _mean(before)
     shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
@@ -227,9 +217,7 @@ def embed_each(
 def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
     """Compare the embeddings of two models, usually the dense and the pruned one; equal ones go to the first image.
 
-    Args:
-        first: Of at least one image.
-        second: Of the same images, in the same order, with as many channels.
+    Both have the same images, at least one, in the same order.
     """
     own, other = _directions(first.values), _directions(second.values)
     cosine, images = (own * other).sum(axis=1), len(own)

@@ -28,21 +28,13 @@ def to_json(record: object) -> str:
 
 
 def save_json(record: object, path: Path) -> None:
-    """Write a record as indented JSON with sorted keys; `path` is replaced atomically.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a record as indented JSON with sorted keys; `path` is replaced atomically."""
     with written_beside(path) as partial:
         partial.write_text(_text(record, indent=2) + "\n", encoding="utf-8")
 
 
 def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT:
-    """Read a record from JSON.
-
-    Raises:
-        ArtefactError: The text is not JSON, or not of this kind of record; the message names `source`.
-    """
+    """Read a record from JSON."""
     try:
         table = _decoded(text)
         record = msgspec.convert(table, kind)
@@ -53,11 +45,7 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
 
 
 def load_json(kind: type[RecordT], path: Path) -> RecordT:
-    """Read a record from a file.
-
-    Raises:
-        ArtefactError: The file is missing or is not such a record.
-    """
+    """Read a record from a file."""
     try:
         return from_json(kind, regular(path).read_bytes(), source=str(path))
     except OSError as error:

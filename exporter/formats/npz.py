@@ -5,14 +5,12 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from exporter.errors import reason_of
 from exporter.files import regular
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array
 
 # What zipfile and NumPy raise for files that are damaged, encrypted, or no archive of arrays.
 UNREADABLE = (

@@ -78,21 +78,13 @@ SIZE, SIZE_NAME = 1, 2
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata of an ONNX file; the graph is skipped.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the metadata of an ONNX file; the graph is skipped."""
     with _opened(path) as (file, size):
         return dict(_entry(file, each) for each in _messages(file, METADATA, size))
 
 
 def read_weight_types(path: Path) -> frozenset[int]:
-    """Read the types of an ONNX file's weights, numbers of ONNX's `DataType`; their values are skipped.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the types of an ONNX file's weights, numbers of ONNX's `DataType`; their values are skipped."""
     with _opened(path) as (file, size):
         return frozenset(
             value
@@ -104,11 +96,7 @@ def read_weight_types(path: Path) -> frozenset[int]:
 
 
 def read_largest_int8(model: Path | bytes) -> int:
-    """Read the largest magnitude among the weights of type int8 of an ONNX file, or of its bytes; 0 without any.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the largest magnitude among the weights of type int8 of an ONNX file, or of its bytes; 0 without any."""
     with _opened(model) as (file, size):
         return max(
             (
@@ -121,11 +109,7 @@ def read_largest_int8(model: Path | bytes) -> int:
 
 
 def read_domains(path: Path) -> frozenset[str]:
-    """Read the domains of the operators of a graph's own nodes; ONNX's operators have none.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the domains of the operators of a graph's own nodes; ONNX's operators have none."""
     with _opened(path) as (file, size):
         return frozenset(
             text_of(file, value)
@@ -137,11 +121,7 @@ def read_domains(path: Path) -> frozenset[str]:
 
 
 def read_inputs(path: Path) -> dict[str, tuple[int | str, ...]]:
-    """Read the shapes of a model's inputs by name; a dynamic size is its name, or "" without one.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Read the shapes of a model's inputs by name; a dynamic size is its name, or "" without one."""
     with _opened(path) as (file, size):
         return dict(
             _input(file, each)
@@ -169,7 +149,6 @@ def _messages(file: BinaryIO, wanted: int, size: int) -> Iterator[int]:
 
 
 def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
-    """Read one key and its value."""
     parts = {KEY: "", VALUE: ""}
     for number, kind, value in fields(file, file.tell() + size):
         if kind != SIZED or number not in parts:
@@ -189,7 +168,6 @@ def _largest_int8(file: BinaryIO, size: int) -> int:
 
 
 def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:
-    """Read one input's name and shape."""
     name, shape = "", []
     for number, kind, value in fields(file, file.tell() + size):
         if (number, kind) == (NAME, SIZED):
@@ -205,7 +183,6 @@ def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:
 
 
 def _size(file: BinaryIO, size: int) -> int | str:
-    """Read one dimension."""
     for number, kind, value in fields(file, file.tell() + size):
         if (number, kind) == (SIZE, VARINT):
             return value

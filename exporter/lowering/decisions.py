@@ -55,9 +55,6 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     NN counts from 1. a-STAR adds `count_NN`; merging adds `into_NN` and `sizes_NN`. Packed tokens have no
     `tokens_NN`: they are not in a grid. The attention of a head that pools by it is `pooling`.
     The variants for `check` and the verification after export find layers by these names.
-
-    Raises:
-        RuntimeError: The graph has more or fewer markers of a kind than its schedule needs.
     """
     names = _names(artefact)
     for kind, wanted in names.items():
@@ -154,9 +151,6 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
 
     Where no product scores them, from the mean of their keys. Where tokens merge, also those from the mean of their
     keys to each patch's survivor, and to the weights of the mean.
-
-    Raises:
-        RuntimeError: A pruning layer lacks the tensor of one of its decisions.
     """
     tensors, layers = graph.tensors(), artefact.schedule.pruning_layers
     merging = layers if reduction_named(artefact.schedule.reduce).merges else ()

@@ -14,12 +14,7 @@ from onnxscript import opset18, opset20, values
 import exporter.ops.factors
 import exporter.ops.merging
 import exporter.ops.selection  # noqa: F401  (these register operators)
-from exporter.ops.onnx_functions import (
-    CDF_RETAIN,
-    CDF_RETAIN_PADDED,
-    DOMAIN,
-    PLUGIN_ATTRIBUTES,
-)
+from exporter.ops.onnx_functions import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
 
 
 def _take_rows(packed: Any, slots: Any) -> Any:

@@ -1,7 +1,6 @@
 """Number formats of low precision, and the range of each activation: that in which it loses least over images."""
 
 import copy
-import importlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,10 +9,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from exporter.errors import MissingDependencyError
-from exporter.tensor_names import IMAGES
-
-Array = np.ndarray[Any, Any]
+from exporter.errors import imported
+from exporter.tensor_names import IMAGES, Array
 
 # Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
 # its digits than rounding to INT8 does. A column of smaller weights has at least this scale, and fewer digits.
@@ -78,13 +75,8 @@ def activation_ranges(
 ) -> dict[str, Range]:
     """Return the range of each float32 tensor in which it loses least in its format.
 
-    Args:
-        model: In fp32, for ONNX Runtime.
-        formats: By names of tensors of the model, what each will be rounded to.
-        images: [n, 3, H, W] as the model takes them.
-
-    Raises:
-        MissingDependencyError: ONNX Runtime is not installed.
+    The model is in fp32, for ONNX Runtime; the images are [n, 3, H, W] as it takes them. `formats` has by
+    name of a tensor what it will be rounded to.
     """
     tails = {name: Tails(form) for name, form in formats.items()}
     for values, runs in activations(model, formats, images):
@@ -153,11 +145,7 @@ class Tails:
 
 
 def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
-    """Return a session of the model that also gives these tensors."""
-    try:
-        onnxruntime = importlib.import_module("onnxruntime")
-    except ImportError:
-        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+    onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
     shown = copy.deepcopy(model)
     there = {output.name for output in shown.graph.output}
     shown.graph.output.extend(

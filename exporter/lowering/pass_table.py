@@ -144,11 +144,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_passes(target: Target) -> None:
-    """Check the order of a target's passes before any of them runs.
-
-    Raises:
-        RuntimeError: There is no such pass, or its requirements do not hold at its place.
-    """
+    """Check the order of a target's passes before any of them runs."""
     holds = _check_each(target, target.passes, set(INITIAL))
     if target.quantization:
         _check(target, "the quantizer", QUANTIZABLE, holds)
@@ -159,15 +155,8 @@ def check_passes(target: Target) -> None:
 def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, clean: bool = True) -> None:
     """Run passes over a graph, each on the result of the one before.
 
-    Args:
-        graph: Changed in place.
-        artefact: Describes the model being lowered.
-        names: Names of the passes, in order.
-        clean: Whether to remove nodes without a reader after each pass that changed something.
-
-    Raises:
-        RuntimeError: A pass failed, left a marker that it should have replaced, or found fewer places than the
-            model has.
+    The graph is changed in place. With `clean`, nodes without a reader are removed after each pass that
+    changed it.
     """
     for name in names:
         changed = _run(graph, artefact, PASSES[name])

@@ -5,19 +5,17 @@ before each operand of a product is the form of which TensorRT and OpenVINO make
 all operands of attention, TensorRT makes a fused kernel in FP8, OpenVINO one in INT8. Activations have one scale.
 """
 
-import importlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.errors import MissingDependencyError, ModelError
+from exporter.errors import ModelError, imported
 from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import Builder, import_graph, producer
 from exporter.lowering.number_formats import (
@@ -30,9 +28,7 @@ from exporter.lowering.number_formats import (
     Range,
     activation_ranges,
 )
-from exporter.tensor_names import context_name
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array, context_name
 
 _SOFTMAX: Range = (0.0, 1.0)
 
@@ -78,15 +74,8 @@ _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None) -> onnx.ModelProto:
     """Return the model with linear layers, and where the form has it attention, in INT8 or FP8.
 
-    Args:
-        model: A lowered model in fp32, its linear layers as MatMul with a constant.
-        artefact: Gives the layers that choose patches.
-        form: One of QUANTIZATIONS.
-        images: [n, 3, H, W] as the model takes them, to take ranges from; not for "dynamic".
-
-    Raises:
-        ModelError: There are no images to take ranges from.
-        MissingDependencyError: ONNX Runtime is not installed.
+    The model is a lowered one in fp32, whose linear layers are MatMul with a constant. Ranges are taken from
+    images [n, 3, H, W], as the model takes them; dynamic quantization needs none.
     """
     graph = import_graph(model)
     products = list(_linear(graph, scoring_nodes(graph, artefact)))
@@ -115,7 +104,7 @@ def _linear(graph: gs.Graph, scoring: frozenset[int]) -> Iterator[gs.Node]:
 
 
 def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
-    quantization = _import_quantization()
+    quantization = imported("onnxruntime.quantization", "onnxruntime", "onnxruntime")
     prepared = onnx.shape_inference.infer_shapes(model)
     onnx.helper.set_model_props(prepared, dict([_PREPARED]))
     with tempfile.TemporaryDirectory() as folder:
@@ -135,13 +124,6 @@ def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
     there = {name for node in made.graph.node for name in node.output}
     made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
     return made
-
-
-def _import_quantization() -> Any:
-    try:
-        return importlib.import_module("onnxruntime.quantization")
-    except ImportError:
-        raise MissingDependencyError("onnxruntime", "onnxruntime") from None
 
 
 @dataclass(frozen=True)
@@ -169,11 +151,7 @@ class Slot:
 
 
 def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node]:
-    """Return both products of each attention whose result is one of `contexts`, as `expand_attention` writes them.
-
-    Raises:
-        RuntimeError: One is missing.
-    """
+    """Return both products of each attention that gives one of `contexts`, as `expand_attention` writes them."""
     tensors, products = graph.tensors(), []
     for name in (each for context in contexts for each in (f"{context}/query_key", context)):
         product = producer(tensors[name], "MatMul") if name in tensors else None

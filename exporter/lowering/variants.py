@@ -125,9 +125,6 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     The next cleanup removes the selection, which then has no reader. The pass needs a model as it was shipped,
     where all gathers of a layer share one index. Where tokens merge, the product that averages them becomes the
     Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
-
-    Raises:
-        ArtefactError: A layer has no such index, or something else reads it.
     """
     tensors = graph.tensors()
     layers = keep_layers(tensors)
@@ -160,11 +157,7 @@ def _all_ones(graph: gs.Graph, sizes: gs.Variable, tokens: gs.Variable) -> None:
 
 
 def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
-    """Yield the last node of each gather of `rows`, and the tokens it takes from; see `flat_gathers`.
-
-    Raises:
-        ArtefactError: Something else reads the rows.
-    """
+    """Yield the last node of each gather of `rows`, and the tokens it takes from; see `flat_gathers`."""
     for reader in rows.outputs:
         if reader.op == "GatherND":
             yield reader, reader.inputs[0]

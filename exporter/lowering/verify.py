@@ -1,8 +1,4 @@
-"""What a lowered file says of itself, the artefact in its metadata, and whether it is so.
-
-`verify` is the last step of every lowering: names, token counts, and that scores are fp32. `exporter.artefact`
-defines the keys of the metadata.
-"""
+"""What a lowered file says of itself, the artefact in its metadata, and whether it is so."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -29,11 +25,7 @@ def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
-    """Return the artefact in a model's metadata; errors name the model `source`.
-
-    Raises:
-        ArtefactError: star-export did not write the model, or it is not what its metadata says.
-    """
+    """Return the artefact in a model's metadata; errors name the model `source`."""
     source = source or model.graph.name
     artefact = from_metadata({each.key: each.value for each in model.metadata_props}, source)
     check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
@@ -63,11 +55,7 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None:
-    """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators.
-
-    Raises:
-        ArtefactError: They contradict each other, or the graph is no valid one.
-    """
+    """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators."""
     expected = f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
     try:
         wrong = [*_wrong_shapes(model, artefact), *_wrong_target(model, artefact)]
@@ -117,7 +105,6 @@ def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
 
 
 def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Return what is wrong with the names of nodes."""
     named = Counter(node.name for node in nodes if node.name)
     unnamed = (
         f"the {node.op_type} that gives {node.output[0]} has no name" for node in nodes if not node.name
@@ -159,7 +146,6 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
 
 
 def _given(artefact: Artefact) -> dict[str, list[Shape]]:
-    """Return the shapes of the model's outputs."""
     shapes: dict[str, list[Shape]] = {}
     schedule = artefact.schedule
     for output in artefact.spec.outputs:

@@ -40,9 +40,6 @@ def checkpoint_names(path: Path) -> tuple[str, ...]:
 
     They are those of star-export's own files, or under a key of `BY_INDEX` or `BY_NAME`: in a torch file's
     outermost mapping, or as JSON in the metadata of safetensors. If keys contradict each other, a warning says so.
-
-    Raises:
-        ArtefactError: The metadata of star-export is broken.
     """
     identity = read_identity(path)
     if identity is not None:

@@ -67,16 +67,9 @@ class Size:
 def own_part(state: Mapping[str, Tensor], own: Collection[str], source: str) -> dict[str, Tensor]:
     """Return the weights below the prefix where the keys of a network are, without it.
 
-    A prefix that all weights share carries no information, and is removed. Of the weights of a larger module, the
-    network's own are taken, and one line is logged of the others. Keys of other forms stay as they are.
-
-    Args:
-        state: Weights of a file.
-        own: The network's keys.
-        source: The file, for messages.
-
-    Raises:
-        CheckpointError: The network's keys are at two places.
+    A prefix that all weights share carries no information, and is removed. Of the weights of a larger module,
+    the network's own are taken, and one line is logged of the others. Keys of other forms stay as they are.
+    `own` are the network's keys.
     """
     found = {key: value for key, value in state.items() if key in own or not COUNTERS.search(key)}
     plain = {WRAPPED.sub("", key): value for key, value in found.items()}
@@ -116,14 +109,7 @@ def without_shared_prefix(state: Mapping[str, Tensor], known: Collection[str] = 
 def check_size(state: Mapping[str, Tensor], model: nn.Module, asked: Collection[str], source: str) -> None:
     """Refuse positions and patches of another size than the network's, unless that size was asked for.
 
-    Args:
-        state: From `own_part`.
-        model: The network.
-        asked: Names of the keyword arguments that were given; those of `SIZES` allow to resample.
-        source: The file, for messages.
-
-    Raises:
-        CheckpointError: The grid or the patches are others, or the positions have another form.
+    `asked` has the names of the keyword arguments that were given; those of `SIZES` allow to resample.
     """
     here = _size_of(model)
     if here is None:
@@ -186,7 +172,6 @@ def _prefixes(state: Mapping[str, Tensor], own: Collection[str]) -> Counter[str]
 
 
 def _size_of(model: Any) -> Size | None:
-    """Return a network's size, None where it is not known."""
     if isinstance(model, TorchvisionNetwork):
         side = model.image_size // model.patch_size
         return Size((side, side), (model.patch_size,) * 2, (model.image_size,) * 2)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError, safe_open
-
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
 from exporter.formats.canonical_json import from_json, to_json
@@ -43,11 +41,9 @@ def to_metadata(identity: Identity | None, **more: object) -> dict[str, str]:
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:
-    """Return the JSON of each record in a safetensors file; nothing for other files, which their reader refuses.
+    """Return the JSON of each record in a safetensors file; nothing for other files, which their reader refuses."""
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (`--help` reads settings, and no file)
 
-    Raises:
-        ArtefactError: The metadata is broken.
-    """
     try:
         with safe_open(regular(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(KEY, "{}")
@@ -62,15 +58,11 @@ def read_metadata(path: Path) -> Mapping[str, str]:
 
 
 def read_record(path: Path | None, name: str, kind: type[RecordT]) -> RecordT | None:
-    """Read a record of a checkpoint's metadata by name; None where there is no file, or none of that name.
-
-    Raises:
-        ArtefactError: The metadata is broken.
-    """
+    """Read a record of a checkpoint's metadata by name; None where there is no file, or none of that name."""
     told = None if path is None else read_metadata(path).get(name)
     return None if told is None else from_json(kind, told, source=str(path))
 
 
 def read_identity(path: Path) -> Identity | None:
-    """Read what a checkpoint says of its network, None where it says nothing. Errors as of `read_record`."""
+    """Read what a checkpoint says of its network, None where it says nothing."""
     return read_record(path, NETWORK, Identity)

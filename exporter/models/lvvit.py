@@ -31,15 +31,9 @@ SKIP_LAM = 2.0
 class LvVit(nn.Module):
     """The classifier in its form after training.
 
-    Args:
-        dim: Channels of a token.
-        depth: Blocks.
-        num_heads: Heads of each block.
-        mlp_ratio: Hidden channels of an MLP over those of a token.
-        num_classes: Classes of both heads.
-        img_size: Height and width of the input in pixels, or one number for both; multiples of 16.
-        use_aux: Whether the auxiliary head is used; its weights exist in any case.
-        crop_pct: Share of the resized image that the models were tested on.
+    `img_size` is the height and width of the input in pixels, or one number for both: multiples of 16. The
+    weights of the auxiliary head exist without `use_aux` too. `crop_pct` is the share of the resized image
+    that the models were tested on.
     """
 
     num_prefix_tokens = 1
@@ -219,9 +213,7 @@ class LvVitAdapter(PrunableViT):
 def preprocessing_of(model: LvVit, overrides: Mapping[str, Any]) -> Preprocessing:
     """Return ImageNet's preprocessing at the model's input size.
 
-    Args:
-        model: Gives the input size and the crop share.
-        overrides: Values that differ, by timm's keys.
+    `overrides` has the values that differ, by timm's keys.
     """
     return preprocessing_from({**IMAGENET, "crop_pct": model.crop_pct, **overrides}, model.img_size)
 

@@ -85,12 +85,7 @@ class Source(Identity):
 
 
 def source_of(request: ModelRequest) -> Source:
-    """Resolve a request's name; values in the request override those that come with the name or the checkpoint.
-
-    Raises:
-        ModelError: Hugging Face's model is no supported one, or its hub cannot be reached.
-        CheckpointError: The checkpoint says that it is of another model.
-    """
+    """Resolve a request's name; values in the request override those that come with the name or the checkpoint."""
     kwargs, asked = dict(request.model_kwargs), frozenset(request.model_kwargs)
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
@@ -123,11 +118,7 @@ def source_of(request: ModelRequest) -> Source:
 
 
 def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
-    """Return what a checkpoint of the requested model says of its network.
-
-    Raises:
-        ModelError: A Hugging Face folder holds no supported model.
-    """
+    """Return what a checkpoint of the requested model says of its network."""
     source = source_of(request)
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
     preprocessing = dict(source.preprocessing)
@@ -176,11 +167,7 @@ def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, 
 
 
 def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:
-    """Create the network, with pretrained or with untrained weights.
-
-    Raises:
-        ModelError: The name is unknown, it does not take these arguments, or pretrained weights are unavailable.
-    """
+    """Create the network, with pretrained or with untrained weights."""
     with on_device(device):
         if source.architecture in LVVITS:
             return _create_lvvit(source, pretrained=pretrained)
@@ -192,12 +179,7 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
 
 
 def preprocessing_of(model: nn.Module, source: Source) -> Preprocessing:
-    """Return a network's own preprocessing at its own input size, with the source's overrides; prunable or not.
-
-    Raises:
-        ModelError: It has no patches, or a number is out of its range.
-        RecipeError: There is no such interpolation or crop mode.
-    """
+    """Return a network's own preprocessing at its own input size, with the source's overrides; prunable or not."""
     if isinstance(model, LvVit):
         return lvvit.preprocessing_of(model, source.preprocessing)
     if getattr(getattr(model, "patch_embed", None), "img_size", None) is None:

@@ -82,9 +82,7 @@ def scale_of(module: nn.Module) -> Float[Tensor, " d"] | float | None:
 class Gate(nn.Module):
     """The product in a gated MLP: one half of the first layer's output is activated and multiplies the other half.
 
-    Args:
-        act: The activation.
-        gate_last: Whether the second half is the activated one.
+    With `gate_last`, it is the second half that is activated.
     """
 
     def __init__(self, act: nn.Module, *, gate_last: bool) -> None:
@@ -136,8 +134,7 @@ class Rotary(nn.Module):
 class Pooling(nn.Module, ABC):
     """Pool tokens [batch, tokens, dim] to [batch, channels].
 
-    Args:
-        skipped: Prefix tokens that are not pooled.
+    The first `skipped` tokens, prefix tokens, are not pooled.
     """
 
     def __init__(self, skipped: int) -> None:
@@ -234,7 +231,6 @@ class AttentionPooling(Pooling):
         return (keys @ query.unsqueeze(-1)).squeeze(-1)
 
     def _query(self) -> Float[Tensor, "h c"]:
-        """Return the scaled query of each head."""
         attention = self.attention
         query = attention.q(attention.latent).reshape(1, 1, attention.num_heads, attention.head_dim)
         return attention.q_norm(query.transpose(1, 2))[0, :, 0] * attention.scale

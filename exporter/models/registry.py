@@ -75,11 +75,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
 
 
 def moved(model: nn.Module, device: str) -> nn.Module:
-    """Move a network to a device.
-
-    Raises:
-        ModelError: This machine has no such device, or it holds no weights.
-    """
+    """Move a network to a device."""
     expected = "a device of this machine, e.g. cpu"
     if device.startswith("meta"):
         raise ModelError("device", device, expected, "meta tensors have no values")
@@ -95,11 +91,7 @@ def check_device(device: str) -> None:
 
 
 def describe(request: ModelRequest) -> PrunableViT:
-    """Return the ViT's shape without weights, on the meta device: enough for a schedule and a MAC count.
-
-    Raises:
-        ModelError: The name is unknown, or the model cannot be pruned.
-    """
+    """Return the ViT's shape without weights, on the meta device: enough for a schedule and a MAC count."""
     source = source_of(request)
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
         source = _with_classes(source, class_count(read_state_dict(source.checkpoint)))
@@ -109,11 +101,7 @@ def describe(request: ModelRequest) -> PrunableViT:
 
 
 def support_of(request: ModelRequest) -> Answer:
-    """Return whether a model can be pruned; it is built without weights.
-
-    Raises:
-        ModelError: The name is unknown, or its hub cannot be reached.
-    """
+    """Return whether a model can be pruned; it is built without weights."""
     try:
         vit = describe(request)
     except ModelError as error:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from exporter.files import GivenPath
-from exporter.settings import Positive, Settings, option
+from exporter.settings.fields import Positive, Settings, option
 
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_rounding")

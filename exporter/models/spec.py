@@ -47,11 +47,6 @@ def spec_of(
         preprocessing: The conversion of an image file to the model's input.
         patch_head: A linear layer that reads every surviving patch.
         default_alpha: Weight of the intra-layer score where the user gives none.
-
-    Raises:
-        ModelError: An image has no patch, no block has attention, blocks differ in their heads or in the size of
-            their attention, the heads together are not as wide as the tokens, or a token before those that
-            classify does not.
     """
     if min(grid) < 1:
         raise ModelError(name, f"a grid of {grid[0]} × {grid[1]} patches", "images of one patch at least")
@@ -101,11 +96,7 @@ def _tokens_read(vit: PrunableViT, outputs: Sequence[Output], spec: ModelSpec) -
 
 
 def with_blocks(spec: ModelSpec, blocks: Sequence[BlockParts]) -> ModelSpec:
-    """Return the spec of the same model with other blocks, of which some may lack a part.
-
-    Raises:
-        ModelError: No block has attention, or blocks differ in its size.
-    """
+    """Return the spec of the same model with other blocks, of which some may lack a part."""
     _attention_parts(blocks, spec.name)
     return replace(spec, blocks=tuple(_block_macs(block) for block in blocks))
 
@@ -116,10 +107,6 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
     Args:
         config: `interpolation`, `mean`, `std`, `crop_pct`, `crop_mode` and, if it is not timm's, `crop_rounding`.
         size: Height and width of the model's input in pixels.
-
-    Raises:
-        ModelError: A number is missing or out of its range.
-        RecipeError: There is no such interpolation, crop mode or rounding.
     """
     try:
         preprocessing = Preprocessing(

@@ -152,9 +152,7 @@ def outputs_of(model: Any) -> tuple[Output, ...]:
 def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:
     """Return the model's own preprocessing at its own input size.
 
-    Args:
-        model: A timm model with a patch embedding.
-        overrides: Values that differ, by timm's keys.
+    `overrides` has the values that differ, by timm's keys.
     """
     return preprocessing_from({**resolve_model_data_config(model), **overrides}, model.patch_embed.img_size)
 

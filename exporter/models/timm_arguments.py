@@ -23,11 +23,7 @@ USUAL = {"depth": 1, "num_heads": 1, "num_classes": 1, "in_chans": 3}
 
 
 def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the keyword arguments for timm.
-
-    Raises:
-        ModelError: One names a file, or timm would accept it and fail later.
-    """
+    """Return the keyword arguments for timm."""
     _check(plain, name)
     made = dict(plain)
     if "norm_eps" in made:
@@ -58,11 +54,7 @@ def _check(plain: Mapping[str, Any], name: str) -> None:
 
 
 def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:
-    """Refuse text where a network's class has a number or a switch: Python takes any text for true.
-
-    Raises:
-        ModelError: An argument is text, and its default is none.
-    """
+    """Refuse text where a network's class has a number or a switch: Python takes any text for true."""
     defaults: dict[str, Any] = {}
     for kind in reversed(network.__mro__):
         parameters = inspect.signature(kind).parameters if "__init__" in vars(kind) else {}
@@ -76,11 +68,7 @@ def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:
 
 @contextmanager
 def running_with(given: Mapping[str, Any], name: str) -> Iterator[None]:
-    """Within the `with`, what a network raises that was built with the given arguments is an error of theirs.
-
-    Raises:
-        ModelError: It cannot run; the message names the arguments.
-    """
+    """Within the `with`, what a network raises that was built with the given arguments is an error of theirs."""
     try:
         yield
     except (*WRONG_ARGUMENTS, RuntimeError) as error:

@@ -43,9 +43,6 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
 
     An .npz file has the arrays `embeddings` and `names`. A .safetensors file has the tensor `embeddings`, and under
     `names` in its metadata a JSON list.
-
-    Raises:
-        CheckpointError: The file cannot be read, or is something else.
     """
     try:
         values, names = _safetensors(path) if path.suffix == ".safetensors" else _npz(path)
@@ -66,14 +63,6 @@ def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
     """Return the tower as a classifier of these texts: a copy with another head, which shares the other weights.
 
     Its logits are the cosines times the length of the image's embedding.
-
-    Args:
-        tower: timm's network of a tower whose embedding is comparable with the texts'.
-        texts: What the other tower of the pair gives.
-        name: The model's name in errors.
-
-    Raises:
-        ModelError: The model is no tower, or its embedding has another width.
     """
     is_tower = (
         isinstance(tower, VisionTransformer | Eva) and outputs_of(tower)[0].kind == OutputKind.EMBEDDING

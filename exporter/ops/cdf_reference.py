@@ -4,14 +4,13 @@ STAR, Alg. 1, option 2: of each image's patches, the fewest whose scores reach a
 depend on their order, which differs between runtimes; so mass is counted in integers, whose sums are exact.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from exporter.errors import UserError
 from exporter.ops.counts import ROUNDING_GUARD
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array
 
 # Integers up to here, and their sums, are exact in float32.
 EXACT_SUM = 2**24

@@ -136,9 +136,7 @@ def cdf_retain_function(opset: int) -> onnx.FunctionProto:
 def cdf_retain_padded_function(opset: int, *, counting: bool = False) -> onnx.FunctionProto:
     """Return the same with a width attribute, a list of one number, that no count exceeds.
 
-    Args:
-        opset: Of the model.
-        counting: Whether patches are counted instead of sorted: fewer steps on a GPU, but slower on a CPU.
+    With `counting`, patches are counted instead of sorted: fewer steps on a GPU, but slower on a CPU.
     """
     signature = f"{CDF_RETAIN_PADDED} <mass, width> {TAKES} (keep_index, keep_count)"
     return _function(signature, (COUNTED if counting else SORTED) + PADDED_ENDING, opset)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from exporter.errors import UserError
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 
 RunnerT = TypeVar("RunnerT", bound="Runner")
 Feed = Mapping[str, np.ndarray[Any, Any]]
@@ -139,9 +139,6 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | str, ...], sizes: dict[s
         if expected not in (size, ""):
             return False
     return True
-
-
-Array = np.ndarray[Any, Any]
 
 
 class PartRunner(Runner):

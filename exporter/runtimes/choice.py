@@ -12,7 +12,7 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT
-from exporter.settings import Settings, Threads, option
+from exporter.settings.fields import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
 
 ONNXRUNTIME_CPU = "onnxruntime"
@@ -66,9 +66,6 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
     """Create a runner for a lowered model, a file or its bytes, or for the engine built from it.
 
     The engine is in the folder `engines` beside the file. `name` is by default the file's.
-
-    Raises:
-        UserError: An engine is requested for a model in memory, or a plugin for another runtime than TensorRT.
     """
     runtime = runtime_for(target, settings)
     if settings.plugin is not None and runtime != TENSORRT:
@@ -101,11 +98,7 @@ def runner_here(model: Path | bytes, target: Target, threads: int = 0, *, name: 
 
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:
-    """Check that a model runs on the requested provider, because ONNX Runtime falls back to the CPU silently.
-
-    Raises:
-        UserError: A part of the model runs on another provider.
-    """
+    """Check that a model runs on the requested provider, because ONNX Runtime falls back to the CPU silently."""
     providers = PROVIDERS.get(runtime_for(target, settings), ())
     if providers:
         require_provider(model, providers, feed, settings.threads)
@@ -128,11 +121,7 @@ def why_not(target: Target) -> str:
 
 
 def targets_here(runtime: str | None = None, target: str | None = None) -> tuple[Target, ...]:
-    """Return the targets that run on this machine, of one runtime or that of one name.
-
-    Raises:
-        RecipeError: None of those that are asked for does.
-    """
+    """Return the targets that run on this machine, of one runtime or that of one name."""
     asked = (
         each for each in TARGETS.values() if runtime in (None, each.runtime) and target in (None, each.name)
     )

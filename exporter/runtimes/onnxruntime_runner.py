@@ -1,9 +1,5 @@
-"""`Runner` for ONNX Runtime, on the requested execution providers, and its profiler.
+"""`Runner` for ONNX Runtime, on the requested execution providers, and its profiler."""
 
-Nodes that a provider does not support run on the CPU; the profile of a run tells which did.
-"""
-
-import importlib
 import json
 import os
 import re
@@ -18,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from exporter.artefact import read_lowered
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError, UserError, imported
 from exporter.formats.onnx_metadata import read_inputs
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
@@ -83,9 +79,6 @@ def shape_options(model: Path) -> dict[str, str]:
 
     Without them, the provider builds its engine again whenever a batch is larger than all before. It takes none
     unless it gets those of every input.
-
-    Raises:
-        ArtefactError: The file is no ONNX model, or star-export did not make it.
     """
     inputs, widths = read_inputs(model), read_lowered(model).artefact.schedule.widths
     return {
@@ -159,10 +152,7 @@ class OnnxRuntimeRunner(Runner):
         return Path(self._session.end_profiling())
 
     def _activate(self) -> None:
-        try:
-            runtime = importlib.import_module("onnxruntime")
-        except ImportError:
-            raise MissingDependencyError("onnxruntime", "onnxruntime") from None
+        runtime = imported("onnxruntime", "onnxruntime", "onnxruntime")
         state = runtime.capi.onnxruntime_pybind11_state
         self._errors = tuple(getattr(state, error) for error in _ERRORS)
         if TENSORRT in self._providers:
@@ -309,11 +299,7 @@ WORK = frozenset(
 
 
 def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads: int = 0) -> None:
-    """Run a model on a batch, and check that the first of the providers ran every kernel in WORK.
-
-    Raises:
-        UserError: Another provider ran a part of the model; names the operators and the provider.
-    """
+    """Run a model on a batch, and check that the first of the providers ran every kernel in WORK."""
     if providers[0] == CPU:
         return
     kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)

@@ -1,6 +1,5 @@
 """`Runner` for OpenVINO on the CPU. It refuses a file with a precision that the CPU does not compute in."""
 
-import importlib
 from collections import Counter, OrderedDict
 from functools import cache
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
+from exporter.errors import ArtefactError, UserError, imported
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 
 _DEVICE = "CPU"
@@ -112,17 +111,13 @@ class OpenVinoRunner(Runner):
 
 
 def openvino_precisions() -> tuple[str, ...]:
-    """Return the precisions that OpenVINO supports on this CPU.
-
-    Raises:
-        MissingDependencyError: OpenVINO is not installed.
-    """
+    """Return the precisions that OpenVINO supports on this CPU."""
     has = _core().get_property(_DEVICE, "OPTIMIZATION_CAPABILITIES")
     return tuple(name for name in PRECISIONS if name.upper() in has)
 
 
 def _core() -> Any:
-    return _core_of(_import_openvino())
+    return _core_of(imported("openvino", "openvino", "openvino"))
 
 
 @cache
@@ -133,13 +128,6 @@ def _core_of(openvino: Any) -> Any:
     OpenVINO 2026.4 leaves the thread the freed stack of one: the next signal, such as Ctrl-C, ends the process.
     """
     return openvino.Core()
-
-
-def _import_openvino() -> Any:
-    try:
-        return importlib.import_module("openvino")
-    except ImportError:
-        raise MissingDependencyError("openvino", "openvino") from None
 
 
 def _info(port: Any) -> TensorInfo:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from exporter.schedule.methods import reduction_named
 from exporter.tensor_names import (
     IMAGES,
     LOGITS,
+    Array,
     count_name,
     gap_name,
     into_name,
@@ -27,8 +27,6 @@ from exporter.vocabulary import OutputKind
 
 LOGITS_ALONE = (Output(LOGITS, OutputKind.LOGITS),)
 
-Array = np.ndarray[Any, Any]
-
 
 class PlaybackRunner(Runner):
     """Returns the recorded answers for recorded images, in any order and any batch."""
@@ -41,11 +39,7 @@ class PlaybackRunner(Runner):
         dense: bool = False,
         name: str = "PyTorch",
     ) -> None:
-        """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model.
-
-        Raises:
-            ParityError: An answer is missing for some or all images.
-        """
+        """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model."""
         self._answers = _answers(reference, outputs, dense)
         adaptive = any(
             answer == count_name(layer) for answer in self._answers for layer in keep_layers(reference)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from exporter.errors import ModelError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.tensor_names import IMAGES, LOGITS
 
 
 class TorchRunner(Runner):
@@ -33,9 +32,6 @@ class TorchRunner(Runner):
 
         Inputs are copied to `device`. `threads` are CPU threads within an operator; None keeps PyTorch's
         setting.
-
-        Raises:
-            ModelError: The module is in training mode, in which two runs differ.
         """
         super().__init__(name, inputs, outputs)
         if isinstance(module, torch.nn.Module) and any(part.training for part in module.modules()):
@@ -58,34 +54,6 @@ class TorchRunner(Runner):
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
         # PyTorch shares the memory, and rejects arrays that are read-only or have negative strides.
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
-
-
-def logits_runner(model: nn.Module, input_size: tuple[int, int, int], name: str = "PyTorch") -> TorchRunner:
-    """Any network from preprocessed images to logits, in eval mode and float32, where its weights are.
-
-    `input_size` is channels, height and width; `name` what errors and reports call it.
-
-    Raises:
-        ModelError: The network is in training mode.
-    """
-    named = _Named(model)
-    named.training = model.training
-    return TorchRunner(
-        named,
-        [TensorInfo(IMAGES, ("batch", *input_size), "float32")],
-        [TensorInfo(LOGITS, ("batch", "classes"), "float32")],
-        name=name,
-        device=str(next(model.parameters()).device),
-    )
-
-
-class _Named(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {LOGITS: self.model(feed[IMAGES])}
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from exporter.schedule.methods import (
     scorer_named,
 )
 from exporter.schedule.rates import ANCHORS
-from exporter.settings import Natural, Positive, Settings, Share, Weight, option
+from exporter.settings.fields import Natural, Positive, Settings, Share, Weight, option
 from exporter.vocabulary import Method
 
 Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]

@@ -134,11 +134,7 @@ class Field:
             self.words = tuple(self.plain)
 
     def converted(self, subject: str, value: Any) -> Any:
-        """Return the value converted to the field's type.
-
-        Raises:
-            RecipeError: The value has the wrong type or is out of range; the message names `subject`.
-        """
+        """Return the value converted to the field's type."""
         try:
             # msgspec knows all types of settings but paths.
             return msgspec.convert(value, self.kind, dec_hook=lambda _, text: path_of(text), str_keys=True)
@@ -161,11 +157,7 @@ def _fields_of(settings: Any) -> Mapping[str, Field]:
 
 
 def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the values of a TOML table, checked against the fields of settings.
-
-    Raises:
-        RecipeError: A key is unknown or a value has the wrong type; the message names `source` and the key.
-    """
+    """Return the values of a TOML table, checked against the fields of settings."""
     known, values = fields_of(settings), {}
     for key, value in table.items():
         if key not in known:
@@ -207,11 +199,7 @@ class Sections:
         return cls(**{name: kind(**told[name]) for name, kind in sections_of(cls).items()})
 
     def but(self: SectionsT, **values: Any) -> SectionsT:
-        """Return the record with other values, by the keys of flags.
-
-        Raises:
-            RecipeError: A key is unknown, or a value is out of range or contradicts another.
-        """
+        """Return the record with other values, by the keys of flags."""
         changes: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
             for section, name in places_of(type(self), key):
@@ -272,11 +260,7 @@ def flags_of(kind: type) -> Mapping[str, Field]:
 
 
 def from_tables(kind: type, tables: Mapping[str, Any], source: str) -> dict[str, dict[str, Any]]:
-    """Return the values of TOML tables, checked against the fields of the sections of their names.
-
-    Raises:
-        RecipeError: A key is unknown or in another table, or a value has the wrong type. It names `source`.
-    """
+    """Return the values of TOML tables, checked against the fields of the sections of their names."""
     found = {}
     for name, table in tables.items():
         if name not in sections_of(kind) or not isinstance(table, Mapping):

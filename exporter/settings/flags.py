@@ -1,7 +1,4 @@
-"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both.
-
-The parser's help reads top down: what is needed, examples, flags by group, exit codes.
-"""
+"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both."""
 
 import argparse
 import ast
@@ -58,9 +55,7 @@ class Parser(argparse.ArgumentParser):
     def explain(self, examples: Sequence[str], fails: str = "") -> None:
         """Show commands as examples below the description, and below the flags what each exit code means.
 
-        Args:
-            examples: Whole commands.
-            fails: What exit code 1 means; "" if the command never exits with it.
+        `fails` says what exit code 1 means; "" if the command never exits with it.
         """
         shown = "\n".join(INDENT + example for example in examples)
         self.description = f"{self.description}\n\nExamples:\n\n{shown}"
@@ -154,11 +149,7 @@ def add_flags(
 def from_flags(
     settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
 ) -> SettingsT:
-    """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables).
-
-    Raises:
-        RecipeError: A value is out of range, or contradicts another.
-    """
+    """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables)."""
     fields, words = _flags(settings), vars(arguments)
     given = {name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields}
     if issubclass(settings, Sections):
@@ -196,7 +187,6 @@ def _arguments(field: Field) -> Mapping[str, Any]:
 
 
 def _value(flag: str, field: Field, words: Any) -> Any:
-    """Return the value of a flag's words."""
     origin = typing.get_origin(field.plain)
     if origin is tuple and isinstance(words, str):
         words = [word for word in words.split(",") if word]

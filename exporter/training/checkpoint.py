@@ -35,13 +35,9 @@ def versions() -> dict[str, str]:
 class RunState:
     """The state of a run that changes from epoch to epoch.
 
-    Args:
-        model: The trained model.
-        optimizer: Its optimizer.
-        scheduler: Learning rate by epoch; it depends only on the epoch, so it is not stored.
-        ema: The averaged weights, or None.
-        identity: Settings and inputs of the run, as text; only a run with the same identity can be resumed.
-        skipped: Reason by image that could not be read, of all processes; changed in place.
+    The scheduler depends only on the epoch, so it is not stored. Only a run with the same `identity`, its
+    settings and inputs as text, can be resumed. `skipped` has the reason by image that could not be read, of
+    all processes; changed in place.
     """
 
     def __init__(
@@ -72,11 +68,7 @@ class RunState:
             self.best = found, self.epochs_done, deepcopy(self.result.state_dict())
 
     def save(self, path: Path) -> None:
-        """Replace the checkpoint.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
+        """Replace the checkpoint."""
         content = {
             "identity": self.identity,
             "epochs_done": self.epochs_done,
@@ -90,11 +82,7 @@ class RunState:
         self._file(path).replace(partial(_write, content))
 
     def restore(self, path: Path) -> bool:
-        """Load a checkpoint if it exists; return whether it did.
-
-        Raises:
-            ArtefactError: The file is broken, or of another run.
-        """
+        """Load a checkpoint if it exists; return whether it did."""
         content = self._file(path).state(_read)
         if content is None:
             return False

@@ -25,8 +25,7 @@ from exporter.errors import ImageError, RecipeError
 from exporter.processes import processes
 from exporter.records import Preprocessing
 from exporter.training.finetune import Batch
-from exporter.training.presets import Augmentation
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import Augmentation, LoopSettings
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -124,14 +123,7 @@ class TrainBatches:
     Order and variants depend only on the seed, the epoch and the image, so neither on the number of processes that
     train nor on that of those that load images; mixing also depends on the process. Each training process gets its
     part of every batch. Images left over at the end of an epoch wait for another one. An image that cannot be read
-    is replaced by the next one that can, and noted in `skipped` with the reason.
-
-    Attributes:
-        images: Labelled.
-        settings: Batch size, augmentation, seed.
-        preprocessing: The model's.
-        num_classes: The model's.
-        skipped: Reason by image, of the images that this process was to read; `finetune` adds those of the others.
+    is replaced by the next one that can, and noted in `skipped` with the reason; `finetune` adds those of others.
     """
 
     images: ImageFolder

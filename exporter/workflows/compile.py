@@ -4,15 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.batches import first_images
+from exporter.data.batches import first_images, noise
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
@@ -30,6 +27,7 @@ from exporter.pruning.checkpoint import TUNED
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
+from exporter.tensor_names import Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import (
@@ -45,7 +43,6 @@ from exporter.workflows.folders.export_folder import (
     save_raw_images,
     save_reference,
 )
-from exporter.workflows.measuring import noise, warn_where_slow
 from exporter.workflows.opened import (
     A_FOLDER,
     DryRun,
@@ -53,19 +50,13 @@ from exporter.workflows.opened import (
     dry_run,
     open_recipe,
     settings_of,
+    warn_where_slow,
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import (
-    pictures_of,
-    prove,
-    save_comparison_of,
-    save_page_of,
-)
+from exporter.workflows.proof import pictures_of, prove, save_comparison_of, save_page_of
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
-
-Array = np.ndarray[Any, Any]
 
 logger = logging.getLogger(__name__)
 
@@ -138,11 +129,6 @@ def compare_methods(
 
 
 def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
-    """Return the recipe with each method.
-
-    Raises:
-        RecipeError: A method is given twice, a schedule brings its own, or settings do not suit one of them.
-    """
     if len(set(methods)) < len(methods):
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:
@@ -202,11 +188,7 @@ def _compiled(
 
 
 def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
-    """Check what `compile_model` checks before its first step, weights included; nothing is written.
-
-    Raises:
-        UserError: The recipe cannot be carried out.
-    """
+    """Check what `compile_model` checks before its first step, weights included; nothing is written."""
     opened = open_recipe(recipe)
     _check(opened, Path(out))
     if not opened.on_noise:
@@ -215,12 +197,7 @@ def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
 
 
 def _check(opened: Opened, out: Path) -> None:
-    """Check that everything that the compilation needs is given, then the folder, then the memory for batches.
-
-    Raises:
-        RecipeError: The amount is missing, or images or a calibration that are needed; or a batch is too large.
-        OutputError: The folder cannot be written.
-    """
+    """Check that everything that the compilation needs is given, then the folder, then the memory for batches."""
     opened.check_amount("compile")
     images, measuring, prune = opened.recipe.images, opened.recipe.measure, opened.recipe.prune
     if opened.on_noise:

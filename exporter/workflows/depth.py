@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 from torch import nn
 
 from exporter.data.images import ImageFolder, listing_sha256
@@ -25,9 +24,9 @@ from exporter.depth.predictor import (
     splits,
 )
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, DepthError, OutputError, reason_of
+from exporter.errors import DepthError, OutputError
 from exporter.files import writable_file, writable_folder
-from exporter.formats.canonical_json import read_json, to_json
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
@@ -75,9 +74,6 @@ def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: boo
 
     Units that the checkpoint lacks already stay gone; without a plan of its own, an unmerged one is merged. What
     prunes the checkpoint's patches is kept.
-
-    Raises:
-        UserError: The plan does not suit the model, or the file cannot be written.
     """
     before = read_depth(request.checkpoint)
     whole = _joined(before.plan if before else DepthPlan(), plan)
@@ -134,29 +130,8 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
     return DepthPlan((*first.attention, *second.attention), (*first.activation, *second.activation), variant)
 
 
-def read_samples(path: Path) -> tuple[Sample, ...]:
-    """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}.
-
-    Raises:
-        ArtefactError: The file is something else.
-    """
-    expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
-    try:
-        content = read_json(path)
-        samples = tuple(msgspec.convert(content, list[Sample]))
-        if any("accuracy" not in each for each in content):
-            raise ValueError("a sample without its accuracy")
-        return samples
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
-
-
 def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: CollectSettings) -> Found:
-    """Return the best split of a budget among the units of a ViT that may go; its weights are not read.
-
-    Raises:
-        DepthError: There are too few samples, or the budget is out of range.
-    """
+    """Return the best split of a budget among the units of a ViT that may go; its weights are not read."""
     most = {unit: spare(vit, unit, settings) for unit in UnitType}
     return split_for(samples, vit.spec.depth, settings.units, most)
 
@@ -167,9 +142,6 @@ def split_for(
     """Fit the predictor, and return the best split of a budget of units; `most` of each type may go.
 
     By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
-
-    Raises:
-        DepthError: There are too few samples, they determine nothing, or the budget is out of range.
     """
     rmse, predictor = CrossValidation(samples).rmse(accuracies_of(samples)), fit_best(samples)
     every = tuple(splits(predictor, depth, units))
@@ -178,10 +150,7 @@ def split_for(
 
 @dataclass(frozen=True)
 class Collected:
-    """The samples of a collection, and the reasons of the images that could not be read, by name.
-
-    `skipped` has those to measure on, `training_skipped` those to train on.
-    """
+    """The samples of a collection, and the reasons of the images that could not be read, by name."""
 
     samples: tuple[Measured, ...]
     skipped: dict[str, str]
@@ -206,17 +175,9 @@ class Chosen:
 def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path) -> Chosen:
     """Choose units by training, and write the network without them, its linear layers apart.
 
-    Its weights are those of the whole model, or those of the last stage. A search that was killed continues after
-    its last whole epoch; until it ends, its state lies beside `out`.
-
-    Args:
-        opened: The model and the images to train on; it shows progress.
-        choice: How many units of each type go, and whose weights are written.
-        settings: How to train; `epochs` are those of the first stage.
-        out: A .safetensors file.
-
-    Raises:
-        UserError: The job cannot be carried out, or a file cannot be written.
+    Its weights are those of the whole model, or those of the last stage. A search that was killed continues
+    after its last whole epoch; until it ends, its state lies beside `out`. The epochs of the settings are
+    those of the first stage; `out` is a .safetensors file.
     """
     path, last = _checked(opened, choice, out), choice.last_weights
     request = opened.recipe.model
@@ -248,21 +209,13 @@ def choose_within(
 ) -> Chosen:
     """Find how many units of each type to remove within a budget, choose them, and write the network without them.
 
-    Args:
-        opened: The model, the images to train on, and, without samples, those to measure on; it shows progress.
-        budget: How many units go in all, and how far the steps of a collection go.
-        choice: As of `choose_to`; its counts are replaced.
-        settings: How to train.
-        out: A .safetensors file; samples are collected beside it, in a folder that ends in .samples.
-        samples: What to predict accuracies from; None: samples are collected.
-
-    Raises:
-        UserError: The job cannot be carried out, or a file cannot be written.
+    The counts of `choice` are replaced. Without samples, they are collected, with the images to measure on,
+    beside `out`, a .safetensors file, in a folder that ends in .samples.
     """
     path, collected, vit = _checked(opened, choice, out), None, opened.described
     if samples is None:
         collected = collect_to(opened, budget, settings, path.with_suffix(".samples"))
-        samples = tuple(each.sample for each in collected.samples)
+        samples = collected.samples
     found = split_of(vit, samples, budget)
     best = found.best
     choice = replace(choice, attention_units=best.attention, activation_units=best.activation)
@@ -278,16 +231,8 @@ def collect_to(
 ) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
-    A collection that was killed continues after its last whole epoch and ends with the same samples.
-
-    Args:
-        opened: The model, the images to train on, and those to measure on, which then are no longer held out.
-        collection: How far the steps go.
-        settings: How to train after each step.
-        out: A folder.
-
-    Raises:
-        UserError: The job cannot be carried out, or a file cannot be written.
+    A collection that was killed continues after its last whole epoch and ends with the same samples. The
+    images to measure on then are no longer held out.
     """
     folder, stages = writable_folder(out), opened.stages
     request, own = opened.recipe.model, opened.recipe.images
@@ -360,7 +305,6 @@ class _DepthTrainer:
 
 
 def _loaded(opened: Opened, settings: FinetuneSettings) -> tuple[PrunableViT, ImageFolder]:
-    """Return the model and the images to train on."""
     file = opened.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")

@@ -1,7 +1,4 @@
-"""Evaluate one or two models over images in one pass: accuracy, agreement, and what the second loses.
-
-Two models without classes are compared by their embeddings.
-"""
+"""Evaluate one or two models over images in one pass: accuracy, agreement, and what the second loses."""
 
 import csv
 import os
@@ -142,7 +139,6 @@ def _ready(models: "Sequence[AnyModel]") -> list[EvalModel]:
 
 
 def _places(images: PathLike | Sequence[PathLike]) -> list[Path]:
-    """Return the paths of one place or of several."""
     return [Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)]
 
 
@@ -176,7 +172,6 @@ def _check_batch(models: Sequence[EvalModel], source: ImageSource, settings: Eva
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:
-    """Return the number of classes that the models share."""
     for model in models:
         if not model.spec.num_classes:
             raise RecipeError(model.name, "a model without logits", "one that classifies")
@@ -203,9 +198,6 @@ def require_within(result: Evaluation, points: float) -> None:
 
     It is that of the loss of two models, of their agreement if there are no labels, of retrieval@1 if there are no
     classes, or of one model's top-1.
-
-    Raises:
-        ImageError: It is wider; the message has the number of images that would do, at the measured rates.
     """
     images, (what, interval) = result.images, _estimate(result)
     half = 100 * half_width(interval(images))
@@ -243,11 +235,7 @@ def disagreements(first: Predictions, second: Predictions, images: Sequence[str]
 
 
 def disagreement_paths(path: Path) -> tuple[Path, Path]:
-    """Return the paths of both files, which replace the ending .json or .csv of `path` or follow its name.
-
-    Raises:
-        OutputError: One of them cannot be written.
-    """
+    """Return the paths of both files, which replace the ending .json or .csv of `path` or follow its name."""
     if not path.name:
         raise OutputError(str(path), "a folder", "the name of a file to write")
     stem = path.stem if path.suffix in (".json", ".csv") else path.name
@@ -255,11 +243,7 @@ def disagreement_paths(path: Path) -> tuple[Path, Path]:
 
 
 def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path: Path) -> None:
-    """Write both files, each atomically; `names` are those of the models.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+    """Write both files, each atomically; `names` are those of the models."""
     as_json, as_csv = disagreement_paths(path)
     save_json({"first": names[0], "second": names[1], "images": found}, as_json)
     with (

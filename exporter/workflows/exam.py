@@ -30,15 +30,6 @@ class Exam:
     """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name.
 
     `total` is their number; of tar files, the most that are read.
-
-    Args:
-        images: Names them, their class map and their number.
-        spec: The model's.
-        stages: Shows progress.
-
-    Raises:
-        RecipeError: There is no --eval-images.
-        ImageError: The images cannot be used.
     """
 
     def __init__(self, images: Images, spec: ModelSpec, stages: Stages) -> None:
@@ -58,7 +49,6 @@ class Exam:
         return answers.found
 
     def _source(self) -> ImageSource:
-        """Open the images, which are iterated over once."""
         return open_source(
             [self.place],
             self.spec.num_classes,
@@ -70,12 +60,7 @@ class Exam:
 
 
 def train_images(opened: Opened, most: int | None) -> ImageFolder:
-    """Return the images to train on, at most so many, drawn by the seed.
-
-    Raises:
-        RecipeError: There is no --images.
-        ImageError: There are none, or an image has no class of the model.
-    """
+    """Return the images to train on, at most so many, drawn by the seed."""
     found, num_classes = opened.labelled, opened.whole.spec.num_classes
     told = class_mismatch(found, num_classes)
     for file in found.files:

@@ -17,6 +17,7 @@ from exporter.errors import ModelError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.intervals import Interval
 from exporter.evaluation.loss import PairResult, Recovery, Tuned, compare_predictions, recovery_of
+from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
@@ -36,7 +37,6 @@ from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.exam import Exam, parted, score_on, shown, train_images
-from exporter.workflows.measuring import mean_useful_macs
 from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Silent, Stages
@@ -68,13 +68,8 @@ class FinetuneResult:
     """Top-1 as shares with 95 % intervals (Wilson), on `images` images that training does not see.
 
     One choice reads them: weights that are worse on them than those before training are not kept.
-
-    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training images.
-
-    `skipped` has the reasons of the images to measure on that could not be read, by name.
-
-    `loss_before` and `loss_after` compare the pruned model with the unpruned one, before and after training;
-    `recovery` says how much of the loss was won back.
+    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training
+    images.
     """
 
     model: str
@@ -174,11 +169,7 @@ def finetune_model(
 def dry_finetune(
     recipe: Recipe, settings: FinetuneSettings, out: PathLike, *, teacher: PathLike | None = None
 ) -> DryRun:
-    """Check what `finetune_model` checks before its first step, weights included; nothing is written.
-
-    Raises:
-        UserError: The recipe cannot be carried out, or the file cannot be written.
-    """
+    """Check what `finetune_model` checks before its first step, weights included; nothing is written."""
     _output_file(Path(out))
     opened = open_recipe(recipe)
     _check_amount(opened, settings)
@@ -189,11 +180,6 @@ def dry_finetune(
 
 
 def _output_file(path: Path) -> Path:
-    """Return where the weights go.
-
-    Raises:
-        OutputError: It is no .safetensors file, or cannot be written.
-    """
     if path.suffix != ".safetensors":
         raise OutputError("--out", str(path), "a name that ends in .safetensors")
     for unfinished in (_partial(path), _sums(path)):
@@ -202,7 +188,6 @@ def _output_file(path: Path) -> Path:
 
 
 def _partial(path: Path) -> Path:
-    """Return the path of the checkpoint of an unfinished run."""
     return path.with_suffix(".ckpt")
 
 
@@ -222,7 +207,6 @@ def _check_amount(opened: Opened, settings: FinetuneSettings) -> None:
 def _pruned(
     vit: PrunableViT, images: ImageFolder, opened: Opened, out: Path
 ) -> tuple[PrunedViT, Calibration | None, float]:
-    """Return the pruned model, the calibration where one is needed, and the MACs of an image."""
     calibration, recipe = opened.calibration, opened.recipe
     if calibration is None and opened.reads_calibration:
         with opened.stages.stage("calibration") as advance:
@@ -291,14 +275,7 @@ class Models:
 def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Models:
     """Load both models.
 
-    Args:
-        opened: Names the model, or has that of the caller, which is copied.
-        teacher: The teacher's weights, or the teacher; by default the model itself, before it is trained.
-
-    Raises:
-        RecipeError: The teacher is a file, which nothing says how to read for a model of the caller's.
-        ModelError: A model cannot be pruned, the teacher has other classes, or answers are useless.
-        CheckpointError: A checkpoint does not fit the model.
+    A model of the caller's is copied. The teacher is by default the model itself, before it is trained.
     """
     student, request = opened.whole, opened.recipe.model
     if student is opened.own:

@@ -1,7 +1,4 @@
-"""A recipe that is opened: checked before any work, and what it names read once, on first use.
-
-Export, check, eval, compile, tune, finetune and depth start from here, as does `--dry-run`.
-"""
+"""A recipe that is opened: checked before any work, and what it names read once, on first use."""
 
 import logging
 import os
@@ -12,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from exporter.calibration import sums
@@ -24,6 +20,8 @@ from exporter.data.images import ImageFolder, check_folder, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import CheckpointError, RecipeError
+from exporter.evaluation.benchmark import VNNI, cpu_lacks
+from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
@@ -37,10 +35,10 @@ from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import SEARCH
 from exporter.schedule.plan import schedule_of
 from exporter.schedule.prune import AMOUNTS, SCORING, Prune
-from exporter.settings import Settings, fields_of, sections_of, told_of
-from exporter.targets import Target
+from exporter.settings.fields import Settings, fields_of, sections_of, told_of
+from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
+from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
-from exporter.workflows.measuring import image_cost
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import A_MODEL, Images, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
@@ -51,8 +49,6 @@ RANGE_IMAGES = 64
 READ_FOR_COUNTS = 512
 
 A_FOLDER = "a folder of images"
-
-Array = np.ndarray[Any, Any]
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +71,7 @@ class Opened:
 
     @cached_property
     def whole(self) -> PrunableViT:
-        """The model with all its layers.
-
-        Raises:
-            ModelError: The model is unknown or cannot be pruned.
-            CheckpointError: The checkpoint does not fit the model.
-        """
+        """The model with all its layers."""
         with nullcontext() if isinstance(self.own, PrunableViT) else self.stages.stage("model"):
             return loaded(self.recipe.model, self.own)
 
@@ -97,12 +88,7 @@ class Opened:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """The given calibration, with all layers of the model; None without one.
-
-        Raises:
-            ArtefactError: The file is no calibration.
-            CalibrationError: It is of another model.
-        """
+        """The given calibration, with all layers of the model; None without one."""
         return self.calibration_for(self.whole.spec, self.whole.weights_sha256)
 
     @property
@@ -128,10 +114,6 @@ class Opened:
         """Return the given calibration, or calibrate on the images into a file.
 
         An interrupted calibration continues when called again; with `keep_sums` a finished one is read again too.
-
-        Raises:
-            CalibrationError: The settings do not suit the model or the images, or the file is of another model.
-            ImageError: There are no images.
         """
         with self.stages.stage("calibration") as advance:
             if self.calibration is not None:
@@ -141,12 +123,7 @@ class Opened:
 
     @cached_property
     def folder(self) -> ImageFolder:
-        """The images to calibrate on, without labels.
-
-        Raises:
-            RecipeError: There is no --images.
-            ImageError: There are none.
-        """
+        """The images to calibrate on, without labels."""
         place = needed(self.recipe.images.images, "--images", A_FOLDER)
         found = self._listings.get(place) or images_at(place)
         return replace(found, files=tuple(replace(each, label=None) for each in found.files))
@@ -186,11 +163,7 @@ class Opened:
         return first_images(files, self.vit.spec.preprocessing, self.recipe.lower.input_kind, len(files))
 
     def schedule(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
-        """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images.
-
-        Raises:
-            ScheduleError: The amount is out of reach.
-        """
+        """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images."""
         prune = self.recipe.prune
         if self.searches_counts:
             with self.stages.stage("counts, on calibration images"):
@@ -281,13 +254,6 @@ def open_recipe(
         model: A ViT to use instead of the recipe's: an adapter, or a module, which is copied.
         restore: Whether a checkpoint is pruned as it was trained, if it says how.
         dense: Whether only the dense model is lowered, for a target of any method.
-
-    Raises:
-        ModelError: The target does not support the layout or the method, or this machine has no such device.
-        RecipeError: Settings contradict each other.
-        ImageError: The class map is none, even where the step reads no labels, or a folder cannot be read.
-        ArtefactError: A schedule, or what a checkpoint says of itself, cannot be read.
-        CheckpointError: There is no such checkpoint.
     """
     check_device(recipe.model.device)
     _check_places(recipe.images)
@@ -313,7 +279,6 @@ def _check_places(images: Images) -> None:
 
 
 def _own_name(request: ModelRequest) -> str:
-    """Return the model's name according to its checkpoint, "" where it has none."""
     if request.checkpoint is None:
         return ""
     if not request.checkpoint.exists():
@@ -350,6 +315,18 @@ def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) ->
         sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, calibration.record.images)
 
 
+def warn_where_slow(*targets: Target) -> None:
+    """Log one line if INT8 for OpenVINO is among the targets, and this CPU makes it slower than fp32.
+
+    With AVX-512 it is faster, also without VNNI.
+    """
+    if OPENVINO_INT8 in targets and cpu_lacks("avx512f", *VNNI):
+        logger.warning(
+            "this CPU has no VNNI and no AVX-512: %s is slower than %s here; %s is faster",
+            *(each.name for each in (OPENVINO_INT8, OPENVINO, ONNXRUNTIME_INT8)),
+        )
+
+
 @dataclass(frozen=True)
 class DryRun:
     """What a run starts from, found without running it.
@@ -369,14 +346,8 @@ class DryRun:
 def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = "") -> DryRun:
     """Plan what is opened, if its schedule follows from nothing that a run has yet to measure.
 
-    Args:
-        opened: The model is loaded, so that a checkpoint that does not fit it is refused.
-        recipe: The recipe as the user gave it, for the record.
-        settings: What else the run was given.
-        unknown: What the schedule follows from, "" to find out.
-
-    Raises:
-        UserError: The calibration is of another model, or the amount is out of reach.
+    `recipe` is as the user gave it, and `settings` what else the run was given. `unknown` is what the
+    schedule follows from, "" to find out.
     """
     calibration, spec, prune = opened.calibration_of_vit, opened.vit.spec, opened.recipe.prune
     if not unknown and (opened.searches_counts or prune.counts_on_images):

@@ -1,14 +1,11 @@
-"""Models that are ready to run, and what several of them predict or embed over images in one pass.
-
-The images are spread over the processes of a launcher.
-"""
+"""Models that are ready to run, and what several of them predict or embed over images in one pass."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -28,7 +25,7 @@ from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, r
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.runtimes.tensorrt.settings import TENSORRT
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
@@ -41,16 +38,12 @@ if TYPE_CHECKING:
     from exporter.models.base import PrunableViT
     from exporter.pruning.pruned_vit import PrunedViT
 
-Array = np.ndarray[Any, Any]
 FoundT = TypeVar("FoundT", Predictions, Embeddings)
 
 
 @dataclass(frozen=True, eq=False)
 class EvalModel:
-    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images.
-
-    `spec.class_names` are in the order of the logits, none where they are not known.
-    """
+    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images."""
 
     name: str
     source: str
@@ -159,9 +152,6 @@ def torch_model(
         model: A pruned model, or an unpruned one: an adapter, or a module of a supported family, which is copied.
         name: What the result calls it.
         threads: CPU threads within an operator; 0 keeps PyTorch's setting.
-
-    Raises:
-        ModelError: There is no adapter for a module.
     """
     # They need PyTorch.
     from exporter.evaluation.parity.reference import reference_runner  # noqa: PLC0415
@@ -205,17 +195,8 @@ def predict_models(
 ) -> Answers[Predictions]:
     """Run models over the images once; every process runs whole batches of its own and returns all answers.
 
-    Args:
-        models: They see the same images in turns.
-        source: Iterated over once, in each process.
-        settings: Images of a batch, and threads that decode.
-        advance: Shows progress.
-        classes: Ascending; only these compete. None: all.
-        needs_labels: Whether the class of each image has to be known.
-
-    Raises:
-        ImageError: There are no images, or their labels do not fit the models.
-        UserError: A model gives no finite logits.
+    The source is iterated over once, in each process. Only `classes`, ascending, compete; None: all.
+    `needs_labels` says whether the class of each image has to be known.
     """
 
     def predicted(batches: Batches) -> tuple[Predictions, ...]:
@@ -228,12 +209,7 @@ def predict_models(
 def embed_models(
     models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings, advance: Advance
 ) -> Answers[Embeddings]:
-    """The same for the embeddings of models; labels do not matter.
-
-    Raises:
-        ImageError: There are no images.
-        UserError: A model gives no finite embedding.
-    """
+    """The same for the embeddings of models; labels do not matter."""
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
         runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
@@ -36,13 +34,11 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
 from exporter.targets import TENSORRT
-from exporter.tensor_names import IMAGES, keep_layers
+from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
-
-Array = np.ndarray[Any, Any]
 
 # Images that are shown of a model without classes.
 FIRST = 4
@@ -312,18 +308,7 @@ def save_page_of(
     out: Path,
     settings: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write the page of an export folder, and return its name.
-
-    Args:
-        report: The record to show.
-        artefact: What the pruned file says of itself.
-        pictures: Of the report's examples.
-        out: The export folder.
-        settings: What the user set, by the keys of flags.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write the page of an export folder, with what the user set, and return its name."""
     chart = _chart(report.trade_off, report.model)
     save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
     return PAGE
@@ -332,12 +317,7 @@ def save_page_of(
 def save_comparison_of(made: Mapping[str, Shown], out: Path) -> str:
     """Write the page that shows several methods side by side, and return its name.
 
-    Args:
-        made: Their reports and pictures; each method's own page is in a folder of its name.
-        out: Where the folders are.
-
-    Raises:
-        OutputError: The file cannot be written.
+    Each method's own page is in a folder of its name.
     """
     reports = [report for report, _ in made.values()]
     chart = _chart(trade_off_of(reports), reports[0].model)

@@ -18,7 +18,7 @@ from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
 from exporter.records import ModelSpec, Preprocessing
 from exporter.schedule.prune import AMOUNTS, Prune
-from exporter.settings import (
+from exporter.settings.fields import (
     Natural,
     Points,
     Positive,
@@ -95,20 +95,11 @@ class Lowering(Settings):
 
     @property
     def laid_out(self) -> Layout:
-        """The layout, given or the target's default.
-
-        Raises:
-            ModelError: The target does not support it.
-        """
+        """The layout, given or the target's default."""
         return self.row.layout(self.layout)
 
     def check_method(self, method: Method | None) -> None:
-        """Check that the target runs a method in the layout; without a method, the dense model.
-
-        Raises:
-            ModelError: The target does not support the method or the layout.
-            RecipeError: There is a layout for a method whose counts are those of the graph.
-        """
+        """Check that the target runs a method in the layout; without a method, the dense model."""
         if method is not None:
             self.row.check_method(method)
         if self.laid_out and self.layout is not None and (method is None or not method.counts_vary):
@@ -164,11 +155,7 @@ class _Beside(Settings):
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
-    """Return the value of a flag that this step needs.
-
-    Raises:
-        RecipeError: The value is None.
-    """
+    """Return the value of a flag that this step needs."""
     if value is None:
         raise RecipeError(flag, "nothing", expected)
     return value
@@ -177,23 +164,13 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
 def read_recipe(path: Path) -> Tables:
     """Read the tables of a TOML recipe, but for `training`; paths are relative to its folder.
 
-    Args:
-        path: The recipe. It may extend another one: values that it does not set are taken from there.
-
-    Raises:
-        RecipeError: The file is not TOML, a key or value is not one of a recipe, or recipes extend each other.
-        MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
+    It may extend another one: values that it does not set are taken from there.
     """
     return {name: table for name, table in _read(path).items() if table and name != TRAINING}
 
 
 def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:
-    """Read the table `training` of a TOML recipe, checked against the fields of settings.
-
-    Raises:
-        RecipeError: As `read_recipe`; or a key is unknown, or a value has the wrong type.
-        MissingDependencyError: Python 3.10 has no TOML reader, and none is installed.
-    """
+    """Read the table `training` of a TOML recipe, checked against the fields of settings."""
     return from_table(settings, _read(path).get(TRAINING, {}), f"{path}: [{TRAINING}]")
 
 
@@ -239,11 +216,7 @@ def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
 
 
 def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
-    """Write what a recipe sets as TOML, with whole paths; the head is a comment.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write what a recipe sets as TOML, with whole paths; the head is a comment."""
     import tomli_w  # noqa: PLC0415  (a deployment machine has none)
 
     def plain(value: Any) -> Any:
@@ -310,13 +283,7 @@ GB = 1e9
 def check_batches(flag: str, batches: Sequence[int], shape: ModelSpec | Preprocessing) -> None:
     """Compare the memory of the largest batch with what is free.
 
-    Args:
-        flag: What gives the batches, for the error.
-        batches: Images per run.
-        shape: The dense model's, or only that of its images.
-
-    Raises:
-        RecipeError: The batch takes more; the line says how much, how much there is, and the largest that fits.
+    `flag` is what gives the batches, for the error. `shape` is the dense model's, or only that of its images.
     """
     batch, free, each = max(batches, default=1), free_bytes(), bytes_of_image(shape)
     if free is not None and batch * each > free:

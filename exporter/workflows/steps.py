@@ -44,14 +44,12 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair, Schedule
 from exporter.schedule.plan import keep_everything, schedule_of
 from exporter.schedule.prune import Prune
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows.folders.bench import Bench
 from exporter.workflows.folders.bench import bench as bench_pair
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import A_MODEL, Lowering, needed
-
-Array = np.ndarray[Any, Any]
 
 # A model of the caller's.
 OwnModel: TypeAlias = PrunableViT | nn.Module
@@ -86,11 +84,6 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
 
     A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
     computes is the reference of its adapter.
-
-    Raises:
-        ModelError: The model is unknown, cannot be pruned, or computes something else than its adapter.
-        CheckpointError: The checkpoint does not fit the model, or a weight is not finite.
-        RecipeError: Nothing names a model.
     """
     if isinstance(model, PrunableViT):
         if not model.faithful:
@@ -266,22 +259,14 @@ def bench(
 
 
 def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> ImageFolder:
-    """Return the images for a model; of a loader the first `most`.
-
-    Raises:
-        ImageError: There are no images, or those at hand are not the model's input.
-    """
+    """Return the images for a model; of a loader the first `most`."""
     if isinstance(images, str | os.PathLike):
         return images_at(Path(images))
     return images_in(images, spec.preprocessing.input_size, most)
 
 
 def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
-    """Return up to MOST images as a lowered model takes them, [n, 3, height, width].
-
-    Raises:
-        ImageError: There are no images, or the model takes pixels and the images are normalised.
-    """
+    """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
     files = sample(folder_of(images, spec, MOST), MOST, 0).files
     found = first_images(files, spec.preprocessing, input_kind, MOST)
     if input_kind == InputKind.UINT8 and found.dtype != np.uint8:

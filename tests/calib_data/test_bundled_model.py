@@ -13,13 +13,11 @@ from torch import nn
 
 from exporter.bundled import CIFAR_VIT, DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT, BundledModel
 from exporter.data.batches import batches
-from exporter.data.images import folder_sha256
 from exporter.evaluation.accuracy import predict
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
-from exporter.runtimes.torch_runner import logits_runner
 from tests.calib_data.tiny import TRAIN
 from tests.digits import digits
 
@@ -99,7 +97,7 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
 )
 def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
-    runner = logits_runner(network_of(bundled), record.preprocessing.input_size)
+    runner = TRAIN.logits_runner(network_of(bundled), record.preprocessing.input_size)
     found = predict(runner, batches(folders.held_out.files, record.preprocessing, "float32", 64)).accuracy
     assert (found.images, folders.class_names) == (record.images_held_out, record.class_names)
     assert found.top1 >= LEAST_TOP1[bundled.name]
@@ -113,5 +111,5 @@ def test_record_names_the_images(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
     if bundled is not CIFAR_VIT and PIL.__version__ != record.versions["pillow"]:
         pytest.skip(f"Pillow {PIL.__version__} may write other PNG files than {record.versions['pillow']}")
-    assert record.images_train_sha256 == folder_sha256(folders.train)
-    assert record.images_held_out_sha256 == folder_sha256(folders.held_out)
+    assert record.images_train_sha256 == TRAIN.folder_sha256(folders.train)
+    assert record.images_held_out_sha256 == TRAIN.folder_sha256(folders.held_out)

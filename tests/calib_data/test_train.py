@@ -1,5 +1,6 @@
 """Training from scratch, of a tiny ViT on a handful of images: what a run leaves, and what it refuses."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from exporter.data.images import list_images
 from exporter.errors import ImageError, ModelError
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
@@ -214,3 +216,16 @@ def test_accuracy_is_that_of_the_images(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "vit.safetensors"
     record = write_result(model, TINY, out, preprocessing=preprocessing, folders=folders, command="")
     assert record.top1_train == record.top1_held_out == pytest.approx(1 / 3)
+
+
+def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
+    for name in ("cat/1.png", "dog/2.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(name.encode())
+    images = list_images(tmp_path)
+    expected = hashlib.sha256(b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png").hexdigest()
+    assert expected == TRAIN.folder_sha256(images)
+    images.files[0].path.rename(images.files[0].path.with_name("3.png"))
+    with pytest.raises(ImageError, match=r"1\.png"):
+        TRAIN.folder_sha256(images)
+    assert expected != TRAIN.folder_sha256(list_images(tmp_path))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from exporter.calibration import backward
 from exporter.calibration.attention import propagate
-from exporter.calibration.heads import (
+from exporter.calibration.backward import (
     cam_of_outputs,
     explainable,
     gradient_of_outputs,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from exporter.calibration import backward
-from exporter.calibration.heads import cam_of_outputs, gradient_of_outputs
+from exporter.calibration.backward import cam_of_outputs, gradient_of_outputs
 from exporter.calibration.importance import (
     acs_of_images,
     average_cosine_similarity,

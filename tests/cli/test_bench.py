@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from exporter.cli.bench import against_dense, break_even_words, print_gpu_time
-from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, Selection
+from exporter.evaluation.batch_sweep import CLASSES, AtBatch, BenchSettings, Selection
 from exporter.evaluation.benchmark import EngineRuns, Throughput, compare_speed, environment, ratio_of
-from exporter.evaluation.breakdown import CLASSES
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load

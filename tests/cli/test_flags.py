@@ -20,9 +20,9 @@ from exporter.cli.flags import (
 )
 from exporter.errors import RecipeError
 from exporter.schedule.prune import Prune
-from exporter.settings import Parser, flags_of
-from exporter.training.presets import PRESETS
-from exporter.training.settings import FinetuneSettings
+from exporter.settings.fields import flags_of
+from exporter.settings.flags import Parser
+from exporter.training.settings import PRESETS, FinetuneSettings
 from exporter.workflows.recipe import Images, Recipe
 from tests.commands import Command, recipe_file
 

@@ -16,7 +16,7 @@ import exporter
 from exporter.cli import inspect
 from exporter.cli.main import FORMER, VERBS, build_parser, main
 from exporter.errors import RecipeError
-from exporter.settings import fields_of, flags_of, homes_of
+from exporter.settings.fields import fields_of, flags_of, homes_of
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Recipe
 from tests.commands import Command, Workplace

@@ -16,7 +16,6 @@ from exporter.data.images import (
     class_names,
     dataset_sha256,
     draw,
-    folder_sha256,
     halves,
     list_images,
     sample,
@@ -204,17 +203,6 @@ def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
     gone = ImageFile(tmp_path / "gone.png", None)
     assert dataset_sha256(files) == dataset_sha256([*files, gone])
     assert dataset_sha256(files) != dataset_sha256(files[::-1])
-
-
-def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
-    images = list_images(touch(tmp_path / "one", "cat/1.png", "dog/2.png"))
-    expected = hashlib.sha256(b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png").hexdigest()
-    assert expected == folder_sha256(images)
-    assert expected == folder_sha256(list_images(touch(tmp_path / "two", "cat/1.png", "dog/2.png")))
-    images.files[0].path.rename(images.files[0].path.with_name("3.png"))
-    with pytest.raises(ImageError, match=r"1\.png"):
-        folder_sha256(images)
-    assert expected != folder_sha256(list_images(tmp_path / "one"))
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.depth.choose import Bookmark, Stage, Train
-from exporter.depth.collect import Evaluate, Measured, Tally, collect, load_samples, steps_of
+from exporter.depth.collect import Evaluate, Measured, Tally, collect, read_samples, steps_of
 from exporter.depth.plan import CollectSettings, DepthPlan
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
@@ -50,7 +50,7 @@ def test_three_walks_from_the_trained_model(tmp_path: Path) -> None:
     assert set(attention[0]) < set(attention[1]) < set(attention[2])
     assert found[4].plan.attention == ()
     assert found[7].plan.activation == found[4].plan.activation
-    assert load_samples(tmp_path / "samples.json") == found
+    assert read_samples(tmp_path / "samples.json") == found
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
 
     with pytest.raises(PowerCutError):
         run(tmp_path, train, measure)
-    samples = load_samples(whole / "samples.json")
+    samples = read_samples(whole / "samples.json")
     assert run(tmp_path, nudge()) == samples
     for name in ("samples.json", "last.safetensors"):
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
@@ -154,4 +154,4 @@ def test_a_sample_says_which_share_of_the_layers_went() -> None:
 def test_broken_files(tmp_path: Path, content: str) -> None:
     (tmp_path / "samples.json").write_text(content)
     with pytest.raises(ArtefactError, match=r"samples\.json"):
-        load_samples(tmp_path / "samples.json")
+        read_samples(tmp_path / "samples.json")

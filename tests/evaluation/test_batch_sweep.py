@@ -19,8 +19,8 @@ from exporter.evaluation.batch_sweep import (
     BenchSettings,
     break_even,
     filled_batch,
-    measure_batches,
     sliced_of,
+    time_batches,
 )
 from exporter.records import Pair
 from exporter.schedule.macs import MacCount
@@ -92,7 +92,7 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
 
     runners = {name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()}
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
-    results = list(measure_batches(runners, MACS, IMAGES, settings, clock))
+    results = [AtBatch.of(times, MACS) for times in time_batches(runners, IMAGES, settings, clock)]
     assert all((runner.activations, runner.deactivations) == (1, 1) for runner in runners.values())
     return results
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.evaluation.breakdown import CLASSES, breakdown, engine_breakdown, nodes_of
+from exporter.evaluation.batch_sweep import CLASSES, breakdown, engine_breakdown, nodes_of
 from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 

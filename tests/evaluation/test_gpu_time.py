@@ -228,7 +228,7 @@ def test_by_events(files: Pair[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_to_measure_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(MissingDependencyError, match="cuda-bindings"):
         timer_here("11.4.0")

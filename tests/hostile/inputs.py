@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
-from exporter.settings import homes_of
+from exporter.settings.fields import homes_of
 from exporter.workflows.recipe import Recipe
 
 

@@ -9,7 +9,7 @@ import onnx
 from torch import nn
 
 from exporter.lowering import pipeline
-from exporter.lowering.export import to_onnx
+from exporter.lowering.pipeline import to_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.nn import functional as F
 
 from exporter.errors import ModelError
-from exporter.lowering.export import translate
+from exporter.lowering.pipeline import translate
 from exporter.ops.onnx_functions import DOMAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.models import a_star, dense, exported, star
@@ -84,7 +84,7 @@ def test_decomposing_would_change_no_node(monkeypatch: pytest.MonkeyPatch) -> No
     torch.manual_seed(0)
     module, example = Block().eval(), torch.randn(3, 2, 8)
     as_captured = translated(module, example)
-    monkeypatch.setattr("exporter.lowering.export._writes_to_an_input", lambda _: True)
+    monkeypatch.setattr("exporter.lowering.pipeline._writes_to_an_input", lambda _: True)
     assert Counter(node.op_type for node in translated(module, example).graph.node) == Counter(
         node.op_type for node in as_captured.graph.node
     )
@@ -101,10 +101,10 @@ def test_what_an_old_torch_does_not_translate_is_refused_and_a_new_one_keeps_its
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     example = torch.randn(3, 2, 8)
-    monkeypatch.setattr("exporter.lowering.export.TRANSLATES_ALL", (0, 0))
+    monkeypatch.setattr("exporter.lowering.pipeline.TRANSLATES_ALL", (0, 0))
     with pytest.raises(torch.onnx.OnnxExporterError):
         translated(NeverTranslated(), example)
-    monkeypatch.setattr("exporter.lowering.export.TRANSLATES_ALL", (99, 0))
+    monkeypatch.setattr("exporter.lowering.pipeline.TRANSLATES_ALL", (99, 0))
     with pytest.raises(ModelError, match=r"PyTorch .* does not translate \| need a newer PyTorch"):
         translated(NeverTranslated(), example)
 

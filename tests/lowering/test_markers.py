@@ -12,8 +12,8 @@ from onnxscript import evaluator, values
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from exporter.lowering.export import translate
 from exporter.lowering.markers import STANDARD, TRANSLATIONS
+from exporter.lowering.pipeline import translate
 from exporter.ops.onnx_functions import DOMAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 

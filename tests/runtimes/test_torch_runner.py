@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from exporter.errors import ModelError, UserError
 from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.torch_runner import TorchRunner, logits_runner
+from exporter.runtimes.torch_runner import TorchRunner
 
 INPUTS = (TensorInfo("images", ("batch", 3), "float32"),)
 OUTPUTS = (TensorInfo("logits", ("batch", 2), "float32"),)
@@ -65,14 +65,3 @@ def test_what_is_returned_must_be_what_was_declared() -> None:
 def test_a_plain_function_runs_too() -> None:
     with TorchRunner(lambda feed: {"logits": feed["images"][:, :2]}, INPUTS, OUTPUTS) as runner:
         assert runner.run({"images": np.ones((1, 3), np.float32)})["logits"].shape == (1, 2)
-
-
-def test_any_network_runs_under_the_names_of_a_lowered_model() -> None:
-    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5)).eval()
-    images = np.ones((4, 3, 2, 2), np.float32)
-    with logits_runner(network, (3, 2, 2)) as runner:
-        logits = runner.run({"images": images})["logits"]
-    np.testing.assert_array_equal(logits, network(torch.ones(4, 3, 2, 2)).detach().numpy())
-    network[1].train()
-    with pytest.raises(ModelError, match="training mode"):
-        logits_runner(network, (3, 2, 2))

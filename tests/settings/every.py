@@ -2,7 +2,7 @@
 
 import importlib
 
-from exporter.settings import Settings
+from exporter.settings.fields import Settings
 
 MODULES = (
     "calibration.settings",

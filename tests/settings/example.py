@@ -5,18 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.settings import (
-    Batches,
-    Natural,
-    Number,
-    Positive,
-    Settings,
-    Share,
-    Weight,
-    add_flags,
-    from_flags,
-    option,
-)
+from exporter.settings.fields import Batches, Natural, Number, Positive, Settings, Share, Weight, option
+from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Layout
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import exporter
 from exporter.errors import RecipeError
-from exporter.settings import Settings, fields_of, from_table
+from exporter.settings.fields import Settings, fields_of, from_table
 from exporter.vocabulary import Layout
 from tests.settings.every import MODULES, every_settings
 from tests.settings.example import Example

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.schedule.prune import Prune
-from exporter.settings import Parser, Settings, add_flags, fields_of, from_flags, from_table
-from exporter.settings.fields import GROUPS
+from exporter.settings.fields import GROUPS, Settings, fields_of, from_table
+from exporter.settings.flags import Parser, add_flags, from_flags
 from exporter.vocabulary import Layout
 from tests.settings.every import every_settings
 from tests.settings.example import Example, parse

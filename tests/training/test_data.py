@@ -18,8 +18,7 @@ from exporter.data.shards import list_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 from exporter.training.data import TrainBatches, mixing, seeded, transform_of
-from exporter.training.presets import AUGMENTATIONS, Augmentation
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import AUGMENTATIONS, Augmentation, LoopSettings
 from exporter.vocabulary import CropMode, Interpolation
 from tests.shards import encoded, write_shard
 from tests.vits import make_images

@@ -14,9 +14,9 @@ from exporter.bundled import DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT
 from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.identity import Identity, to_metadata
-from exporter.settings import add_flags, fields_of, from_flags
-from exporter.training.presets import AUGMENTATIONS, PRESETS
-from exporter.training.settings import FinetuneSettings, LoopSettings, preset_values
+from exporter.settings.fields import fields_of
+from exporter.settings.flags import add_flags, from_flags
+from exporter.training.settings import AUGMENTATIONS, PRESETS, FinetuneSettings, LoopSettings, preset_values
 
 DOCS = Path(__file__).parents[2] / "docs/finetuning.md"
 

@@ -9,6 +9,7 @@ import pytest
 
 from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import load_vit, read_depth
+from exporter.depth.collect import read_samples
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
 from exporter.depth.predictor import Sample
@@ -19,7 +20,7 @@ from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import AttentionVariant
 from exporter.workflows import depth
-from exporter.workflows.depth import apply_to, choose_to, collect_to, read_samples, split_for
+from exporter.workflows.depth import apply_to, choose_to, collect_to, split_for
 from exporter.workflows.opened import Opened, open_recipe
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
@@ -129,7 +130,7 @@ def test_a_collection_trains_on_no_more_images_than_are_asked_for(
 def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> None:
     found = collect_to(job, STEPS, QUICK, tmp_path / "s")
     read = read_samples(tmp_path / "s" / "samples.json")
-    assert list(read) == [each.sample for each in found.samples]
+    assert [each.accuracy for each in read] == [each.accuracy for each in found.samples]
     assert [(each.plan.units, each.images) for each in found.samples] == [
         (0, 12),
         (1, 12),

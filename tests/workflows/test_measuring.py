@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from exporter.data.batches import noise
 from exporter.evaluation.benchmark import throughput
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import runner_here
 from exporter.targets import ONNXRUNTIME, OPENVINO
-from exporter.workflows.measuring import noise
 from tests.evaluation.parity.models import images
 from tests.tiny_onnx import linear_classifier, pruned_classifier
 

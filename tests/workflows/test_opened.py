@@ -35,12 +35,12 @@ from exporter.vocabulary import Method
 from exporter.workflows import opened as module
 from exporter.workflows.compile import compile_model, dry_compile
 from exporter.workflows.finetune import dry_finetune
-from exporter.workflows.measuring import warn_where_slow
 from exporter.workflows.opened import (
     DryRun,
     Opened,
     dry_run,
     open_recipe,
+    warn_where_slow,
     warn_where_unsettled,
 )
 from exporter.workflows.recipe import Recipe

@@ -16,7 +16,8 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.request import ModelRequest
 from exporter.schedule.prune import Prune
-from exporter.settings import add_flags, flags_of, from_flags
+from exporter.settings.fields import flags_of
+from exporter.settings.flags import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind, Layout, Method

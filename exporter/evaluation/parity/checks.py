@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,8 @@ from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.evaluation.parity.differences import Differences
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.records import Output
+from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

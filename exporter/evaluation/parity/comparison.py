@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 from exporter.tensor_names import (
     IMAGES,
+    Array,
     count_name,
     gap_name,
     into_name,
@@ -169,7 +169,6 @@ def _compatible(a: TensorInfo, b: TensorInfo) -> bool:
 # Two batch sizes, to detect a batch size that is fixed in the file by mistake.
 BATCHES = (1, 8)
 
-Array = np.ndarray[Any, Any]
 CompareKept = Callable[[Sequence[int], Feed, Feed], list[LayerResult]]
 
 
@@ -314,18 +313,8 @@ def compare_lowered(
 ) -> ParityReport:
     """Compare a lowered model with its reference by what its metadata says: outputs, masses, tolerance.
 
-    Args:
-        reference: PyTorch's model, or its recorded answers.
-        shipped: The lowered model.
-        variants: The tracing and the forced one; None for a dense model.
-        artefact: What the file says of itself.
-        model: The file, or the bytes of one.
-        runtime: What it runs on.
-        batches: Images as every model takes them.
-        precision: That of the model's products; by default the target's.
-
-    Raises:
-        ParityError: There is nothing to compare.
+    `variants` are the tracing and the forced one, None for a dense model. `precision` is that of the model's
+    products, by default the target's.
     """
     tracing, forced = variants
     report = compare(

@@ -1,19 +1,13 @@
-"""Which patches survive each layer, in one form for all methods; and two runs of a batch compared by it.
-
-Compared are the patches kept, whom each patch joined, and how close it was.
-"""
+"""Which patches survive each layer, in one form for all methods; and two runs of a batch compared by it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from exporter.errors import ParityError
 from exporter.ops.cdf_reference import mass_before
-from exporter.tensor_names import count_name, gap_name, into_name, keep_layers, keep_name, score_name
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array, count_name, gap_name, into_name, keep_layers, keep_name, score_name
 
 NOBODY = -1
 
@@ -90,9 +84,6 @@ def compare_layers(
         masses: The share of the mass that each layer keeps under a-STAR; empty under STAR.
         ascending: Whether survivors must be in ascending order; otherwise those of equal sets must be in the
             reference's, which says what the next layer pairs.
-
-    Raises:
-        ParityError: The reference's survivors are not the best by its scores, or the tested model has none.
     """
     results: list[LayerResult] = []
     images, patches = reference[score_name(layers[0])].shape
@@ -220,9 +211,6 @@ def compare_merges(
 
     Both runs have `keep_NN` and `into_NN` of each layer, the reference also `gap_NN`; without `into_NN` nothing
     is compared. `kept` is the result of `compare_layers` for the same batch.
-
-    Raises:
-        ParityError: Indices of the reference are invalid, or those of the tested model have the wrong shape.
     """
     if not any(into_name(each.layer) in reference for each in kept):
         return list(kept), []

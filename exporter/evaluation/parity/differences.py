@@ -10,10 +10,9 @@ from exporter.errors import ParityError
 from exporter.evaluation.accuracy import top_classes
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.records import Output
-from exporter.tensor_names import token_count_name, token_positions_name
+from exporter.tensor_names import Array, token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
-Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
 
 
@@ -141,10 +140,7 @@ ResultT = TypeVar("ResultT", LayerResult, MergeResult, OutputDifferences)
 
 @dataclass(frozen=True)
 class Differences:
-    """Outputs by name, and `layers` and `merges` from `compare_merges`: empty for a dense model.
-
-    `merges` is empty if patches are dropped.
-    """
+    """Outputs by name, and `layers` and `merges` from `compare_merges`: empty for a dense model."""
 
     outputs: dict[str, OutputDifferences]
     layers: list[LayerResult]

@@ -1,16 +1,15 @@
 """The PyTorch reference as a `Runner` with the tensor names of the lowered model, which is compared with it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 import torch
 from google.protobuf.message import DecodeError
 from torch import Tensor
 
+from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
 from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity.checks import ParityReport
@@ -19,21 +18,16 @@ from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.lowering.verify import artefact_of
+from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Schedule
 from exporter.runtimes.base import Runner, TensorInfo
 from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
-from exporter.tensor_names import (
-    IMAGES,
-    count_name,
-    gap_name,
-    into_name,
-    keep_name,
-    score_name,
-)
-
-Array = np.ndarray[Any, Any]
+from exporter.schedule.macs import mean_macs
+from exporter.tensor_names import IMAGES, Array, count_name, gap_name, into_name, keep_name, score_name
+from exporter.vocabulary import InputKind
 
 
 def reference_runner(
@@ -88,11 +82,7 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
 
 
 def load_onnx(path: Path) -> onnx.ModelProto:
-    """Read an ONNX file that contains its weights.
-
-    Raises:
-        ArtefactError: The file is no ONNX model, or one that computes nothing.
-    """
+    """Read an ONNX file that contains its weights."""
     try:
         model = onnx.load_model_from_string(regular(path).read_bytes())
     except (OSError, DecodeError) as error:
@@ -142,3 +132,25 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
         runtime=runtime_for(target, settings),
         batches=in_batches(images, BATCHES),
     )
+
+
+def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
+    """Return the MACs of one image: from the schedule, or under a-STAR the mean over these images."""
+    if model.method != "a-star":
+        return float(model.macs.total)
+    left = patches_left_of(model, images, input_kind, len(images))
+    return float(mean_macs(model.vit.spec, left, model.schedule).total)
+
+
+def image_cost(
+    vit: PrunableViT, images: Array, calibration: Calibration | None, batch: int
+) -> Callable[[Schedule], float]:
+    """Return a function: mean useful MACs of these images, [n, 3, H, W] float32, under an a-STAR schedule."""
+    inter = None if calibration is None else calibration.inter
+
+    def cost(schedule: Schedule) -> float:
+        pruned = PrunedViT(vit, schedule, inter)
+        left = patches_left_of(pruned, images, InputKind.FLOAT32, batch)
+        return float(mean_macs(vit.spec, left, schedule).total)
+
+    return cost

@@ -58,11 +58,7 @@ TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
 
 
 def tolerance_for(reference: str, shipped: str) -> Tolerance:
-    """Return the row for a pair of precisions, e.g. ("fp32", "fp32").
-
-    Raises:
-        ParityError: The table has no such pair.
-    """
+    """Return the row for a pair of precisions, e.g. ("fp32", "fp32")."""
     try:
         return TOLERANCES[reference, shipped]
     except KeyError:

@@ -18,9 +18,7 @@ from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.report.record import Report
 from exporter.evaluation.report.serving import serving_script
 from exporter.files import written_beside
-from exporter.tensor_names import IMAGES
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import IMAGES, Array
 
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.
 GONE_SHARE = 0.22
@@ -213,16 +211,8 @@ def save_page(
 ) -> None:
     """Write the page atomically.
 
-    Args:
-        report: The record to show.
-        artefact: What the pruned file says of itself.
-        path: Path of the HTML file.
-        pictures: The report's examples with their kept patches, in the same order.
-        chart: Of the report's trade-off.
-        settings: What the user set, by the keys of flags.
-
-    Raises:
-        OutputError: The path cannot be written.
+    The pictures are those of the report's examples, in the same order; `settings` what the user set, by the keys
+    of flags.
     """
     _write(
         path,
@@ -243,14 +233,8 @@ def save_page(
 def save_comparison(made: Mapping[str, Shown], path: Path, page: str, *, chart: Chart | None = None) -> None:
     """Write the page of several methods side by side atomically.
 
-    Args:
-        made: By method, its report and the pictures of its examples, the same images for all; measured in one run.
-        path: Path of the HTML file.
-        page: The name of each method's own page, in a folder of the method's name beside this one.
-        chart: Of all of them.
-
-    Raises:
-        OutputError: The path cannot be written.
+    `made` has by method its report and the pictures of its examples, the same images for all, measured in one
+    run. `page` is the name of each method's own page, in a folder of the method's name beside this one.
     """
     reports = [report for report, _ in made.values()]
     rows = (

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array
 
 # Images on the page.
 SHOWN = 12
@@ -43,14 +41,9 @@ def chosen_examples(
 ) -> list[tuple[Example, ...]]:
     """Choose at most `count` images, the same for every pruned model; return the examples of each.
 
-    At most half of them are images on which the models disagree; the others are stratified over the classes, by
-    the label where it is known, else by the dense model's class. The same predictions give the same choice.
-
-    Args:
-        names: Of all images, in the order of the predictions.
-        dense: The predictions of the dense model.
-        pruned: Those of each pruned model.
-        count: Number of images to choose.
+    At most half of them are images on which the models disagree; the others are stratified over the classes,
+    by the label where it is known, else by the dense model's class. The same predictions give the same
+    choice. `names` are those of all images, in the order of the predictions.
     """
     labels, first = dense.labels, dense.best[:, 0]
     best = np.array([each.best[:, 0] for each in pruned])
@@ -123,10 +116,7 @@ class CalibratedOn:
 
 @dataclass(frozen=True)
 class AsItCame:
-    """The model as it came, fp32 in PyTorch, on the images of the report, and what each file loses against it.
-
-    `accuracy` is None without labels.
-    """
+    """The model as it came, fp32 in PyTorch, on the images of the report, and what each file loses against it."""
 
     accuracy: Accuracy | None
     losses: Pair[PairResult]

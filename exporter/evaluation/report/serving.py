@@ -75,10 +75,6 @@ def serving_script(artefact: Artefact, file: str) -> str:
 
     It reads preprocessing and class names from the model's metadata, and is run in the folder of the model:
     `python serve.py photo.jpg`.
-
-    Args:
-        artefact: What the file says of itself.
-        file: Its name.
     """
     if artefact.target.runtime not in OPEN:
         return ""

@@ -12,16 +12,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import BY_CHANNEL
-from exporter.lowering.graph import (
-    Builder,
-    as_linear,
-    linear,
-    markers,
-    nodes_of,
-    producer,
-    replace,
-    rewire,
-)
+from exporter.lowering.graph import Builder, as_linear, linear, markers, nodes_of, producer, replace, rewire
 from exporter.lowering.markers import ATTENTION, CLASS_ROW, DISSIMILARITY, MERGE_INTO, PAIR_TOKENS, RECEIVED
 from exporter.ops.onnx_functions import DOMAIN
 

@@ -80,13 +80,7 @@ def library_model(config: Config, state: Mapping[str, Tensor]) -> nn.Module:
 def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     """Return timm's network with a copy of the weights, and the usual preprocessing of such models.
 
-    Args:
-        model: A vision tower or a classifier; of a LLaVA-style parent its `vision_tower`.
-        name: In errors.
-
-    Raises:
-        ModelError: Its kind cannot be converted.
-        CheckpointError: Its weights do not fit its config.
+    `model` is a vision tower or a classifier; of a LLaVA-style parent its `vision_tower`.
     """
     names = [base.__name__ for base in type(model).__mro__]
     known = next((name for name in names if name in KINDS), names[0])

@@ -76,9 +76,6 @@ def resampled(state: Mapping[str, Tensor], network: Any) -> dict[str, Tensor]:
     """Return weights of `to_timm` whose positions are those of the network's grid, resampled as the library does.
 
     The library's positions lie in a square. Only Dinov2WithRegisters smooths where a grid becomes coarser.
-
-    Raises:
-        CheckpointError: They lie in no square.
     """
     found, own = dict(state), getattr(network, "pos_embed", None)
     if own is None or "pos_embed" not in state or state["pos_embed"].shape[1] == own.shape[1]:

@@ -104,11 +104,7 @@ def class_of(config: Config) -> str:
 
 
 def kind_of(config: Config, source: str) -> Kind:
-    """Return the kind of a vision tower's config.
-
-    Raises:
-        ModelError: It is not among those that can be converted; the message says why if that is known.
-    """
+    """Return the kind of a vision tower's config."""
     family, told = str(config.get("model_type") or ""), class_of(config)
     reason = next((why for start, why in REFUSED.items() if family.startswith(start)), "")
     if reason:
@@ -119,11 +115,7 @@ def kind_of(config: Config, source: str) -> Kind:
 
 
 def network_of(config: Config, source: str) -> tuple[str, dict[str, Any]]:
-    """Return timm's architecture and its keyword arguments for a vision tower's config.
-
-    Raises:
-        ModelError: The config needs something that timm's networks lack.
-    """
+    """Return timm's architecture and its keyword arguments for a vision tower's config."""
     check_types(config, source)
     kind, act = kind_of(config, source), config.get("hidden_act", "gelu")
     if act not in ACTIVATIONS:

@@ -83,9 +83,6 @@ def preprocessing_from_processor(
         usual: The values of the kind of model without a processor.
         kind: The processor of such models, for a config that does not name its class.
         source: In errors.
-
-    Raises:
-        ModelError: The processor's class is unknown, or it does what is not done here; the message names the key.
     """
     if not told:
         own = {"mean": HALF, "std": HALF, "interpolation": "bilinear", "crop_mode": "squash", "crop_pct": 1.0}

@@ -105,13 +105,7 @@ class Repository:
     def load_weights(self, network: nn.Module, asked: Collection[str]) -> None:
         """Load the weights into timm's network; positions for another size are resampled as the library does.
 
-        Args:
-            network: From the architecture and the arguments of `network`, or others.
-            asked: Names of the arguments that the user gave (`exporter.models.weights.load_into`).
-
-        Raises:
-            CheckpointError: There is no file of weights, it does not hold those of the network, or none at the
-                tower's place, or they are not of the form and size that the config says.
+        `asked` has the names of the arguments that the user gave.
         """
         config = self._config()
         try:
@@ -134,7 +128,6 @@ class Repository:
 
     @cached_property
     def _state(self) -> dict[str, Tensor]:
-        """The weights under the library's keys."""
         state = {
             key: value for place in self._weight_files() for key, value in read_state_dict(place).items()
         }
@@ -234,7 +227,6 @@ def is_path(name: str) -> bool:
 
 
 def _is_name(name: object) -> bool:
-    """Whether it is that of a file, without a folder."""
     return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
 
 

@@ -19,13 +19,7 @@ from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import (
-    error_log,
-    flag_bit,
-    major_version,
-    member,
-    started,
-)
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, flag_bit, major_version, member, started
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +30,7 @@ NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
 
 
 def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
-    """Return the layers of each profile of a plan just built, as the inspector's JSON.
-
-    Raises:
-        ArtefactError: TensorRT does not load the engine, or does not accept a profile's sizes.
-    """
+    """Return the layers of each profile of a plan just built, as the inspector's JSON."""
     runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, built here.
     runtime.engine_host_code_allowed = True
@@ -83,10 +73,6 @@ def build_engine(
     The layers are the inspector's JSON for each profile: none where the inspection failed, for the engine may
     run. The timing cache is read if it exists, and written after the build. `widths` are the largest sizes, by
     input name, of dynamic dimensions other than the batch. The caller has checked the plugin library.
-
-    Raises:
-        ArtefactError: The parser or the builder rejects the model; quotes TensorRT's message.
-        UserError: This version of TensorRT lacks a requested feature.
     """
     log = error_log(trt)
     trt.init_libnvinfer_plugins(log, "")

@@ -17,32 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from exporter.errors import MissingDependencyError, UserError
+from exporter.errors import UserError, imported
 from exporter.runtimes.tensorrt.manifest import profile_for
 from exporter.runtimes.tensorrt.runner import LoadedEngine, without_nvtx
+from exporter.tensor_names import Array
 
 
 class Cuda:
     """Calls functions of the CUDA runtime by name, e.g. `cuda.call("cudaMalloc", 1024)`."""
 
     def __init__(self) -> None:
-        """Import the CUDA runtime.
-
-        Raises:
-            MissingDependencyError: cuda-bindings is not installed.
-        """
-        try:
-            from cuda.bindings import runtime  # noqa: PLC0415
-        except ImportError:
-            raise MissingDependencyError("cuda-bindings", "tensorrt") from None
-        self.runtime: Any = runtime
+        """Import the CUDA runtime."""
+        self.runtime = imported("cuda.bindings.runtime", "cuda-bindings", "tensorrt")
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function and return its first result after the status, or None if there is none.
-
-        Raises:
-            UserError: The status is an error; quotes CUDA's message.
-        """
+        """Call a function and return its first result after the status, or None if there is none."""
         status, *values = getattr(self.runtime, name)(*arguments)
         if status != self.runtime.cudaError_t.cudaSuccess:
             raise UserError(name, self._words(status), "a call that succeeds")
@@ -53,15 +42,9 @@ class Cuda:
         return text.decode() if isinstance(text, bytes) else str(text)
 
 
-Array = np.ndarray[Any, Any]
-
-
 @dataclass(frozen=True)
 class RunTimes:
-    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host.
-
-    `cuda_graph` says whether the kernels were launched as one CUDA graph.
-    """
+    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host."""
 
     copy_in_ms: tuple[float, ...]
     compute_ms: tuple[float, ...]
@@ -264,8 +247,7 @@ def clocks_of(lines: Iterable[str]) -> Clocks:
 def sampled_clocks(gpu: str) -> Iterator[list[str]]:
     """Sample a GPU every tenth of a second inside the `with` block; its lines, for `clocks_of`, are there after it.
 
-    Args:
-        gpu: Its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
+    `gpu` is its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
     """
     samples, reasons = list[str](), _reasons_of(gpu)
     if not reasons:

@@ -103,9 +103,6 @@ def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
     """Parse the inspector's JSON, which trtexec's --exportLayerInfo writes too.
 
     Where the text has the layers of several profiles, those of one are returned.
-
-    Raises:
-        ArtefactError: The text is not such JSON, or the engine was built without detailed layer information.
     """
     expected = "a detailed layer list", "build with profiling verbosity DETAILED"
     try:
@@ -126,11 +123,7 @@ def layers_path(engine: Path) -> Path:
 
 
 def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
-    """Read the layers of a profile that `build` saved.
-
-    Raises:
-        ArtefactError: There is no such file or profile.
-    """
+    """Read the layers of a profile that `build` saved."""
     path = layers_path(engine)
     try:
         text = json.dumps(json.loads(path.read_text(encoding="utf-8"))["profiles"][profile])

@@ -37,14 +37,10 @@ class Built:
 class EngineManifest:
     """An engine's sources, build settings and machine.
 
-    `onnx_sha256`, `schedule_sha256` and `plugin_sha256` are checksums of the files; "" without a plugin.
-    `plugin_serialised` says whether the engine contains the library. `batches` are its batch sizes, one profile
-    each; with `any_batch` a profile also takes batches down to the previous size plus one. `workspace_mib` is the
-    memory limit for tactics, 0 for none. With `tf32`, fp32 products may be computed in TF32. `hardware` is the
-    compatibility level: "AMPERE_PLUS" allows other GPUs, "SAME_COMPUTE_CAPABILITY" those of the same SM.
-    `version_compatible` allows later TensorRT versions, also of the next major version. `optimization_level` and
-    `aux_streams` are None where TensorRT chose. `runtime` is what built it; TensorRT for RTX needs neither GPU nor
-    driver for it, and `built` names none. `audits` are those of each profile.
+    Checksums are those of the files; "" without a plugin. What it has of `BuildSettings` is as there, but
+    `hardware` is TensorRT's name of the level. `plugin_serialised` says whether the engine contains the
+    library. TensorRT for RTX needs neither GPU nor driver to build, and `built` then names none. `audits` are
+    those of each profile.
     """
 
     engine_sha256: str
@@ -114,11 +110,7 @@ def manifest_path(engine: Path) -> Path:
 
 
 def read_manifest(engine: Path) -> EngineManifest:
-    """Read the manifest beside an engine.
-
-    Raises:
-        ArtefactError: The engine or the manifest is missing, or the manifest is broken.
-    """
+    """Read the manifest beside an engine."""
     if not engine.is_file():
         raise ArtefactError(str(engine), "no such file", "an engine", "star-export build FOLDER makes it")
     path = manifest_path(engine)
@@ -128,11 +120,7 @@ def read_manifest(engine: Path) -> EngineManifest:
 
 
 def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = None) -> EngineManifest:
-    """Check that an engine fits this machine, its ONNX model, and the plugin library that will be loaded, if any.
-
-    Raises:
-        ArtefactError: Something differs; names the first difference.
-    """
+    """Check that an engine fits this machine, its ONNX model, and the plugin library to be loaded, if any."""
     manifest = read_manifest(engine)
     wanted = [
         ("plan", manifest.engine_sha256, sha256_of(engine)),
@@ -156,11 +144,7 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
 
 
 def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
-    """Return the index of the profile for a batch size.
-
-    Raises:
-        UserError: The engine, called `name` in the message, has no such profile.
-    """
+    """Return the index of the profile for a batch size."""
     sizes = manifest.batches
     fitting = [size for size in sizes if size == batch or (manifest.any_batch and size > batch)]
     if not fitting:

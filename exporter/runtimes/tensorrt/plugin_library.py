@@ -30,20 +30,12 @@ _HINT = "star-export build --plugin-source DIR writes its source and prints the 
 
 
 def calls_plugin(onnx: Path) -> bool:
-    """Whether an engine of a model needs the library: its graph has a node of ours.
-
-    Raises:
-        ArtefactError: The file cannot be read, or is no ONNX model.
-    """
+    """Whether an engine of a model needs the library: its graph has a node of ours."""
     return _DOMAIN in read_domains(onnx)
 
 
 def write_source(place: Path) -> None:
-    """Copy the plugin's source into a folder, all of it or nothing, and overwrite files of the same name.
-
-    Raises:
-        OutputError: The folder cannot be written.
-    """
+    """Copy the plugin's source into a folder, all of it or nothing, and overwrite files of the same name."""
     with folder_beside(place) as aside:
         for source in (path for path in PLUGIN_SOURCE.rglob("*") if path.is_file()):
             copy = aside / source.relative_to(PLUGIN_SOURCE)
@@ -66,12 +58,7 @@ def check_version(tensorrt: str) -> None:
 
 
 def checked_library(path: Path, tensorrt: str) -> Path:
-    """Check a plugin library against a version of TensorRT, e.g. "10.16.1.11", and return its path.
-
-    Raises:
-        ArtefactError: The file is missing, is not the library, or was built for another major version.
-        UserError: This TensorRT would parse the operator's function body instead of the plugin.
-    """
+    """Check a plugin library against a version of TensorRT, e.g. "10.16.1.11", and return its path."""
     check_version(tensorrt)
     major = major_version(tensorrt)
     library = _opened(path)
@@ -100,9 +87,6 @@ def register_library(registry: Any, library: Path) -> None:
     """Load a checked library into TensorRT's plugin registry, unless its plugins are registered already.
 
     A registry loads a library once: a second call returns nothing, so the plugins are looked for, not the answer.
-
-    Raises:
-        ArtefactError: The registry does not find them in the library; one of an earlier star-export has fewer.
     """
     if not _missing(registry):
         return
@@ -113,5 +97,4 @@ def register_library(registry: Any, library: Path) -> None:
 
 
 def _missing(registry: Any) -> list[str]:
-    """Return the names of the plugins that are not registered."""
     return [creator[0] for creator in _CREATORS if registry.get_creator(*creator) is None]

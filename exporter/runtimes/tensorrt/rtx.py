@@ -55,11 +55,7 @@ _FUSED = "__myl_"
 
 
 def import_rtx() -> Any:
-    """Import the module `tensorrt_rtx`.
-
-    Raises:
-        UserError: It is not installed, or its library does not load.
-    """
+    """Import the module `tensorrt_rtx`."""
     try:
         return importlib.import_module("tensorrt_rtx")
     except ModuleNotFoundError:
@@ -71,11 +67,7 @@ def import_rtx() -> Any:
 def build_ahead(
     rtx: Any, onnx: Path, sm: int, settings: BuildSettings, widths: Mapping[str, int] = NO_WIDTHS
 ) -> bytes:
-    """Build an engine for a compute capability `sm`, 80 for 8.0, and return it serialised; see `build_engine`.
-
-    Raises:
-        ArtefactError: The parser or the builder rejects the model, or does not take it as it is; quotes it.
-    """
+    """Build an engine for a compute capability `sm`, 80 for 8.0, and return it serialised; see `build_engine`."""
     log = error_log(rtx, also=_WRONG)
     builder = started(rtx, "Builder", log)
     network = builder.create_network(0)
@@ -95,11 +87,7 @@ def build_ahead(
 
 
 def read_programs(plan: bytes) -> tuple[Steps, ...]:
-    """Return the steps of each profile of a serialised engine, and the memory of its activations, in bytes.
-
-    Raises:
-        ArtefactError: No program is found: the engine is of another form than this reads.
-    """
+    """Return the steps of each profile of a serialised engine, and the memory of its activations, in bytes."""
     texts = (_text_at(plan, found.start()) for found in _START.finditer(plan))
     # The programs of single kernels lie in the plan too; they have no memory for activations of their own.
     programs = tuple(

@@ -20,13 +20,7 @@ from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
 from exporter.runtimes.tensorrt.settings import RTX
-from exporter.runtimes.tensorrt.tensorrt_api import (
-    error_log,
-    import_tensorrt,
-    major_version,
-    member,
-    started,
-)
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, major_version, member, started
 from exporter.tensor_names import IMAGES
 
 # Constants of the CUDA driver API (cuda.h), which is stable.
@@ -45,9 +39,6 @@ def this_machine(tensorrt: str, device: int = 0) -> Built:
 
     TensorRT is not queried: without a GPU, creating its first object ends the process. `tensorrt` is its
     version.
-
-    Raises:
-        UserError: There is no driver or no GPU.
     """
     cuda = _driver()
     handle, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
@@ -130,10 +121,6 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
     """Load an engine that `build` wrote of an ONNX file; its manifest is beside it.
 
     `plugin` is the CdfRetain library, for an engine that needs it and does not contain it.
-
-    Raises:
-        ArtefactError: The engine is for another model, machine or TensorRT, or TensorRT cannot load it.
-        UserError: TensorRT or a GPU is missing.
     """
     trt = import_tensorrt()
     library = None if plugin is None else checked_library(plugin, trt.__version__)
@@ -223,7 +210,6 @@ def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic
 
 
 def _import_polygraphy() -> tuple[Any, type[Exception]]:
-    """Return Polygraphy's runner class and its exception class."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # its own, on Python 3.13

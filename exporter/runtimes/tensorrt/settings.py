@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from exporter.files import GivenPath
-from exporter.settings import Batches, Natural, Positive, Settings, option
+from exporter.settings.fields import Batches, Natural, Positive, Settings, option
 
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 
@@ -111,10 +111,6 @@ class BuildSettings(Settings):
             (low + 1 if self.any_batch else batch, batch)
             for low, batch in zip(before, self.batches, strict=True)
         )
-
-    def for_batch(self, batch: int) -> "BuildSettings":
-        """The same for one batch size."""
-        return replace(self, batches=(batch,))
 
     @property
     def without_plugin(self) -> "BuildSettings":

@@ -30,12 +30,7 @@ _PROBE_LIMIT_S = 300
 
 
 def import_tensorrt() -> Any:
-    """Import the module `tensorrt`; where there is a driver, a child process first tries whether it starts.
-
-    Raises:
-        MissingDependencyError: It is not installed.
-        UserError: A library that it needs (CUDA, its own) does not load, or it does not start.
-    """
+    """Import the module `tensorrt`; where there is a driver, a child process first tries whether it starts."""
     try:
         trt = importlib.import_module("tensorrt")
     except ModuleNotFoundError:

@@ -198,11 +198,7 @@ class Load:
 
 
 def has_trtexec(tensorrt: str) -> bool:
-    """Return whether trtexec is on PATH, of the engines' version, and can run any profile of an engine.
-
-    Args:
-        tensorrt: The version of TensorRT that built the engines.
-    """
+    """Return whether trtexec is on PATH, of the engines' version, and can run any profile of an engine."""
     if shutil.which(PROGRAM) is None or major_version(tensorrt) < _KNOWS_PROFILES:
         return False
     found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
@@ -226,11 +222,7 @@ def _trtexec_version() -> tuple[int, ...]:
 
 
 def run_trtexec(words: list[str], *more: str) -> RunTimes:
-    """Run a command of this module with `more` flags, and read its times.
-
-    Raises:
-        UserError: trtexec is missing or fails; quotes the last error that it printed.
-    """
+    """Run a command of this module with `more` flags, and read its times."""
     runs, graph = _exported(words, more)
     copied_in, computed, copied_out = (
         tuple(float(run[key]) for run in runs) for key in ("h2dMs", "computeMs", "d2hMs")
@@ -250,12 +242,7 @@ def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
 
 
 def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
-    """Run a command of `load_command` with TensorRT's profiler; return each layer's milliseconds per run by name.
-
-    Raises:
-        UserError: trtexec is missing or fails.
-        ArtefactError: It exported no such times.
-    """
+    """Run a command of `load_command` with TensorRT's profiler; return milliseconds per run by layer."""
     apart = ["--separateProfileRun"] if major_version(tensorrt) < 11 else []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profile.json"
@@ -293,11 +280,7 @@ def _exported(words: list[str], more: Sequence[str]) -> tuple[list[dict[str, Any
 
 
 def read_runs(path: Path) -> list[dict[str, Any]]:
-    """Read the JSON of --exportTimes: one record per run, times in milliseconds.
-
-    Raises:
-        ArtefactError: The file cannot be read, or has no such times.
-    """
+    """Read the JSON of --exportTimes: one record per run, times in milliseconds."""
     expected = "times that trtexec exported"
     try:
         runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -16,20 +15,13 @@ from exporter.evaluation.batch_sweep import (
     NOT_SLICED,
     AtBatch,
     BenchSettings,
+    breakdown,
     filled_batch,
-    measure_batches,
     sliced_of,
+    time_batches,
 )
 from exporter.evaluation.benchmark import Clock, Hardware, environment
-from exporter.evaluation.breakdown import breakdown
-from exporter.evaluation.gpu_time import (
-    EngineFile,
-    Engines,
-    Run,
-    engine_files,
-    measure_engines,
-    timer_here,
-)
+from exporter.evaluation.gpu_time import EngineFile, Engines, Run, engine_files, measure_engines, timer_here
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair
 from exporter.runtimes.choice import ONNXRUNTIME_CPU, RunSettings, require_runtime, runner_for, runtime_for
@@ -37,12 +29,10 @@ from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, prof
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
-from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, count_name, variant_path
+from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, Array, count_name, variant_path
 from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
 from exporter.workflows.progress import Advance, Silent, Stages
 from exporter.workflows.recipe import check_batches
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -82,17 +72,8 @@ def bench(
 ) -> Bench:
     """Measure both files on one runtime.
 
-    Args:
-        models: The dense and the pruned file, from `read_pair` or `read_folder`.
-        reference: `images` [n, 3, H, W], as the models take them; and the patches that an a-STAR model keeps.
-        settings: Batch sizes, rounds, threads.
-        stages: Shows progress.
-        clock: Returns seconds, from any start.
-        runtime: By default the target's; TensorRT takes the engines in the folder of the files.
-
-    Raises:
-        ArtefactError: The reference does not belong to the a-STAR model.
-        UserError: The runtime is missing, or runs part of a model elsewhere.
+    `reference` has `images` [n, 3, H, W], as the models take them, and the patches that an a-STAR model keeps
+    of each. The runtime is by default the target's; TensorRT takes the engines in the folder of the files.
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     pruned, images = models.pruned.artefact, reference[IMAGES]
@@ -129,11 +110,7 @@ def bench(
 
 
 def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
-    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images.
-
-    Raises:
-        ArtefactError: The reference lacks the counts of the patches that a-STAR keeps.
-    """
+    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images."""
     spec, schedule = model.artefact.spec, model.artefact.schedule
     if not schedule.adaptive:
         return schedule_macs(spec, schedule)
@@ -159,8 +136,8 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     if sliced.model is not None:
         runners["sliced"] = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
     with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
-        for each in measure_batches(runners, macs, images, settings, clock):
-            measured.append(each)
+        for times in time_batches(runners, images, settings, clock):
+            measured.append(AtBatch.of(times, macs))
             advance(len(measured), len(settings.batches))
     if not settings.profile_runs or not on_cpu:
         return tuple(measured)

@@ -47,15 +47,6 @@ def build_folder(
     """Build engines of the dense and the pruned model, and of the instrumented variants for `check`.
 
     TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here.
-
-    Args:
-        folder: An export folder that `compile` wrote.
-        settings: Batches, memory, compatibility, plugin.
-        stages: Shows progress.
-
-    Raises:
-        ArtefactError: A file does not match its checksum, the target is another runtime, or a model is refused.
-        UserError: TensorRT or a GPU is missing, or the version lacks a requested feature.
     """
     stages = stages or Silent()
     found = read_folder(folder)
@@ -138,7 +129,8 @@ def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Path, 
         if sliced.is_file():
             yield sliced, 0, own_settings(sliced)
     if settings.one_profile:
-        yield from ((onnx, batch, own.for_batch(batch)) for onnx, own in both for batch in settings.batches)
+        for onnx, own in both:
+            yield from ((onnx, batch, replace(own, batches=(batch,))) for batch in settings.batches)
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -199,7 +191,6 @@ def _save(  # noqa: PLR0917  (all of them are written)
     artefact: Artefact,
     audits: tuple[Audit, ...],
 ) -> BuiltEngine:
-    """Write an engine, its manifest, and the commands that build and time it."""
     image = artefact.spec.preprocessing.input_size
     schedule = sha256_of(onnx.parent / SCHEDULE)
     manifest = save_engine(

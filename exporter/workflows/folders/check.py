@@ -3,9 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from exporter.artefact import LoweredFile
 from exporter.evaluation.parity.checks import ParityReport
@@ -17,11 +14,9 @@ from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
 from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES, VARIANTS, variant_path
+from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import ExportFolder, read_folder
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -45,16 +40,8 @@ class FolderCheck:
 def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     """Compare the models of a folder with the recorded reference, on the runtime that will serve them.
 
-    The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented variants
-    beside the pruned model.
-
-    Args:
-        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
-        settings: The runtime.
-
-    Raises:
-        ArtefactError: This is no export folder, or a file does not match its checksum.
-        MissingDependencyError: The runtime is not installed.
+    The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented
+    variants beside the pruned model. For TensorRT, the folder has the engines of `build`.
     """
     found = read_folder(folder)
     reference, target = found.read_reference(), found.target

@@ -26,6 +26,7 @@ from exporter.tensor_names import (
     ALL_VARIANTS,
     IMAGES,
     RAW_IMAGES,
+    Array,
     count_name,
     keep_layers,
     keep_name,
@@ -41,8 +42,6 @@ CALIBRATION = "calibration.safetensors"
 PAGE = "report.html"
 # In the format of `sha256sum --check`.
 CHECKSUMS = "SHA256SUMS"
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -60,20 +59,12 @@ class ExportFolder:
         return self.models.pruned.artefact.target
 
     def read_reference(self) -> dict[str, Array]:
-        """Return the arrays of the reference file, which is checked whole.
-
-        Raises:
-            ArtefactError: It is not what PyTorch's models gave for so many images.
-        """
+        """Return the arrays of the reference file, which is checked whole."""
         return read_whole(self.reference, self.models.pruned.artefact, self.images)
 
 
 def read_folder(folder: Path) -> ExportFolder:
-    """Verify the checksums of an export folder, and read the metadata of its models.
-
-    Raises:
-        ArtefactError: This is no export folder, a file is missing or changed, or a file is of another model.
-    """
+    """Verify the checksums of an export folder, and read the metadata of its models."""
     expected = "an export folder, which star-export compile writes"
     report = folder / REPORT
     try:
@@ -144,11 +135,7 @@ def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list[str]:
-    """Write the images as raw bytes for each batch size, repeated to fill the batch; return the file names.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+    """Write the images as raw bytes for each batch size, repeated to fill the batch; return the file names."""
     names = [RAW_IMAGES.format(batch=batch) for batch in batches]
     for batch, name in zip(batches, names, strict=True):
         with written_beside(folder / name) as partial:
@@ -157,11 +144,7 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
 
 
 def save_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Write `SHA256SUMS` over the named files.
-
-    Raises:
-        OutputError: The file cannot be written, or a named file is gone.
-    """
+    """Write `SHA256SUMS` over the named files."""
     expected = "the file just written: does another command write here?"
     lines = [f"{_digest(folder / name, OutputError, expected)}  {name}\n" for name in sorted(names)]
     with written_beside(folder / CHECKSUMS) as partial:
@@ -169,11 +152,7 @@ def save_checksums(folder: Path, names: Iterable[str]) -> None:
 
 
 def read_checksums(folder: Path) -> dict[str, str]:
-    """Read `SHA256SUMS`; return the digests by name. The files themselves are not looked at.
-
-    Raises:
-        ArtefactError: The list is missing, empty or none, or names a file outside the folder.
-    """
+    """Read `SHA256SUMS`; return the digests by name. The files themselves are not looked at."""
     path = folder / CHECKSUMS
     try:
         lines = regular(path).read_text(encoding="utf-8").splitlines()
@@ -190,11 +169,7 @@ def read_checksums(folder: Path) -> dict[str, str]:
 
 
 def verify_checksums(folder: Path) -> dict[str, str]:
-    """Verify every file against `SHA256SUMS`; return the digests by name.
-
-    Raises:
-        ArtefactError: The list is missing, or a file is missing or changed.
-    """
+    """Verify every file against `SHA256SUMS`; return the digests by name."""
     sums = read_checksums(folder)
     for name, expected in sums.items():
         if not (folder / name).is_file():
@@ -217,13 +192,8 @@ def _digest(path: Path, kind: type[UserError], expected: str) -> str:
 def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> None:
     """Remove what an earlier compilation left, and write the list of the new one's files.
 
-    Args:
-        folder: The export folder, with the earlier list.
-        names: The files of the new compilation, already written.
-        given: The calibration that it was given; as a file of the folder, it stays.
-
-    Raises:
-        OutputError: A file cannot be removed, or the list cannot be written.
+    `names` are the files of the new compilation, already written. `given` is the calibration that it was
+    given; as a file of the folder, it stays.
     """
     whole, place = folder.resolve(), None if given is None else given.resolve()
     kept = {str(place.relative_to(whole))} if place is not None and place.is_relative_to(whole) else set()
@@ -235,15 +205,9 @@ def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> N
 def remove_stale(folder: Path, names: Collection[str]) -> None:
     """Remove the files of an earlier compilation that are not those of the new one.
 
-    They are what its `SHA256SUMS` lists, raw images that `bench` added, and engines of models that are gone or
-    changed. What no list names is not ours, and stays; without a readable list, nothing is removed.
-
-    Args:
-        folder: The export folder, with the earlier list.
-        names: The files of the new compilation, already written.
-
-    Raises:
-        OutputError: A file cannot be removed.
+    They are what its `SHA256SUMS` lists, raw images that `bench` added, and engines of models that are gone
+    or changed. What no list names is not ours, and stays; without a readable list, nothing is removed.
+    `names` are the files of the new compilation, already written.
     """
     try:
         listed = read_checksums(folder)
@@ -280,11 +244,7 @@ REFERENCE = "reference.npz"
 
 
 def read_reference(path: Path) -> dict[str, Array]:
-    """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them.
-
-    Raises:
-        ArtefactError: The file is missing, contains no images, or what a layer keeps of them is of another form.
-    """
+    """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them."""
     expected = f"a {REFERENCE}, which star-export compile writes"
     try:
         reference = read_arrays(path)
@@ -304,11 +264,7 @@ def read_reference(path: Path) -> dict[str, Array]:
 
 
 def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
-    """Read `reference.npz` and check all of it against the pruned model and the number of images recorded.
-
-    Raises:
-        ArtefactError: A member is missing, unknown, of another type or shape, or has a value that no model gives.
-    """
+    """Read `reference.npz` and check all of it against the pruned model and the number of images recorded."""
     reference, spec = read_reference(path), artefact.spec
     dense = recorded(spec, keep_everything(spec))
     wanted = {
@@ -360,9 +316,6 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
     The arrays are `images` as the models take them; the outputs of the pruned model with `keep_NN`, `score_NN`, for
     a-STAR `count_NN`, with merging `into_NN` and `gap_NN`; and the outputs of the dense model as `dense_…`. Scores
     and gaps give the margin of a flip without PyTorch.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     with reference, dense:
         results = reference.run({IMAGES: images})

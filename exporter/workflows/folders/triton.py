@@ -13,7 +13,7 @@ from exporter.errors import ArtefactError, OutputError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.settings import Instances, Microseconds, ServedBatch, Settings, option
+from exporter.settings.fields import Instances, Microseconds, ServedBatch, Settings, option
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
@@ -61,15 +61,7 @@ class ModelRepository:
 def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelRepository:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
 
-    Args:
-        folder: An export folder that `compile` wrote; for TensorRT with the engines of `build`.
-        out: The repository.
-        settings: Backend, batching, instances.
-
-    Raises:
-        ArtefactError: A file does not match its checksum, the target is not the backend's runtime, or no engine
-            takes any batch size.
-        OutputError: The repository cannot be written.
+    For TensorRT, the folder has the engines of `build`.
     """
     if out.resolve().is_relative_to(folder.resolve()):
         raise OutputError(str(out), "a place in the export folder", "another folder")

@@ -7,19 +7,17 @@ from itertools import islice
 from math import sqrt
 from typing import Annotated, Any
 
-import numpy as np
 from msgspec import Meta
 
 from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.evaluation.intervals import loss_bound, loss_interval
 from exporter.evaluation.loss import loss_of
 from exporter.runtimes.choice import RUNTIMES
-from exporter.settings import LARGEST, Points, Settings, option
+from exporter.settings.fields import LARGEST, Points, Settings, option
 from exporter.targets import TARGETS
+from exporter.tensor_names import Array
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
-
-Array = np.ndarray[Any, Any]
 
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]
@@ -110,10 +108,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Judged:
-    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status.
-
-    `agreement` is the share of images that get the unpruned model's class.
-    """
+    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status."""
 
     status: Status
     images: int
@@ -127,12 +122,8 @@ def point_of(
 ) -> Point:
     """Return a measured candidate.
 
-    Args:
-        candidate: On its target.
-        macs: Its multiply-adds.
-        right: Which images the unpruned model has right, and which the candidate has; bool [images].
-        same: Which images get the same class from both; bool [images].
-        timed: The times of both in one run.
+    `right` has which images the unpruned model has right, and which the candidate has; `same`, which get the
+    same class from both: all bool [images]. Both were timed in one run.
     """
     (lost, gained), images = loss_of(*right), len(right[0])
     base, own = (each.throughput for each in timed)
@@ -169,11 +160,8 @@ def margin_of(dense: Array, other: Array) -> float:
 def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
     """Return the way of each method and reduction that has most images right, then the best others, up to `LEFT`.
 
-    Few images rank similar ways by chance, and of equal multiply-adds, some methods take longer.
-
-    Args:
-        ways: Of any weights; those of other weights compete among themselves.
-        right: Images at one share, of an equal number.
+    Few images rank similar ways by chance, and of equal multiply-adds, some methods take longer. Ways of
+    other weights compete among themselves. `right` is the number of images at one share.
     """
     ranked = sorted(ways, key=right, reverse=True)
     best: dict[Any, Way] = {}
@@ -257,9 +245,7 @@ def front(points: Sequence[Point]) -> tuple[Point, ...]:
 def images_needed(max_drop: float, changed: float = 0.0) -> int:
     """Return how many final images would show a loss within the limit, in points, if as many are gained as lost.
 
-    Args:
-        max_drop: The limit.
-        changed: The share of images that are lost or gained.
+    `changed` is the share of images that are lost or gained.
     """
 
     def shows(images: int) -> bool:

@@ -19,7 +19,7 @@ from exporter.data.source import ImageSource, images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import throughput
-from exporter.evaluation.parity.reference import reference_runner
+from exporter.evaluation.parity.reference import image_cost, mean_useful_macs, reference_runner
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
@@ -32,18 +32,15 @@ from exporter.schedule.plan import ImageCost, keep_everything, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.measuring import image_cost, mean_useful_macs
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
-
-Array = np.ndarray[Any, Any]
 
 BATCH = 32
 # Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
@@ -54,14 +51,8 @@ RHOS = (LEAST_RHO, *(step / 12 for step in range(1, 13)))
 class Book:
     """Finished measurements, a line of a file each: a run that was killed goes on, and measures nothing twice.
 
-    Under a launcher, the main process reads and writes.
-
-    Args:
-        path: The file.
-        identity: What the measurements depend on beside what each one names: images, versions.
-
-    Raises:
-        ArtefactError: The file cannot be read, or belongs to another identity.
+    Under a launcher, the main process reads and writes. `identity` is what the measurements depend on beside
+    what each one names: images, versions.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
@@ -74,14 +65,8 @@ class Book:
     def record(self, what: str, of: object, measure: Callable[[], Any], *, together: bool = False) -> Any:
         """Return plain values, measured unless they are known.
 
-        Args:
-            what: The measurement, for people.
-            of: All that it depends on.
-            measure: Returns the values.
-            together: Every process of a launcher measures its part; otherwise the main one, while the others wait.
-
-        Raises:
-            OutputError: The file cannot be written.
+        `of` is all that it depends on. With `together`, every process of a launcher measures its part;
+        otherwise the main one does, while the others wait.
         """
         crew = processes()
         key = hashlib.sha256(to_json([what, of]).encode()).hexdigest()[:24]
@@ -147,13 +132,9 @@ class Network:
 class Meter:
     """Measures candidates: which images each has right by a metric, and how fast it is.
 
-    Args:
-        networks: By name, the model under `OWN`.
-        book: Keeps the measurements.
-        scratch: A folder for lowered models: many take no memory there.
-        images: Parts of the images, by name.
-        metric: "top1": right is an image's label. "agreement": it is the unpruned model's class.
-        scoring: What candidates do not say of a schedule.
+    `networks` and the parts of the `images` are by name, the model is under `OWN`. By the metric "top1", an
+    image's label is right, by "agreement" the unpruned model's class. `scoring` is what candidates do not say
+    of a schedule.
     """
 
     networks: Mapping[str, Network]

@@ -10,16 +10,11 @@ from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.files import PathLike
 from exporter.runtimes.choice import targets_here
-from exporter.workflows.measuring import warn_where_slow
-from exporter.workflows.opened import Opened, open_recipe
+from exporter.workflows.opened import Opened, open_recipe, warn_where_slow
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
-from exporter.workflows.tuning.choice import (
-    USUAL,
-    TuneSettings,
-    images_needed,
-)
+from exporter.workflows.tuning.choice import USUAL, TuneSettings, images_needed
 from exporter.workflows.tuning.measured import Network
 from exporter.workflows.tuning.ways import OWN, SCORING
 
@@ -38,11 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def recipes_of(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
-    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are.
-
-    Raises:
-        RecipeError: Two checkpoints have one name.
-    """
+    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are."""
     files = [Path(each) for each in weights]
     others = {path.stem: recipe.but(**OWN_VALUES, checkpoint=path) for path in files}
     if len(others) < len(files):
@@ -80,12 +71,7 @@ def networks_and_parts(
 
 
 def _networks(every: Mapping[str, Opened]) -> dict[str, Network]:
-    """Load the networks, that of the model first.
-
-    Raises:
-        ModelError: A checkpoint has other classes than the model.
-        RecipeError: The model has none: losses are those of images whose class is right, or the unpruned model's.
-    """
+    """Load the networks, that of the model first."""
     found: dict[str, Network] = {}
     for name, opened in every.items():
         found[name] = Network(opened)
@@ -103,12 +89,7 @@ def _networks(every: Mapping[str, Opened]) -> dict[str, Network]:
 
 
 def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
-    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
-
-    Raises:
-        RecipeError: There are no --eval-images.
-        ImageError: There are too few, or labels are missing.
-    """
+    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one."""
     images, spec = opened.recipe.images, opened.whole.spec
     expected = "images to measure on, which calibration does not see"
     place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"

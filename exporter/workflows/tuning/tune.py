@@ -62,9 +62,8 @@ class Tuned:
     """What a search found. `choice` and what follows from it are None if nothing reaches the goal.
 
     `judged` is measured on the final half, which no choice has read; the losses of `tried` and `front` on the
-    search half. `unpruned` has images per second by target. `parity`: whether the compiled pair agrees with
-    PyTorch; None where there is no pair. `skipped` has the reasons of the images to measure on that could not be
-    read, by name; `calibration_skipped` has those of the images to calibrate on, unless a calibration was given.
+    search half. `unpruned` has images per second by target. `parity` is None where there is no pair.
+    `calibration_skipped` is empty where a calibration was given.
     """
 
     model: str
@@ -145,11 +144,7 @@ def tune(
 def dry_tune(
     recipe: Recipe, settings: TuneSettings, out: PathLike, *, weights: Sequence[PathLike] = ()
 ) -> DryRun:
-    """Check what `tune` checks before its first measurement, weights included; nothing is written.
-
-    Raises:
-        UserError: The recipe cannot be carried out.
-    """
+    """Check what `tune` checks before its first measurement, weights included; nothing is written."""
     writable_folder(Path(out))
     networks, parts = networks_and_parts(recipes_of(recipe, weights), settings, Silent())
     ways, images = len(_ways(networks, _axes(recipe))), len(parts["screen"].files)
@@ -209,9 +204,6 @@ class _Search:
         """Return different ways that lose little on a few images, at about one share.
 
         Those that need no calibration come first, and a calibration is made only for one that needs it.
-
-        Raises:
-            RecipeError: No way has a schedule.
         """
         meter, every = self.meter, _ways(self.meter.networks, self.meter.scoring)
         needy = [way for way in every if way[0].calibrated]

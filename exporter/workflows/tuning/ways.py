@@ -111,9 +111,6 @@ def candidates(
         spec: If the model's head reads no class token, the attention received replaces its row.
         scoring: What it sets pins an axis; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
-
-    Raises:
-        RecipeError: The values that are pinned do not go together.
     """
     if scoring.counts == SEARCH:
         raise RecipeError("counts", f"{SEARCH} for tune", "acs or a shape", "compile searches, for one model")

@@ -46,10 +46,9 @@ class FakeCuda:
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> "FakeCuda":
         """In the place of cuda-bindings."""
-        bindings = ModuleType("cuda.bindings")
-        bindings.runtime = self  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "cuda", ModuleType("cuda"))
-        monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+        for name in ("cuda", "cuda.bindings"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", self)
         return self
 
     def cudaStreamCreate(self) -> Any:  # noqa: N802

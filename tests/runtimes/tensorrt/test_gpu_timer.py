@@ -31,7 +31,7 @@ def test_a_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_runtime_without_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda", None)
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     with pytest.raises(MissingDependencyError, match=r"cuda-bindings.*star-export\[tensorrt\]"):
         Cuda()
 

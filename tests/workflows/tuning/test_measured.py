@@ -14,13 +14,13 @@ from exporter.calibration.calibrate import calibrate, calibrate_to
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import ArtefactError
+from exporter.evaluation.parity.reference import image_cost
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
-from exporter.workflows.measuring import image_cost
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.progress import Silent
 from exporter.workflows.tuning import measured as module
