@@ -60,7 +60,12 @@ def _folder_at(name: str, place: Place) -> None:
 
 
 def _singles() -> Iterator[Hostile]:
-    yield Hostile("compile --out {work}/out --recipe {work}/0.toml", "extends", prepare=_chain, name="chain")
+    yield Hostile(
+        "compile --out {work}/out --recipe {work}/0.toml",
+        "extends | got more than",
+        prepare=_chain,
+        name="chain",
+    )
     for line in ("inspect {work}/bad.npy", f"{ARRAYS[0]}.npy"):
         yield Hostile(line, "bad.npy", prepare=_bare_array, name="a bare array")
     changes = {"graph": _without_graph, "inputs": _without_inputs, "outputs": _without_outputs}
