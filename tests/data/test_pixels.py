@@ -319,20 +319,6 @@ def test_order_is_kept_and_a_stream_can_be_left_early(tmp_path: Path, workers: i
     running.close()
 
 
-def test_a_stream_decodes_only_a_few_ahead(tmp_path: Path) -> None:
-    taken = []
-
-    def files() -> "object":
-        for index in range(50):
-            taken.append(index)
-            yield ImageFile(tmp_path / "none.png", index)
-
-    running = stream(files(), IMAGENET, ahead=3)  # type: ignore[arg-type]
-    next(running)
-    assert len(taken) <= 4
-    running.close()
-
-
 def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(tmp_path: Path) -> None:
     pictures(tmp_path, 1)
     path = tmp_path / "000.png"

@@ -10,8 +10,6 @@ import torch
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
-from exporter.errors import UserError
-from exporter.evaluation.accuracy import predict
 from exporter.evaluation.parity.checks import ParityReport, explain
 from exporter.evaluation.parity.comparison import compare
 from exporter.evaluation.parity.reference import check, reference_runner
@@ -187,10 +185,3 @@ def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> N
         tolerance=tolerance_for("fp32", "fp32"),
         outputs=vit.spec.outputs,
     )
-
-
-def test_accuracy_needs_logits() -> None:
-    tower = make_tower()
-    runner = reference_runner(PrunedViT(tower, keep_everything(tower.spec)))
-    with pytest.raises(UserError, match=r"got the outputs embedding \| need logits"):
-        predict(runner, [(random_images(tower, 1).numpy(), np.array([0]))])

@@ -6,7 +6,6 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.artefact import Artefact
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.pipeline import lower
@@ -89,15 +88,6 @@ def test_scores_are_fp32_where_the_rest_is_not() -> None:
     chosen = [node for node in graph.nodes if id(node) in scoring]
     assert {"Softmax", "Gemm"} <= {node.op for node in chosen}
     assert {kinds[tensor.name] for node in chosen for tensor in node.outputs} & FLOATS == {FP32}
-
-
-def test_the_file_says_how_it_is_scored() -> None:
-    pruned = star("pooled", "received")
-    artefact = artefact_of(lowered(pruned))
-    weights = pruned.vit.weights_sha256
-    assert artefact == Artefact(pruned.vit.spec, pruned.schedule, ONNXRUNTIME, weights_sha256=weights)
-    assert (artefact.schedule.scorer, artefact.spec.num_class_tokens) == ("received", 0)
-    np.testing.assert_array_equal(artefact.schedule.keep, pruned.schedule.keep)
 
 
 def test_a_stride_counts_tokens_in_their_order() -> None:
