@@ -18,7 +18,8 @@ from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.identity import Identity
 from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
-from tests.depth.training import PowerCutError, nudge
+from tests.depth.training import nudge
+from tests.power_cuts import PowerCutError
 from tests.vits import make_vit, random_images
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION

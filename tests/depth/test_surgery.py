@@ -3,7 +3,6 @@
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import AttentionVariant, Method
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
+from tests.pruning.adaptive import inter_of
 from tests.versions import runs_in_double
 from tests.vits import make_images, make_model, make_vit, random_images, varied_images
 
@@ -200,10 +200,6 @@ def test_the_shipped_plan_of_deit_base() -> None:
     assert dense_macs(vit.spec.as_it_came).gmacs == pytest.approx(10.88, abs=0.005)
     parameters = sum(parameter.numel() for parameter in vit.model.parameters())
     assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (4_722_432 - 590_592 + 1_536)
-
-
-def inter_of(vit: Any) -> np.ndarray:
-    return np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
 
 
 @pytest.mark.parametrize("family", ["deit", "lvvit"])

@@ -40,21 +40,6 @@ def test_every_field_has_a_flag_with_a_sentence() -> None:
         assert option.metadata["help"].endswith(".")
 
 
-def test_flags_of_each_kind() -> None:
-    flags = [
-        "--epochs",
-        "7",
-        "--scale",
-        "0.8",
-        "1.2",
-        "--amp",
-    ]
-    settings = parse(*flags)
-    assert settings.epochs == 7
-    assert settings.scale == (0.8, 1.2)
-    assert settings.amp
-
-
 def test_settings_survive_json() -> None:
     settings = LoopSettings(hflip=0.5, scale=(0.5, 1.0))
     assert settings == from_json(LoopSettings, to_json(settings), source="test")

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from exporter.pruning.checkpoint import read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
-from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import finetune
@@ -37,6 +35,7 @@ from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
 from tests.evaluation.hits import hits
+from tests.power_cuts import PowerCutError, cut_after
 from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_model, make_vit
 
@@ -48,10 +47,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "a-star": {"rho": 0.8, "method": "a-star", "scorer": "intra", "max_images": 4},
     "rates": {"rates": {2: 0.5}, "scorer": "intra"},
 }
-
-
-class PowerCutError(Exception):
-    """What stops a run after an epoch."""
 
 
 @pytest.fixture
@@ -132,22 +127,6 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
 def test_it_trains_on_no_more_images_than_are_asked_for(recipe: Recipe, tmp_path: Path) -> None:
     result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
     assert result.trained.images == 8
-
-
-@contextmanager
-def cut_after(epoch: int) -> Iterator[None]:
-    """A power cut as soon as the checkpoint of this epoch is written."""
-    save, saved = RunState.save, []
-
-    def saving(state: RunState, path: Path) -> None:
-        save(state, path)
-        saved.append(path)
-        if len(saved) == epoch:
-            raise PowerCutError
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCutError):
-        patch.setattr(RunState, "save", saving)
-        yield
 
 
 @pytest.mark.parametrize("after", [1, 2])
