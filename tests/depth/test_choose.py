@@ -104,11 +104,6 @@ def test_how_many_may_go() -> None:
         spare(make_vit("dinov2, gated mlp"), ACTIVATION, FREE, 1)
 
 
-def test_layers_that_stay_are_layers_of_the_model() -> None:
-    with pytest.raises(DepthError, match=r"^keep_attention \| got layer 5 \| need layers from 1 to 4"):
-        RankedViT.whole(make_vit(), UnitSettings(keep_attention=(5,)))
-
-
 COUNTS = ChoiceSettings(attention_units=2, activation_units=1)
 
 

@@ -14,7 +14,7 @@ from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import DepthError, ModelError
+from exporter.errors import DepthError
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT, attention_half, mlp_half
@@ -232,23 +232,6 @@ def test_it_is_lowered_and_agrees(family: str, method: Method, variant: Attentio
     assert report.passed, report.checks
     kinds = [node.op_type for node in lowered.graph.node]
     assert sum("Gelu" in kind or "Erf" in kind for kind in kinds) == 2
-
-
-@pytest.mark.parametrize(
-    ("plan", "error", "message"),
-    [
-        (
-            DepthPlan((5,)),
-            DepthError,
-            r"^attention \| got layer 5 \| need layers from 1 to 4, the model's depth$",
-        ),
-        (DepthPlan((), (9,)), DepthError, r"^activation \| got layer 9 \| need"),
-        (DepthPlan((1, 2, 3, 4)), ModelError, "got no block with attention"),
-    ],
-)
-def test_what_is_refused(plan: DepthPlan, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        apply_plan(make_vit("vit"), plan)
 
 
 def test_a_block_that_the_network_hides() -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from exporter.calibration.record import CalibrationRecord
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError
-from exporter.formats.canonical_json import from_json, load_json, to_json
+from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, Schedule
 from exporter.runtimes.tensorrt.manifest import EngineManifest
@@ -131,11 +130,6 @@ def test_other_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(ArtefactError, match=re.escape(message)) as error:
         from_json(Schedule, text, source="schedule.json")
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="No such file"):
-        load_json(Schedule, tmp_path / "none.json")
 
 
 @dataclass(frozen=True)

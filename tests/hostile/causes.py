@@ -171,7 +171,12 @@ def _places() -> Iterator[Hostile]:
     for flag in ("images", "eval-images", "checkpoint"):
         yield Hostile(f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder")
     for line in (CALIBRATE, COMPILE):
-        yield Hostile(f"{line} --images {{work}}/images", "class_1", prepare=_listed, name="a listed folder")
+        yield Hostile(
+            f"{line} --images {{work}}/images",
+            "got Permission denied | need a folder that can be read",
+            prepare=_listed,
+            name="a listed folder",
+        )
     line = "eval {folder} --images {work}/images"
     yield Hostile(line, "1 images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8")
     for line, name in PARTIAL:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from exporter.calibration import calibrate
-from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
+from exporter.errors import CheckpointError, ModelError, RecipeError, UserError
 from exporter.evaluation.accuracy import Predictions
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
@@ -254,11 +254,6 @@ def test_bad_input_is_refused_before_any_work(
     with pytest.raises(error, match=message):
         finetune_model(recipe.but(**how), QUICK, tmp_path / "w.safetensors")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_output_is_a_safetensors_file(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"ends in \.safetensors"):
-        finetune_model(recipe, QUICK, tmp_path / "w.pth")
 
 
 def test_processes_share_whole_batches(
