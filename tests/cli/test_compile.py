@@ -164,27 +164,6 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
     assert not (out / "star").exists() and not (out / "tome").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "error"),
-    [
-        (("--method", "star,tome,star"), "--method | got star,tome,star | need each method once"),
-        (("--method", "star,toe"), "method | got 'toe' | need one of"),
-        (("--method", "star,"), "method | got ''"),
-        (("--method", "star,tome", "--reduce", "drop"), "reduce | got drop for tome"),
-        (("--method", "star,tome", "--dry-run"), "--dry-run | got 2 methods | need one method"),
-        (("--method", "star,tome", "--schedule", "s.json"), "--schedule | got a file beside 2 methods"),
-    ],
-)
-def test_methods_that_cannot_be_compared(
-    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], error: str
-) -> None:
-    amount = () if "--schedule" in flags else ("--rho", "0.5")
-    own = (*workplace.model, "--images", workplace.images, *amount, "--out", tmp_path / "out")
-    done = star_export("compile", *own, *flags)
-    assert done.code == 2 and error in done.error
-    assert not (tmp_path / "out").exists()
-
-
 def test_one_of_several_methods_that_fails_is_1(
     star_export: Command, compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
