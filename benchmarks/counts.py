@@ -1,11 +1,11 @@
-r"""Compare the ways to count patches at equal multiply-adds: points lost, divergence, and time. Markdown on stdout.
+r"""Compare the ways to merge at equal multiply-adds: points lost, divergence, and time. Markdown on stdout.
 
     python benchmarks/counts.py --images cifar_vit=cifar10/test digits_vit=build/digits/held_out \
-        --searched cifar_vit=cifar10/train digits_vit=build/digits/train --shares 0.2 0.4 0.6 0.7
+        --ways tome:constant matching:geometric --shares 0.2 0.4 0.6 0.7 --rounds 20
 
-Shares are of the multiply-adds of the model as its owner runs it (`ModelSpec.as_it_came`). All merge ToMe's pairs,
-but for the rows that `--method` adds. All see the same images. Times are of ONNX Runtime, in turns with the dense
-model.
+A way is a method and its counts. Shares are of the multiply-adds of the model as its owner runs it
+(`ModelSpec.as_it_came`). All see the same images. Times are of ONNX Runtime, one thread, batch 8, in turns with the
+dense model.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from exporter.workflows import steps
 from exporter.workflows.measuring import noise
 
 HEADER = """\
-| saved | counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
+| saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
 |---|---|---|---|---|---|---|---|---|"""
 
 Array = np.ndarray[Any, Any]
@@ -58,22 +58,20 @@ def log_chances(model: PrunedViT, images: Sequence[tuple[Array, Array]]) -> Arra
     return torch.cat(found).numpy()
 
 
-def schedules(vit: PrunableViT, share: float, shapes: Sequence[str]) -> Iterator[tuple[str, Schedule]]:
-    """Plan each shape that reaches this share."""
+def schedules(vit: PrunableViT, share: float, ways: Sequence[str]) -> Iterator[tuple[str, Schedule]]:
+    """Plan each way that reaches this share."""
     target = (1.0 - share) * dense_macs(vit.spec.as_it_came).total
-    for shape in shapes:
+    for way in ways:
+        method, shape = way.split(":")
+        settings = Prune(method=Method(method), counts=shape)
         try:
-            yield (
-                shape,
-                saving_schedule(
-                    vit.spec,
-                    target,
-                    Prune(method=Method.TOME, counts=shape),
-                    cost=lambda each: schedule_macs(vit.spec, each).total,
-                ),
+            schedule = saving_schedule(
+                vit.spec, target, settings, cost=lambda each: schedule_macs(vit.spec, each).total
             )
         except ScheduleError as error:
-            print(f"{shape}: {error}")
+            print(f"{way}: {error}")
+        else:
+            yield f"{method}, {shape}", schedule
 
 
 def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, str]]:
@@ -111,7 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--images", nargs="+", required=True, metavar="MODEL=FOLDER", help="Labelled images.")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save.")
-    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES), help="Shapes.")
+    ways = [f"{method}:{shape}" for method in (Method.MATCHING, Method.TOME) for shape in SHAPES]
+    parser.add_argument("--ways", nargs="+", default=ways, metavar="METHOD:COUNTS", help="Ways.")
     parser.add_argument("--max-images", type=int, default=2000, help="Images of each folder.")
     parser.add_argument("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
     options = parser.parse_args()
@@ -124,9 +123,7 @@ def main() -> None:
         print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
         print(HEADER, flush=True)
         for share in options.shares:
-            models = {
-                name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.shapes)
-            }
+            models = {name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.ways)}
             timed = (
                 times({"dense": PrunedViT(vit, keep_everything(vit.spec)), **models}, options.rounds)
                 if options.rounds

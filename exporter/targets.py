@@ -28,7 +28,7 @@ class Target:
     passes: tuple[str, ...]
     quantization: str = ""
     passes_after: tuple[str, ...] = ()
-    methods: tuple[Method, ...] = (Method.STAR, Method.A_STAR, Method.TOME)
+    methods: tuple[Method, ...] = (Method.MATCHING, Method.STAR, Method.A_STAR, Method.TOME)
     largest_top_k: int | None = None
     least_version: tuple[int, ...] = ()
     least_sm: tuple[int, ...] = ()
@@ -203,7 +203,7 @@ TENSORRT_8 = replace(
     name="tensorrt8-fp32",
     opset=18,
     passes=(*FEW_STEPS, "opset_17"),
-    methods=(Method.STAR, Method.TOME),
+    methods=(Method.MATCHING, Method.STAR, Method.TOME),
     least_version=(),
     instead="",
 )

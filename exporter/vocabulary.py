@@ -39,13 +39,14 @@ class Method(Word):
 
     STAR: a share of them. a-STAR: the fewest whose scores reach a share of the total, per image. The batch form
     takes one count for a whole batch, as the authors' code does; it runs only in PyTorch. ToMe: the same number
-    fewer in every layer.
+    fewer in every layer. Matching: the same share, or as another shape says.
     """
 
     STAR = "star"
     A_STAR = "a-star"
     A_STAR_BATCH = "a-star-batch"
     TOME = "tome"
+    MATCHING = "matching"
 
     @property
     def counts_vary(self) -> bool:

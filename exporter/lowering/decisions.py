@@ -140,6 +140,8 @@ def write_mean_key(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
     if len(key.shape) == 3:
         key = op.Reshape(key, [0, 0, heads, -1], name="heads")
         return op.ReduceMean(key, [2], keepdims=0, name=MEAN_KEY)
+    if key.shape[1] == 1:
+        return op.Squeeze(key, [1], name=MEAN_KEY)
     return op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
 
 

@@ -158,8 +158,8 @@ def _merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_toke
     return _marker(MERGE_TOKENS, tokens, into, sizes, results=2, **shape)
 
 
-def _pair_tokens(key: Any, keep: int, num_prefix_tokens: int) -> Any:
-    return _marker(PAIR_TOKENS, key, results=4, kept=keep, num_prefix_tokens=num_prefix_tokens)
+def _pair_tokens(key: Any, sizes: Any, keep: int, num_prefix_tokens: int) -> Any:
+    return _marker(PAIR_TOKENS, key, sizes, results=4, kept=keep, num_prefix_tokens=num_prefix_tokens)
 
 
 def _pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> Any:

@@ -2,8 +2,7 @@
 
 Choose a survivor for each patch and average the tokens; or pair them (ToMe, Bolya et al., ICLR 2023, section 3).
 For pairs, patches are split into two sets (`exporter.ops.counts`). Each of the first may join the patch of the
-second whose mean key resembles its own most; those that resemble theirs most do. Prefix tokens neither join nor are
-joined.
+second that is most alike; those that are most alike to theirs do. Prefix tokens neither join nor are joined.
 """
 
 from typing import Any
@@ -117,31 +116,39 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, No
 merge_tokens.register_autograd(_backward, setup_context=_save)
 
 
-# Score of the patches that others join: above that of any patch that may join one, a negative cosine.
-PAIR_SCORE = 2.0
+# Score of the patches that others join: above that of any patch that may join one, however large both are.
+PAIR_SCORE = 1e4
 
 
 @operator(
-    "pair_tokens(Tensor key, SymInt keep, SymInt num_prefix_tokens) -> (Tensor, Tensor, Tensor, Tensor)"
+    "pair_tokens(Tensor key, Tensor? sizes, SymInt keep, SymInt num_prefix_tokens)"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def pair_tokens(
-    key: Float[Tensor, "b h t c"], keep: int, num_prefix_tokens: int
+    key: Float[Tensor, "b h t c"], sizes: Float[Tensor, "b t"] | None, keep: int, num_prefix_tokens: int
 ) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]]:
     """Return the survivors, the survivor that each patch joins, and how clear both decisions are.
 
-    Of equal cosines the lower position stays, and the lower position is joined. Gradients do not pass.
+    How alike two patches are is their cosine c; with sizes a and b it is (c − 1)·(a·b)^¼. Of pairs as unlike each
+    other the larger ones then stay apart, since a merge moves more patches (as in Ward's method, 1963, whose weight
+    grows faster); equal patches merge whatever their sizes.
+
+    Of patches as alike the lower position stays, and the lower position is joined. Gradients do not pass.
 
     Args:
-        key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
+        key: What is compared of all tokens, prefix tokens first: the mean over heads of their keys, or the tokens
+            themselves, of one head.
+        sizes: How many patches each token stands for; None: their cosine alone says how alike two are.
         keep: Number of survivors, at least one.
         num_prefix_tokens: Tokens before the first patch.
 
     Returns:
         The survivors, in ToMe's order: the patches of the first set that stay, ascending, then the second set.
         The index of the survivor that each patch joins, from 0 to keep − 1; a survivor joins itself.
-        The score by which patches stay: the negative cosine to the patch that they would join, PAIR_SCORE for the
+        The score by which patches stay: how unlike they are to the patch that they would join, PAIR_SCORE for the
         second set.
-        By how much this cosine exceeds the second largest: WIDEST_GAP for a survivor, and where there is no second.
+        By how much they are more alike to it than to any other: WIDEST_GAP for a survivor, and where there is no
+        other.
     """
     patch_keys = directions(key, num_prefix_tokens)
     batch, patches = patch_keys.shape[:2]
@@ -150,14 +157,17 @@ def pair_tokens(
     joined = every[second.start :: second.step]
     joins = torch.ones_like(every, dtype=torch.bool).index_fill(0, joined, False)
     joining = every[joins]
-    cosine = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
-    best, staying = cosine.amax(dim=-1), keep - len(joined)
+    alike = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
+    if sizes is not None:
+        weight = sizes[:, num_prefix_tokens:].float().sqrt().sqrt()
+        alike = (alike - 1.0) * weight[:, joining].unsqueeze(2) * weight[:, joined].unsqueeze(1)
+    best, staying = alike.amax(dim=-1), keep - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = (joins.cumsum(0) - 1).clamp(min=0)
-    into = cosine.argmax(dim=-1)[:, by_patch] + staying
-    next_best = cosine.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
+    into = alike.argmax(dim=-1)[:, by_patch] + staying
+    next_best = alike.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
     score, gap = -best[:, by_patch], (best - next_best)[:, by_patch]
     score[:, joined] = PAIR_SCORE
     return (
@@ -169,7 +179,12 @@ def pair_tokens(
 
 
 @pair_tokens.register_fake
-def _(key: Tensor, keep: int, num_prefix_tokens: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(
+    key: Tensor,
+    sizes: Tensor | None,  # noqa: ARG001
+    keep: int,
+    num_prefix_tokens: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, patches = key.shape[0], key.shape[2] - num_prefix_tokens
     index = key.new_empty((batch, keep), dtype=torch.int64)
     into = key.new_empty((batch, patches), dtype=torch.int64)

@@ -149,7 +149,10 @@ class PrunedViT(nn.Module):
         """Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced."""
         if self.scorer.pairs:
             most, prefix = self.schedule.keep[layer - 1], self.vit.spec.num_prefix_tokens
-            index, into, score, gap = pair_tokens(seen.key, most, prefix)
+            compared, sizes = seen.key, None
+            if self.scorer.by_tokens:
+                compared, sizes = tokens.rows().unsqueeze(1), tokens.sizes
+            index, into, score, gap = pair_tokens(compared, sizes, most, prefix)
             return (Decision(index, into=into), score, gap) if forced is None else (forced, score, None)
         score = self._score(layer, seen, tokens)
         if forced is not None:

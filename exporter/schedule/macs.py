@@ -63,7 +63,7 @@ def pruned_macs(
     the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
     survivors, and N·N'·d for the weighted means. Pairs have no such factor; their similarities cost the product of
-    both sets' sizes times the dimension of a head.
+    both sets' sizes times the dimension of a head, or of a token where tokens are compared.
     """
     scorer = FUSED if scored is None else scorer_named(scored.scorer)
     merges = scored is not None and reduction_named(scored.reduce).merges
@@ -86,7 +86,7 @@ def pruned_macs(
         network += (prefix + after - unread) * block.mlp_token_macs
         if after < before and scorer.pairs:
             joined = len(joined_patches(before, after, prefix))
-            scoring += (before - joined) * joined * head_dim
+            scoring += (before - joined) * joined * (dim if scorer.by_tokens else head_dim)
         elif after < before:
             scoring += reads_factor * factor.macs(spec, places, stride) + grid
             scoring += merges * tokens * after * head_dim

@@ -7,7 +7,7 @@ multiply-adds count apart.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
@@ -84,7 +84,7 @@ class Scorer:
     `alpha` is the weight of the intra-layer factor; None: the schedule's. `calibrated`: the table comes from a
     calibration; otherwise it is noise drawn by the schedule's seed. `factor`: the intra-layer factor; None: the
     model's. `pairs`: there is no score of this form; the patches that resemble their partner least stay
-    (`exporter.ops.merging`).
+    (`exporter.ops.merging`), by their mean keys, or `by_tokens` by the tokens themselves and their sizes.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Scorer:
     calibrated: bool
     factor: Factor | None = None
     pairs: bool = False
+    by_tokens: bool = False
 
     def weight(self, alpha: float) -> float:
         """Return the weight of the intra-layer factor, given the schedule's `alpha`; at 1 the table is not used."""
@@ -106,14 +107,16 @@ FUSED = Scorer("fused", alpha=None, calibrated=True)
 INTRA = Scorer("intra", alpha=1.0, calibrated=False, factor=CLASS)
 INTER = Scorer("inter", alpha=0.0, calibrated=True)
 RANDOM = Scorer("random", alpha=0.0, calibrated=False)
+# ToMe's, by keys (section 3), and ours, by tokens: the fewer patches stay, the less the answers change by them.
 PAIRS = Scorer("pairs", alpha=1.0, calibrated=False, pairs=True)
+TOKEN_PAIRS = replace(PAIRS, name="token-pairs", by_tokens=True)
 # For models without a class token, and others.
 _OWN = tuple(
     Scorer(factor.name, alpha=1.0, calibrated=False, factor=factor)
     for factor in (RECEIVED, PROBE, SIMILARITY)
 )
 
-SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS)}
+SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS, TOKEN_PAIRS)}
 
 
 def scorer_named(name: str) -> Scorer:
@@ -139,13 +142,17 @@ SEARCH = "search"
 COUNTS = (ACS, *SHAPES, SEARCH)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
+_PAIRS, _MERGES = ("token-pairs", "pairs"), ("merge-weighted", "merge")
 _BY_IMAGE = Choices(_SCORES, ("drop",), (ACS,))
 
 METHODS = {
-    Method.STAR: Choices((*_SCORES, "pairs"), ("drop", "merge-weighted", "merge"), COUNTS),
+    Method.MATCHING: Choices(
+        _PAIRS, _MERGES, ("geometric", *(each for each in SHAPES if each != "geometric"), SEARCH)
+    ),
+    Method.STAR: Choices((*_SCORES, *_PAIRS), ("drop", *_MERGES), COUNTS),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
-    Method.TOME: Choices(("pairs",), ("merge-weighted", "merge"), (*SHAPES, SEARCH)),
+    Method.TOME: Choices(("pairs",), _MERGES, (*SHAPES, SEARCH)),
 }
 
 

@@ -68,6 +68,11 @@ def tome(family: str = "vit") -> PrunedViT:
     return _shared(family, "tome", "")
 
 
+def matching(family: str = "vit") -> PrunedViT:
+    """Our pairs of the same network, by tokens and sizes, at geometric counts."""
+    return _shared(family, "matching", "")
+
+
 def dense(family: str = "vit") -> PrunedViT:
     """The same network unpruned."""
     return _shared(family, "dense", "")
@@ -107,8 +112,8 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
     elif method == "merging":
         pruned = pruned_of(vit, reduce=detail)
-    elif method == "tome":
-        pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method.TOME))).eval()
+    elif method in (Method.TOME, Method.MATCHING):
+        pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method(method)))).eval()
     else:
         pruned = pruned_of(vit, scorer=detail) if method == "star" else make_adaptive(vit, detail)
     NAMES[pruned] = (family, method, detail)

@@ -33,15 +33,16 @@ from exporter.targets import (
 from exporter.vocabulary import Method
 from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.exhaustive import also, mark_further
-from tests.lowering.models import dense, lowered, merging, run, star, tome
+from tests.lowering.models import dense, lowered, matching, merging, run, star, tome
 from tests.vits import random_images
 
 WAYS: dict[str, Callable[..., PrunedViT]] = {
     "merge": partial(merging, reduce="merge"),
     "merge-weighted": partial(merging, reduce="merge-weighted"),
     "tome": tome,
+    "matching": matching,
 }
-MAIN = pytest.mark.parametrize("way", ["merge", also("merge-weighted"), "tome"])
+MAIN = pytest.mark.parametrize("way", ["merge", also("merge-weighted"), "tome", "matching"])
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
 EACH = [target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)]
 FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
@@ -57,7 +58,7 @@ def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
     ("way", "target"),
     [
         *(("merge", ONNXRUNTIME), also("merge-weighted", ONNXRUNTIME)),
-        *(("tome", ONNXRUNTIME), ("tome", TENSORRT)),
+        *((way, target) for way in ("tome", "matching") for target in (ONNXRUNTIME, TENSORRT)),
     ],
     ids=lambda each: each if isinstance(each, str) else each.name,
 )
@@ -136,10 +137,17 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
     masked = [len(node.input) > 3 for node in nodes if node.op_type == "Attention"]
     assert masked == ([False] * 4 if way == "merge" else [False, True, True, True])
     # Of the sizes behind each layer that is not the last; of scores none.
-    assert [node.op_type for node in nodes].count("Log") == {"merge": 0, "merge-weighted": 2, "tome": 3}[way]
+    logs = {"merge": 0, "merge-weighted": 2, "tome": 3, "matching": 3}
+    assert [node.op_type for node in nodes].count("Log") == logs[way]
 
 
-@pytest.mark.parametrize(("way", "scores"), [("merge", ["likeness"]), ("tome", ["cosine", "novelty"])])
+@pytest.mark.parametrize(
+    ("way", "scores"),
+    [
+        ("merge", ["likeness"]),
+        *((way, ["cosine", "novelty"]) for way in ("tome", "matching")),
+    ],
+)
 def test_who_joins_whom_stays_fp32(way: str, scores: list[str]) -> None:
     model = onnx.shape_inference.infer_shapes(lowered(WAYS[way](), ONNXRUNTIME_FP16))
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}

@@ -24,7 +24,7 @@ from exporter.tensor_names import count_name, into_name, keep_name, ranked_name,
 from exporter.vocabulary import Layout, Method
 from tests.exhaustive import also
 from tests.lowering.graphs import BF16, FP16, kinds_of
-from tests.lowering.models import a_star, dense, lowered, merging, run, star, tome
+from tests.lowering.models import a_star, dense, lowered, matching, merging, run, star, tome
 from tests.vits import varied_images
 
 pytestmark = pytest.mark.ort
@@ -40,11 +40,15 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "merge": (merging, (*BY_CLASS, *MERGES)),
     "merge-weighted": (lambda: merging(reduce="merge-weighted"), (*BY_CLASS, *MERGES)),
     "tome": (tome, MERGES),
+    "matching": (matching, MERGES),
     "padded": (lambda: a_star(layout="padded"), (*BY_MASS, "TopK", "Floor", "Round", "Mod")),
     "shrinking": (lambda: a_star(layout="shrinking"), (*BY_MASS, "CdfRetain")),
     "packed": (lambda: a_star(layout="packed"), (*BY_MASS, "CdfRetain")),
 }
-METHODS: dict[str, Method] = {"tome": Method.TOME, **dict.fromkeys(Layout, Method.A_STAR)}
+METHODS: dict[str, Method] = {
+    **{name: Method(name) for name in ("tome", "matching")},
+    **dict.fromkeys(Layout, Method.A_STAR),
+}
 
 
 def cases() -> Iterator[Any]:

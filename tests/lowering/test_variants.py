@@ -35,7 +35,7 @@ from exporter.targets import ONNXRUNTIME, TENSORRT, TENSORRT_FP16, TENSORRT_PLUG
 from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering.graphs import artefact, graph_of
 from tests.lowering.graphs import run as run_graph
-from tests.lowering.models import a_star, dense, lowered, merging, run, star, tome
+from tests.lowering.models import a_star, dense, lowered, matching, merging, run, star, tome
 from tests.pruning.adaptive import RATES
 from tests.vits import random_images, varied_images
 
@@ -170,6 +170,7 @@ MODELS: dict[str, Callable[[], PrunedViT]] = {
     "merging": merging,
     "merging, weighted": partial(merging, reduce="merge-weighted"),
     "tome": tome,
+    "matching": matching,
 }
 
 

@@ -52,15 +52,20 @@ class Pairs:
     margin: float
 
 
-def reference_pairs(key: Array, kept: int, prefix: int) -> Pairs:
-    """The pairs of the keys [heads, tokens, channels] of one image, in float64."""
+def reference_pairs(key: Array, kept: int, prefix: int, sizes: Array | None = None) -> Pairs:
+    """The pairs of the keys [heads, tokens, channels] of one image, by cosine, or by sizes too, in float64."""
     metric = key.astype(np.float64).mean(axis=0)
     patches = range(prefix, len(metric))
     step = next(step for step in range(2, len(metric) + 1) if len(_every(step, patches)) <= kept)
     second = _every(step, patches)
     first = [token for token in patches if token not in second]
-    cosine = {one: [_cosine(metric[one], metric[other]) for other in second] for one in first}
-    best = {one: max(cosine[one]) for one in first}
+
+    def alike(one: int, other: int) -> float:
+        cosine = _cosine(metric[one], metric[other])
+        return cosine if sizes is None else (cosine - 1.0) * float(sizes[one] * sizes[other]) ** 0.25
+
+    likeness = {one: [alike(one, other) for other in second] for one in first}
+    best = {one: max(likeness[one]) for one in first}
     # The most similar join; of equal ones the lower position stays.
     joining = sorted(first, key=lambda one: (-best[one], -one))
     merged = len(patches) - kept
@@ -72,8 +77,8 @@ def reference_pairs(key: Array, kept: int, prefix: int) -> Pairs:
             into.append(survivors.index(token))
             gap.append(WIDEST_GAP)
             continue
-        into.append(survivors.index(second[int(np.argmax(cosine[token]))]))
-        others = sorted(cosine[token])
+        into.append(survivors.index(second[int(np.argmax(likeness[token]))]))
+        others = sorted(likeness[token])
         gap.append(others[-1] - others[-2] if len(others) > 1 else WIDEST_GAP)
     cut = [best[one] for one in joining[max(merged - 1, 0) : merged + 1]]
     margin = cut[0] - cut[1] if 0 < merged < len(first) else WIDEST_GAP

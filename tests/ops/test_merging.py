@@ -13,7 +13,7 @@ from torch.library import opcheck
 from exporter.ops.counts import joined_patches
 from exporter.ops.factors import WIDEST_GAP
 from exporter.ops.merging import merge_into, merge_tokens, pair_tokens
-from tests.ops.references import reference_into, reference_mean, reference_pairs
+from tests.ops.references import Pairs, reference_into, reference_mean, reference_pairs
 
 Array = np.ndarray[Any, Any]
 
@@ -102,14 +102,14 @@ def test_the_operators_are_well_formed(sized: bool) -> None:
     opcheck(torch.ops.star.merge_tokens.default, (tokens, into, sizes, 2, 1))
 
 
-Pairing = tuple[torch.Tensor, int, int]
+Pairing = tuple[torch.Tensor, torch.Tensor | None, int, int]
 # Further apart than float32 rounds.
 CLEAR = 1e-5
 
 
 @st.composite
 def pairings(draw: st.DrawFn, *, tied: bool = False) -> Pairing:
-    """The keys of two images, the number of survivors, and that of prefix tokens."""
+    """The keys of two images, sizes or none, the number of survivors, and that of prefix tokens."""
     prefix, n = draw(st.integers(0, 3)), draw(st.integers(2, 13))
     alternating = len(joined_patches(n, n, prefix))
     kept = draw(st.sampled_from([max(alternating, 1), n]) | st.integers(1, n))
@@ -118,15 +118,21 @@ def pairings(draw: st.DrawFn, *, tied: bool = False) -> Pairing:
         keys = np.eye(3)[rng.integers(0, 3, (2, 1, prefix + n))]
     else:
         keys = rng.standard_normal((2, draw(st.integers(1, 3)), prefix + n, draw(st.integers(2, 5))))
-    return torch.from_numpy(keys.astype(np.float32)), kept, prefix
+    # Fourth roots of these are exact, so that ties stay.
+    sizes = torch.from_numpy(rng.integers(1, 4, keys[:, 0, :, 0].shape).astype(np.float32) ** 4)
+    return torch.from_numpy(keys.astype(np.float32)), draw(st.sampled_from([None, sizes])), kept, prefix
+
+
+def expected_pairs(case: Pairing, image: int) -> Pairs:
+    key, sizes, kept, prefix = case
+    return reference_pairs(key[image].numpy(), kept, prefix, None if sizes is None else sizes[image].numpy())
 
 
 @given(case=pairings())
 def test_the_most_similar_join_their_nearest(case: Pairing) -> None:
-    key, kept, prefix = case
-    index, into, score, gap = pair_tokens(key, kept, prefix)
+    index, into, score, gap = pair_tokens(*case)
     for image in range(2):
-        expected = reference_pairs(key[image].numpy(), kept, prefix)
+        expected = expected_pairs(case, image)
         np.testing.assert_allclose(score[image], expected.score, atol=CLEAR)
         if expected.margin < CLEAR:
             continue
@@ -138,10 +144,9 @@ def test_the_most_similar_join_their_nearest(case: Pairing) -> None:
 
 @given(case=pairings(tied=True))
 def test_of_equal_cosines_the_lower_position_stays_and_is_joined(case: Pairing) -> None:
-    key, kept, prefix = case
-    results = pair_tokens(key, kept, prefix)
+    results = pair_tokens(*case)
     for image in range(2):
-        expected = reference_pairs(key[image].numpy(), kept, prefix)
+        expected = expected_pairs(case, image)
         parts = (expected.index, expected.into, expected.score, expected.gap)
         for got, part in zip(results, parts, strict=True):
             np.testing.assert_array_equal(got[image], part)
@@ -150,20 +155,37 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(case: Pairing) 
 def test_the_order_is_that_of_tome() -> None:
     """What stays of the first set, then the second set: the next layer alternates between these neighbours."""
     key = torch.tensor([[0.0, 1], [1, 0], [1, 0.1], [0, 1], [-1, 0], [1, 1]]).reshape(1, 1, 6, 2)
-    index, into, _, _ = pair_tokens(key, 4, 1)
+    index, into, _, _ = pair_tokens(key, None, 4, 1)
     assert index.tolist() == [
         [3, 0, 2, 4]
     ]  # the class token, then patches 0 to 4; patch 1 resembles patch 0 most
     assert into.tolist() == [[1, 1, 2, 0, 3]]
 
 
+def test_equal_patches_merge_however_large_they_are_and_of_others_the_large_stay_apart() -> None:
+    key = torch.tensor([[0.0, 1], [0, 1], [1, 0], [1, 0.2]]).reshape(1, 1, 4, 2)  # patches 0, 1 and 2, 3
+    joins = {
+        sizes: pair_tokens(key, torch.tensor([sizes]), 3, 0)[0].tolist()[0]
+        for sizes in [(90.0, 90.0, 1.0, 1.0), (1.0, 1.0, 90.0, 90.0)]
+    }
+    assert set(map(tuple, joins.values())) == {(2, 1, 3)}
+    key[0, 0, 1, 0] = 0.3  # the first two are now the less alike
+    light, heavy = (
+        pair_tokens(key, torch.tensor([sizes]), 3, 0)[0].tolist()
+        for sizes in [(1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 90.0, 90.0)]
+    )
+    assert (light, heavy) == ([[0, 1, 3]], [[2, 1, 3]])
+
+
 def test_gradients_do_not_pass() -> None:
     key = torch.randn(1, 2, 8, 4, requires_grad=True)
-    assert not any(each.requires_grad for each in pair_tokens(key, 5, 1))
+    assert not any(each.requires_grad for each in pair_tokens(key, None, 5, 1))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
+@pytest.mark.parametrize("sized", [False, True])
 @pytest.mark.parametrize(("kept", "prefix"), [(4, 1), (5, 1), (3, 0), (4, 3), (2, 1)])
-def test_the_operator_is_well_formed(kept: int, prefix: int) -> None:
+def test_the_operator_is_well_formed(kept: int, prefix: int, sized: bool) -> None:
     key = torch.randn(2, 2, prefix + 7, 4, requires_grad=True)
-    opcheck(torch.ops.star.pair_tokens.default, (key, kept, prefix))
+    sizes = torch.ones(2, prefix + 7) if sized else None
+    opcheck(torch.ops.star.pair_tokens.default, (key, sizes, kept, prefix))

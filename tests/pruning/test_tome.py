@@ -17,14 +17,15 @@ from tests.vits import make_vit, random_images
 FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 
-def tome(vit: PrunableViT, rho: float = 0.4) -> PrunedViT:
-    return PrunedViT(vit, shape_schedule(vit.spec, rho, Prune(method=Method.TOME)))
+def tome(vit: PrunableViT, rho: float = 0.4, method: Method = Method.TOME) -> PrunedViT:
+    return PrunedViT(vit, shape_schedule(vit.spec, rho, Prune(method=method)))
 
 
+@pytest.mark.parametrize("method", [Method.TOME, Method.MATCHING])
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
-def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str) -> None:
+def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, method: Method) -> None:
     """One image at a time: pairs and means by NumPy, attention written out with the sizes in its softmax."""
-    pruned = tome(make_vit(family))
+    pruned = tome(make_vit(family), method=method)
     images = random_images(pruned.vit, 2)
     with torch.inference_mode():
         trace = pruned.trace(images)
@@ -42,11 +43,15 @@ def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str) -> None:
 
 def plain_loop(pruned: PrunedViT, image: torch.Tensor) -> tuple[torch.Tensor, dict[int, Pairs]]:
     vit, tokens = pruned.vit, pruned.vit.embed(image)
-    prefix, sizes, made = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1]), {}
+    prefix, sizes = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1])
+    made: dict[int, Pairs] = {}
     for layer, block in enumerate(vit.blocks, start=1):
         tokens, key = weighted_attention(block, tokens, sizes)
         kept = pruned.schedule.keep[layer - 1]
-        made[layer] = reference_pairs(key.numpy(), kept, prefix)
+        if pruned.schedule.method == Method.MATCHING:
+            made[layer] = reference_pairs(tokens.numpy(), kept, prefix, sizes if made else None)
+        else:
+            made[layer] = reference_pairs(key.numpy(), kept, prefix)
         merged, sizes = reference_mean(tokens[0].numpy(), made[layer].into, sizes, kept, prefix)
         assert sizes.sum() == prefix + vit.spec.num_patches
         tokens = mlp_half(block, torch.from_numpy(merged).float()[None])

@@ -74,7 +74,7 @@ def test_the_fused_score_reads_the_class_token_where_the_head_does() -> None:
 def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
     spec = make_vit(family).spec
     for scorer in SCORERS:
-        reduce = "merge" if scorer == "pairs" else "drop"
+        reduce = "merge" if scorer_named(scorer).pairs else "drop"
         settings = Prune(scorer, reduce=reduce)
         if scorer in refused:
             with pytest.raises(
@@ -154,7 +154,7 @@ def test_star_combines_every_score_with_every_reduction_but_pairs_with_drop() ->
         for reduction, row in REDUCTIONS.items():
             if scorer_named(scorer).pairs and not row.merges:
                 with pytest.raises(
-                    RecipeError, match=r"drop for the scorer pairs \| need merge \| pairs are"
+                    RecipeError, match=rf"drop for the scorer {scorer} \| need merge \| pairs are"
                 ):
                     check_choices(Method.STAR, scorer, reduction)
             else:

@@ -1,5 +1,7 @@
 """Merging in standard operators: who joins whom, by survivors or in ToMe's pairs, and the weighted mean."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -10,11 +12,14 @@ from exporter.lowering.graph import Builder, markers, replace
 from exporter.lowering.markers import KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.ops.counts import joined_patches
+from exporter.ops.merging import PAIR_SCORE
 from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import into_name, stays_name
 
 # Above any cosine, so that a survivor joins itself.
 ITSELF = 2.0
+# Below any likeness of two patches, however large they are.
+APART = -PAIR_SCORE
 TURNED = [0, 2, 1]
 END = int(np.iinfo(np.int64).max)
 
@@ -93,7 +98,7 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
-    (key,), before, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    (key, *sizes), before, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
     patches = int(key.shape[-2]) - before
     second = joined_patches(patches, kept, before)
     joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
@@ -108,16 +113,19 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
         ones = op.Slice(directions, [start], [before + patches], [1], [2], name="joining")
     else:
         ones = op.Gather(directions, before + joining, axis=1, name="joining")
-    cosine = op.MatMul(ones, op.Transpose(others, perm=TURNED), name="cosine")
-    batch = op.Shape(cosine, start=0, end=1, name="batch")
+    alike = op.MatMul(ones, op.Transpose(others, perm=TURNED), name="cosine")
+    for weight in _weights(op, sizes):
+        first = op.Gather(weight, before + joining, axis=1)
+        alike = _weighed(op, alike, first, op.Gather(weight, before + joined, axis=1))
+    batch = op.Shape(alike, start=0, end=1, name="batch")
     keep = op.Expand(joined[None], op.Concat(batch, [len(joined)], axis=0), name="all_joined")
     staying = kept - len(joined)
     if staying:
-        stay = _staying(op, cosine, [key.shape[0], len(joining)], staying)
+        stay = _staying(op, alike, [key.shape[0], len(joining)], staying)
         keep = op.Concat(op.Gather(joining, stay, axis=0), keep, axis=1, name="kept")
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = np.maximum(joins.cumsum() - 1, 0)
-    partners = op.Gather(op.ArgMax(cosine, axis=2, keepdims=0), by_patch, axis=1, name="partners")
+    partners = op.Gather(op.ArgMax(alike, axis=2, keepdims=0), by_patch, axis=1, name="partners")
     places = op.Expand(np.arange(kept)[None], op.Shape(keep), name="places")
     into = op.ScatterElements(op.Add(partners, staying), keep, places, axis=1, name="own_places")
     node.outputs = node.outputs[:2]  # score and gap have no reader
@@ -141,7 +149,7 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
 
 
 def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
-    (key,), prefix, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    (key, *sizes), prefix, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
     left_out = int(key.shape[-2]) % 2 if prefix else 0
     before, patches = prefix - left_out, int(key.shape[-2]) - prefix
     second = np.zeros(before + patches, bool)
@@ -153,7 +161,11 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     earlier = slots[None] < slots[:, None]
 
     op = Builder(graph, node, prefix=into_name(layer))
-    others = op.Where(second[None, None], _cosine(op, key, heads, left_out), -ITSELF, name="others")
+    alike = _cosine(op, key, heads, left_out)
+    for weight in _weights(op, sizes):
+        even = op.Slice(weight, [left_out], [END], [1]) if left_out else weight
+        alike = _weighed(op, alike, even, even)
+    others = op.Where(second[None, None], alike, APART, name="others")
     best = op.ReduceMax(others, [2], keepdims=1, name="best")
     partners = op.ReduceMin(
         op.Where(op.Equal(others, best), places[None, None], float(kept)), [2], keepdims=1
@@ -205,9 +217,20 @@ def _count_of(op: Builder, marked: gs.Variable, name: str) -> gs.Variable:
     return op.ReduceSum(op.Cast(marked, to=onnx.TensorProto.FLOAT), [2], keepdims=1, name=name)
 
 
-def _staying(op: Builder, cosine: gs.Variable, shape: list[int | str], staying: int) -> gs.Variable:
-    """Write a marker for the patches of the first set whose largest cosine is smallest, ascending."""
-    novelty = op.Neg(op.ReduceMax(cosine, [2], keepdims=0), name="novelty", shape=shape)
+def _weights(op: Builder, sizes: Sequence[gs.Variable]) -> list[gs.Variable]:
+    """Write the fourth root of each token's size, where sizes count: [batch, tokens]."""
+    return [op.Sqrt(op.Sqrt(each), name="weight") for each in sizes]
+
+
+def _weighed(op: Builder, cosine: gs.Variable, first: gs.Variable, second: gs.Variable) -> gs.Variable:
+    """Write (cosine − 1) · the weights of both patches."""
+    far = op.Mul(op.Sub(cosine, 1.0), op.Unsqueeze(first, [2]))
+    return op.Mul(far, op.Unsqueeze(second, [1]), name="alike")
+
+
+def _staying(op: Builder, alike: gs.Variable, shape: list[int | str], staying: int) -> gs.Variable:
+    """Write a marker for the patches of the first set that are least alike to any of the second, ascending."""
+    novelty = op.Neg(op.ReduceMax(alike, [2], keepdims=0), name="novelty", shape=shape)
     stay = op(KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying)
     stay.dtype = np.dtype(np.int64)
     return stay
