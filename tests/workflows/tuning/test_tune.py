@@ -87,7 +87,7 @@ class Machine:
         self.timed.append([each.label for each in placed])
         found = []
         for each in placed:
-            share = (each.mac_reduction or 0.0) * (0.7 if each.method == Method.TOME else 0.9)
+            share = (each.mac_reduction or 0.0) * (0.7 if each.method == Method.MATCHING else 0.9)
             ms = 10 * (1 - share) * (0.5 if "int8" in each.target else 1.0)
             found.append(asdict(Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)))
         return found
@@ -212,7 +212,7 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert choice.agreement == max(each.agreement for each in found.tried if each.candidate.prunes)
     pruned = [each.candidate for each in found.tried if each.candidate.prunes]
     kinds = {(each.method, each.reduce) for each in pruned}
-    assert {method for method, _ in kinds} == {Method.TOME, Method.STAR, Method.A_STAR}
+    assert {method for method, _ in kinds} == {Method.MATCHING, Method.STAR, Method.A_STAR}
     assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
 
 
@@ -282,7 +282,7 @@ def test_other_weights_are_tried_as_they_are(
     save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(machine.timed[-1])
-    for words in ("smaller, unpruned", "smaller, matching", "trained, star, intra, drop, α 0.15, as given"):
+    for words in ("smaller, unpruned", "smaller, tome", "trained, star, intra, drop, α 0.15, as given"):
         assert words in timed
     other = tmp_path / "other.safetensors"
     save_smaller(

@@ -34,7 +34,7 @@ def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> 
 def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() -> None:
     pooled = make_vit("pooled").spec
     assert {each.scorer for each in candidates(pooled, FREE)} == {
-        "pairs",
+        "token-pairs",
         "fused",
         "received",
         "inter",
@@ -69,7 +69,7 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
 def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> None:
     trained = Candidate(weights="tuned", given=True, method=Method.STAR, scorer="intra", reduce="drop")
     weights = {"small": None, "tuned": trained}
-    assert candidates(SPEC, Prune(method=Method.TOME, mac_reduction=0.3), weights) == (
+    assert candidates(SPEC, Prune(method=Method.MATCHING, mac_reduction=0.3), weights) == (
         Candidate(mac_reduction=0.3),
         Candidate(weights="small"),
         Candidate(weights="small", mac_reduction=0.3),
