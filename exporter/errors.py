@@ -77,10 +77,11 @@ class RecipeError(UserError):
 
 
 class MissingDependencyError(UserError):
-    """A required library that is not installed."""
+    """A required library that is not installed; `hint` says how to get it, by default by an extra of ours."""
 
-    def __init__(self, library: str, extra: str) -> None:
-        super().__init__(library, "no such library", "it installed", f"pip install 'star-export[{extra}]'")
+    def __init__(self, library: str, extra: str, hint: str = "") -> None:
+        hint = hint or f"pip install 'star-export[{extra}]'"
+        super().__init__(library, "no such library", "it installed", hint)
 
 
 def imported(module: str, library: str, extra: str) -> Any:

@@ -28,6 +28,14 @@ class Preprocessing:
     crop_mode: CropMode
     crop_rounding: CropRounding = CropRounding.EVEN
 
+    @property
+    def words(self) -> str:
+        """All of it in a line, as "224×224, bicubic, center crop 0.875, mean 0.5 0.5 0.5, std 0.5 0.5 0.5"."""
+        _, height, width = self.input_size
+        mean, std = (" ".join(f"{each:.4g}" for each in values) for values in (self.mean, self.std))
+        crop = f"{self.crop_mode} crop {self.crop_pct:.4g}"
+        return f"{height}×{width}, {self.interpolation}, {crop}, mean {mean}, std {std}"
+
 
 @dataclass(frozen=True)
 class BlockMacs:

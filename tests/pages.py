@@ -47,6 +47,6 @@ def star_export_commands(block: Block) -> Iterator[list[str]]:
         return
     text = block.text.replace("\\\n", " ").replace("$rho", "0.7").replace("$precision", "fp16")
     for line in text.splitlines():
-        words = shlex.split(re.sub(r"\s#.*", "", line))
+        words = shlex.split(re.sub(r"\s[#>].*", "", line))  # a comment, or a file for the output
         if words and words[0] == "star-export":
             yield words[1:]

@@ -1,11 +1,14 @@
 """The Python of the pages runs as it stands there."""
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+import exporter
 from tests.folders import write_folder
 from tests.pages import blocks
 from tests.vits import make_images, make_model, make_vit, random_images
@@ -54,3 +57,61 @@ def test_fine_tuning(
     assert names["result"].trained.settings.epochs == 1
     assert (tmp_path / "build/tuned.safetensors").is_file()
     assert capsys.readouterr().out.strip() == str(names["result"].recovery.status)
+
+
+class Attention(nn.Module):
+    heads = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, dim=2)
+        )
+        return self.proj(
+            nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        )
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.attention, self.norm2 = nn.LayerNorm(32), Attention(), nn.LayerNorm(32)
+        layers = {"fc1": nn.Linear(32, 64), "act": nn.GELU(), "fc2": nn.Linear(64, 32)}
+        self.mlp = nn.Sequential(OrderedDict(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class OwnNetwork(nn.Module):
+    """A ViT of nobody's library, with the parts that the page's adapter names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.token = nn.Conv2d(3, 32, 16, 16), nn.Parameter(torch.randn(1, 1, 32))
+        self.blocks = nn.Sequential(Block(), Block(), Block())
+        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 5)
+
+    def embed(self, images: Tensor) -> Tensor:
+        return torch.cat(
+            [self.token.expand(images.shape[0], -1, -1), self.patches(images).flatten(2).mT], dim=1
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.norm(self.blocks(self.embed(images)))[:, 0])
+
+
+@pytest.mark.ort
+def test_an_adapter_to_copy() -> None:
+    torch.manual_seed(0)
+    network, adapter = OwnNetwork().eval(), run("docs/models.md", "test_an_adapter_to_copy")["YourViT"]
+    vit = exporter.load_model(adapter(network, "mine"))
+    images = torch.randn(4, 3, 224, 224)
+    pruned = exporter.prune(vit, exporter.plan(vit, 0.5))
+    with torch.inference_mode():
+        assert torch.equal(exporter.dense(vit)(images), network(images))
+    assert exporter.check(pruned, exporter.export(pruned), images.numpy()).passed

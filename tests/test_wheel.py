@@ -83,3 +83,26 @@ def test_an_editable_install_is_a_path_which_type_checkers_follow(source: Path, 
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if "/" not in name)
         assert (entry[-4:], archive.read(entry).decode().strip()) == (".pth", str(source))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.ort
+def test_a_second_machine_checks_measures_and_serves_what_the_first_one_made(tmp_path: Path) -> None:
+    """From the wheel in an empty environment, by the commands and the script of the pages."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(tmp_path),
+        "msgspec",
+    ]
+    if subprocess.run(pip, check=False, capture_output=True).returncode:
+        pytest.skip("no package index")
+    script = [sys.executable, str(ROOT / "scripts/second_machine.py")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "done"

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 from exporter.cli.output import RichStages, print_json, print_lines
-from exporter.errors import RecipeError
+from exporter.errors import MissingDependencyError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.layer_info import explain_audit
 from exporter.runtimes.tensorrt.manifest import EngineManifest
@@ -60,11 +60,16 @@ def _write_source(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from exporter.workflows.folders.build import build_folder
+    from exporter.workflows.folders.build import build_folder, lines_for
 
-    built = build_folder(
-        arguments.folder, from_flags(BuildSettings, arguments), RichStages(quiet=arguments.quiet)
-    )
+    settings = from_flags(BuildSettings, arguments)
+    try:
+        built = build_folder(arguments.folder, settings, RichStages(quiet=arguments.quiet))
+    except MissingDependencyError:
+        if not arguments.json:
+            lines = lines_for(arguments.folder, settings)
+            print_lines([f"without its Python bindings, in {arguments.folder}:", *lines])
+        raise
     if arguments.json:
         print_json(built)
         return int(any(each.broken for each in built))

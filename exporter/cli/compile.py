@@ -40,9 +40,9 @@ from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
-    "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits",
     "star-export compile --recipe engines/demo.toml --rho 0.5 --out build/demo",
-    "star-export compile --model digits_vit --images photos/ --rho 0.7 --method star,tome --out build/both",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --method star,tome --out both",
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
 )
 FAILS = "an exported model does not agree with PyTorch"
@@ -97,6 +97,7 @@ def _print_all(found: Mapping[Method, Report], out: Path) -> None:
     parity = [reports[0].parity.dense, *(each.parity.pruned for each in reports)]
     skipped = [line for each in reports for line in _skipped(each)]
     told = [*(explain(each)[0] for each in parity), *dict.fromkeys(skipped)]
+    told += _recorded(reports[0])
     if reports[0].speed:
         told.append(f"times are of {reports[0].timed_on}")
     print_lines([*told, f"full report: {out / 'report.html'}"])
@@ -174,11 +175,13 @@ def _print(report: Report, out: Path) -> None:
             for each in report.use.layers
         ]
         print_table(f"patches kept, {report.use.images} images, {report.use.layout}", columns, use)
-    print_lines([*_lines(report), f"full report: {out / 'report.html'}"])
+    lines = [f"with trtexec, in {out}:", *report.trtexec] if report.trtexec else []
+    print_lines([*_lines(report), *lines, f"full report: {out / 'report.html'}"])
 
 
 def _lines(report: Report) -> Iterator[str]:
     """Yield what follows the tables: parity, loss and speed."""
+    yield f"images: {report.preprocessing.words}"
     yield from (explain(report.parity.dense)[0], explain(report.parity.pruned)[0])
     if report.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
@@ -189,7 +192,9 @@ def _lines(report: Report) -> Iterator[str]:
             if report.as_it_came
             else ""
         )
+        against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
+    yield from _recorded(report)
     yield from _skipped(report)
     if report.speed:
         compared = report.speed.comparison
@@ -198,3 +203,9 @@ def _lines(report: Report) -> Iterator[str]:
             f"{compared.outcome}: {compared.speedup:.2f} × on {report.timed_on} "
             f"(quartiles {low:.2f} to {high:.2f}), E = {compared.efficiency:.2f} relative to the MAC ratio"
         )
+
+
+def _recorded(report: "Report") -> list[str]:
+    """Return what each fine-tuning of the weights recorded, the last one first."""
+    every = report.tuned.every if report.tuned else ()
+    return [f"as fine-tuned: {each.loss.loss_points:.2f} points {each.words}" for each in every]

@@ -11,6 +11,7 @@ from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
 from exporter.settings.flags import add_flags
+from exporter.targets import TENSORRT
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -54,9 +55,19 @@ def run(arguments: argparse.Namespace) -> int:
     with stages.stage(f"lowering, {pruned.method}"):
         ranges = opened.ranges(lowering.row)
         save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
+    lines = _trtexec(out) if lowering.row.runtime == TENSORRT.runtime else []
     show(
         arguments,
-        {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs},
-        lambda: print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs"]),
+        {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs, "trtexec": lines},
+        lambda: print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines]),
     )
     return 0
+
+
+def _trtexec(file: Path) -> list[str]:
+    """Return the lines that build and time a file for TensorRT."""
+    from exporter.artefact import read_lowered
+    from exporter.runtimes.tensorrt.settings import BuildSettings
+    from exporter.runtimes.tensorrt.trtexec import build_lines
+
+    return build_lines(file, read_lowered(file).artefact, BuildSettings(batches=(8,)), alone=True)

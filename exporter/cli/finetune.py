@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from exporter.workflows.finetune import FinetuneResult
 
 EXAMPLES = (
-    "star-export finetune --model digits_vit --images train/ --eval-images val/ --rho 0.5 --out tuned.safetensors",
+    "star-export finetune --model digits_vit --images train/ --mac-reduction 0.5 --out tuned.safetensors",
 )
 FAILS = "no epoch is better than the pruned model before training"
 

@@ -9,6 +9,9 @@ EXAMPLES = (
     "star-export inspect calibration.safetensors",
 )
 
+# Characters of a value that are shown: a report's are pages long.
+LONGEST = 300
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
@@ -25,5 +28,5 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for key, value in described.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        print(f"{key}: {text}")
+        print(f"{key}: {text}" if len(text) <= LONGEST else f"{key}: {text[:LONGEST]} … (--json: all)")
     return 0

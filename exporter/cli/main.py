@@ -43,7 +43,7 @@ single steps.
 START = "compile --model NAME --images DIR --mac-reduction 0.4 --out DIR"
 
 EXAMPLES = (
-    "star-export compile --model digits_vit --images photos/ --rho 0.7 --out build/digits",
+    "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits",
     "star-export models --why deit_small_patch16_224",
     "star-export check build/digits",
 )

@@ -1,6 +1,6 @@
 """Compute how many patches each layer keeps from average cosine similarity (ACS) and rho, and count the MACs.
 
-Needs no weights. STAR needs a calibration, or a JSON list with one ACS value per layer; ToMe needs neither.
+Needs no weights. STAR needs a calibration, or a JSON list with one ACS value per layer; the others need neither.
 """
 
 import argparse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "star-export plan --model deit_base_patch16_224 --rates 4=0.7 7=0.49 10=0.343",
-    "star-export plan --model deit_small_patch16_224 --rho 0.7 --out schedule.json",
+    "star-export plan --model deit_small_patch16_224 --mac-reduction 0.4 --out schedule.json",
 )
 
 

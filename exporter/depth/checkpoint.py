@@ -9,11 +9,10 @@ from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ModelError
 from exporter.files import written_beside
-from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names
-from exporter.models.identity import Identity, read_metadata, to_metadata
+from exporter.models.identity import Identity, read_record, to_metadata
 from exporter.models.networks import create, source_of
 from exporter.models.registry import adapt, describe, load, moved
 from exporter.models.request import ModelRequest
@@ -32,8 +31,7 @@ class Depth:
 
 def read_depth(path: Path | None) -> Depth | None:
     """Read what was removed from a checkpoint's network; None where nothing was."""
-    told = None if path is None else read_metadata(path).get(DEPTH)
-    return None if told is None else from_json(Depth, told, source=str(path))
+    return read_record(path, DEPTH, Depth)
 
 
 def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.evaluation.accuracy import Batches, Predictions, answer_each
+from exporter.evaluation.accuracy import Accuracy, Batches, Predictions, answer_each
 from exporter.evaluation.intervals import (
     Interval,
     loss_bound,
@@ -14,6 +14,7 @@ from exporter.evaluation.intervals import (
     normal_quantile,
     wilson,
 )
+from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.tensor_names import Array
 from exporter.vocabulary import Status
@@ -101,6 +102,34 @@ def _by_class(
         ClassChange(label, names.get(label, str(label)), images[label], first[label], second[label])
         for label in np.flatnonzero(counts[0]).tolist()
     )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What fine-tuning measured on images of `place`: the unpruned model before it, and the pruned one after it.
+
+    The weights of the second are in the file that keeps this. `earlier` is the record of the first, where that was
+    a fine-tuned file too.
+    """
+
+    place: str
+    accuracy: Pair[Accuracy]
+    loss: PairResult
+    earlier: "Tuned | None" = None
+
+    @property
+    def every(self) -> "tuple[Tuned, ...]":
+        """This record, and the earlier ones."""
+        return (self, *(() if self.earlier is None else self.earlier.every))
+
+    @property
+    def words(self) -> str:
+        """What the points of the loss are of, with their interval."""
+        low, high = self.loss.loss_interval_points or (np.nan, np.nan)
+        return (
+            f"of top-1 lost against the unpruned model before fine-tuning ({self.accuracy.dense.top1:.2%}); "
+            f"95 % {low:.2f} to {high:.2f}, as finetune recorded on {self.loss.images} images of {self.place}"
+        )
 
 
 # Half of the loss.

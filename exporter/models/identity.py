@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular
@@ -16,6 +16,8 @@ from exporter.formats.canonical_json import from_json, to_json
 
 KEY = "star_export"
 NETWORK = "network"
+
+RecordT = TypeVar("RecordT")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,12 @@ def read_metadata(path: Path) -> Mapping[str, str]:
         ) from None
 
 
+def read_record(path: Path | None, name: str, kind: type[RecordT]) -> RecordT | None:
+    """Read a record of a checkpoint's metadata by name; None where there is no file, or none of that name."""
+    told = None if path is None else read_metadata(path).get(name)
+    return None if told is None else from_json(kind, told, source=str(path))
+
+
 def read_identity(path: Path) -> Identity | None:
     """Read what a checkpoint says of its network, None where it says nothing."""
-    told = read_metadata(path).get(NETWORK)
-    return None if told is None else from_json(Identity, told, source=str(path))
+    return read_record(path, NETWORK, Identity)

@@ -43,6 +43,10 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
 _PAIRWISE = "its attention adds a bias for each pair of positions"
 NOT_ADAPTED: dict[type[nn.Module], str] = {Beit: _PAIRWISE, VisionTransformerRelPos: _PAIRWISE}
 
+OPEN_CLIP = (
+    "save its state_dict() and load that under timm's name of the encoder, e.g. vit_base_patch32_clip_224"
+)
+
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained."""
@@ -139,7 +143,12 @@ def adapt(
             return vit
     lacks = NOT_ADAPTED.get(type(model), "")
     got = f"a {type(model).__name__}, which has no adapter{lacks and ': '}{lacks}"
-    raise ModelError(name, got, "a ViT of a known family", "or write an adapter: docs/models.md")
+    hint = (
+        OPEN_CLIP
+        if type(model).__module__.startswith("open_clip.")
+        else "or write an adapter: docs/models.md"
+    )
+    raise ModelError(name, got, "a ViT of a known family", hint)
 
 
 def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:

@@ -1,7 +1,7 @@
 """What intra-layer factors read, as operators that an exporter sees as one node each.
 
 Those that choose pass no gradient: training learns through the tokens that they keep. How alike two patches are is
-the cosine of their keys, averaged over heads (ToMe, section 3).
+the cosine of their keys, averaged over heads (ToMe, section 3), or of the tokens themselves.
 """
 
 from collections.abc import Callable

@@ -22,6 +22,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 
 SCHEDULE, CALIBRATION = "schedule", "calibration"
+# What fine-tuning measured (`exporter.evaluation.loss.Tuned`).
+TUNED = "tuned"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,7 @@ def save_checkpoint(
     calibration: Calibration | None,
     path: Path,
     depth: Depth | None = None,
+    **more: object,
 ) -> None:
     """Write the weights of a pruned model with its schedule; the same model gives the same bytes.
 
@@ -47,8 +50,13 @@ def save_checkpoint(
         calibration: Kept if the schedule uses inter-layer scores.
         path: Ends in .safetensors.
         depth: Units that the network lacks, None if it is whole.
+        more: Further records for the metadata, by name.
     """
-    told = {**({} if depth is None else {DEPTH: depth}), **pruning_records(pruned.schedule, calibration)}
+    told = {
+        **({} if depth is None else {DEPTH: depth}),
+        **more,
+        **pruning_records(pruned.schedule, calibration),
+    }
     state = {key: value.detach().cpu().contiguous() for key, value in pruned.model.state_dict().items()}
     with written_beside(path) as partial:
         partial.write_bytes(save(state, to_metadata(identity, **told)))

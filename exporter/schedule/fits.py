@@ -83,7 +83,7 @@ def warn_of_pooling(spec: ModelSpec, reduction: str) -> None:
     if not spec.num_class_tokens and not reduction_named(reduction).merges:
         logger.warning(
             "the head of %s pools the patches, so dropping patches changes its input: check the accuracy, or merge "
-            "the patches (--reduce merge-weighted, or --method tome)",
+            "the patches (--reduce merge-weighted, or --method matching)",
             spec.name,
         )
 

@@ -1,8 +1,8 @@
 """What each method combines: its scores, their factors, its reductions; one frozen row each, the default one first.
 
 A score has two factors: what a layer sees of the image's own patches (intra), and a table with one number per layer
-and patch position (inter). A weighted sum of their logarithms fuses them. ToMe's pairs need neither: they compare
-keys. `exporter.pruning.scores` computes the intra-layer factors. Each is added to an unchanged attention, so its
+and patch position (inter). A weighted sum of their logarithms fuses them. Pairs need neither: they compare patches.
+ `exporter.pruning.scores` computes the intra-layer factors. Each is added to an unchanged attention, so its
 multiply-adds count apart.
 """
 
@@ -157,13 +157,13 @@ METHODS = {
 
 
 def default_method(scorer: str | None, reduction: str | None, *, star_alone: bool) -> Method:
-    """Return ToMe, which loses least (docs/accuracy.md); STAR where anything is given that ToMe does not use.
+    """Return matching, which loses least (docs/results.md); STAR where anything is given that it does not use.
 
     None: not given. `star_alone`: a setting or a file is given that only STAR uses.
     """
-    choices = METHODS[Method.TOME]
+    choices = METHODS[Method.MATCHING]
     fits = scorer in (None, *choices.scorers) and reduction in (None, *choices.reductions)
-    return Method.TOME if fits and not star_alone else Method.STAR
+    return Method.MATCHING if fits and not star_alone else Method.STAR
 
 
 def default_reduction(method: Method, scorer: str) -> str:
@@ -176,7 +176,8 @@ def check_counts(method: Method, counts: str) -> None:
     """Raise RecipeError unless the method supports this way to count patches."""
     choices = METHODS[method].counts
     if counts not in choices:
-        hint = "star's rates with tome's pairs: method star, scorer pairs" if method == Method.TOME else ""
+        pairs = METHODS[method].scorers[0]
+        hint = f"star's rates with these pairs: method star, scorer {pairs}" if pairs in _PAIRS else ""
         raise RecipeError("counts", f"{counts} for {method}", f"one of {', '.join(choices)}", hint)
 
 

@@ -48,7 +48,7 @@ class Prune(Settings):
 
     scorer: str | None = option(
         None,
-        "Score that chooses the patches; by default fused, for tome pairs.",
+        "Score that chooses the patches; by default fused, for matching token-pairs, for tome pairs.",
         SCORERS,
         group="how to prune",
     )
@@ -68,9 +68,10 @@ class Prune(Settings):
     round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
     method: Method | None = option(
         None,
-        "tome: merge the same number of patches in every layer. star: keep a share of the patches, computed from "
-        "ACS. a-star: keep the patches with a share of the total score, image by image. The default is tome, or "
-        "star if you give a score, alpha, anchors, drop, ACS or a calibration.",
+        "matching: merge similar patches, the same share in every layer. tome: as published, the same number in "
+        "every layer. star: keep a share of the patches, computed from ACS. a-star: keep the patches with a share "
+        "of the total score, image by image. The default is matching, or star if you give a score, alpha, anchors, "
+        "drop, ACS or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(
@@ -86,9 +87,10 @@ class Prune(Settings):
     )
     counts: str | None = option(
         None,
-        "How many patches each layer keeps. constant: as many fewer in every layer (the default of tome). linear: "
-        "fewer by a falling number. geometric: the same share. few: the same share, in three layers. acs: STAR's "
-        "rates (the default of star). search: what changes the model's answers least, found on images.",
+        "How many patches each layer keeps. geometric: the same share (the default of matching). constant: as many "
+        "fewer in every layer (the default of tome). linear: fewer by a falling number. few: the same share, in "
+        "three layers. acs: STAR's rates (the default of star). search: what changes the model's answers least, "
+        "found on images.",
         COUNTS,
         group="how to prune",
     )

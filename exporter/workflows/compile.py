@@ -13,6 +13,7 @@ from exporter.data.batches import first_images, noise
 from exporter.data.images import ImageFolder, sample
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
+from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown
 from exporter.evaluation.report.record import Report
@@ -20,6 +21,9 @@ from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
+from exporter.models.base import PrunableViT
+from exporter.models.identity import read_record
+from exporter.pruning.checkpoint import TUNED
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.schedule.methods import SEARCH
@@ -45,6 +49,7 @@ from exporter.workflows.opened import (
     Opened,
     dry_run,
     open_recipe,
+    settings_of,
     warn_where_slow,
     warn_where_unsettled,
 )
@@ -152,11 +157,13 @@ def _compiled(
     first = next(iter(every.values()))
     lowering, measuring = first.recipe.lower, first.recipe.measure
     warn_where_slow(lowering.row)
-    vit, folder = first.vit, None if first.on_noise else first.evaluated
+    tuned = read_record(first.recipe.model.checkpoint, TUNED, Tuned)
+    folder = None if first.on_noise else first.evaluated
+    vit = _named(first.vit, folder)
     calibrations = _calibrations(every)
     images, dense = _images(first, folder), steps.dense(vit)
     references = [
-        Pair(dense, _pruned(opened, calibration))
+        Pair(dense, _pruned(opened, vit, calibration))
         for opened, calibration in zip(every.values(), calibrations, strict=True)
     ]
     models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
@@ -171,10 +178,11 @@ def _compiled(
     )
     with stages.stage("report"):
         pictures = pictures_of(reports, references, calibrations, first.whole, folder)
-        shown = list(zip((replace(each, searched=trade_off) for each in reports), pictures, strict=True))
+        reports = [replace(each, searched=trade_off, tuned=tuned) for each in reports]
+        shown = list(zip(reports, pictures, strict=True))
         for at, (out, opened) in enumerate(every.items()):
             save_json(recipes[at], out / RECIPE)
-            names = _deliver(out, references[at], models[at], shown[at], images=images)
+            names = _deliver(out, references[at], models[at], shown[at], images, recipes[at])
             _finish(opened, out, names)
     return shown
 
@@ -241,10 +249,20 @@ def _calibrations(every: Mapping[Path, Opened]) -> list[Calibration | None]:
     return found
 
 
-def _pruned(opened: Opened, calibration: Calibration | None) -> PrunedViT:
-    schedule = opened.schedule(opened.vit, calibration)
+def _named(vit: PrunableViT, folder: ImageFolder | None) -> PrunableViT:
+    """Return the model; if it has no names of its classes, with those of the images, which one line says."""
+    named = steps.with_class_names(vit, folder)
+    if folder is not None and named is not vit:
+        names = named.spec.class_names
+        text = "%s has no class names: the files get those of %s, from 0, %s, to %d, %s"
+        logger.warning(text, vit.spec.name, folder.root, names[0], len(names) - 1, names[-1])
+    return named
+
+
+def _pruned(opened: Opened, vit: PrunableViT, calibration: Calibration | None) -> PrunedViT:
+    schedule = opened.schedule(vit, calibration)
     warn_where_unsettled(schedule, calibration)
-    return steps.prune(opened.vit, schedule, calibration, opened.recipe.lower.laid_out)
+    return steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
 
 
 def _finish(opened: Opened, out: Path, names: list[str]) -> None:
@@ -263,8 +281,13 @@ def _images(opened: Opened, folder: ImageFolder | None) -> Array:
     return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
 
 
-def _deliver(
-    out: Path, references: Pair[PrunedViT], models: Pair[LoweredFile], shown: Shown, *, images: Array
+def _deliver(  # noqa: PLR0917  (all of it is written)
+    out: Path,
+    references: Pair[PrunedViT],
+    models: Pair[LoweredFile],
+    shown: Shown,
+    images: Array,
+    recipe: Recipe,
 ) -> list[str]:
     """Write the report, and what a deployment machine needs beside both models; return all file names."""
     (report, pictures), pruned, artefact = shown, references.pruned, models.pruned.artefact
@@ -273,7 +296,7 @@ def _deliver(
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
     save_json(report, out / REPORT)
-    page = save_page_of(report, artefact, pictures, out)
+    page = save_page_of(report, artefact, pictures, out, settings_of(recipe))
     variants = save_variants(models.pruned.path)
     raw = save_raw_images(images, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, page]

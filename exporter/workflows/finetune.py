@@ -16,19 +16,19 @@ from exporter.depth.checkpoint import read_depth
 from exporter.errors import ModelError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.intervals import Interval
-from exporter.evaluation.loss import PairResult, Recovery, compare_predictions, recovery_of
+from exporter.evaluation.loss import PairResult, Recovery, Tuned, compare_predictions, recovery_of
 from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity
+from exporter.models.identity import Identity, read_record
 from exporter.models.networks import identity_of
 from exporter.models.registry import trainable
 from exporter.models.request import ModelRequest
 from exporter.processes import processes
-from exporter.pruning.checkpoint import save_checkpoint
+from exporter.pruning.checkpoint import TUNED, save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Schedule
+from exporter.records import ModelSpec, Pair, Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
@@ -108,8 +108,9 @@ def finetune_model(
     """Prune the recipe's model, train it, and write its weights with all that prunes them to `out`.
 
     The weights are those after the best epoch, by a share of the training images that is held out; those before
-    training where no epoch is better. Under a launcher, all processes call this, and the main one writes. An
-    interrupted run continues after its last whole epoch, and ends with the same weights.
+    training where no epoch is better. The file keeps what was measured of them, and of the unpruned model before.
+    Under a launcher, all processes call this, and the main one writes. An interrupted run continues after its last
+    whole epoch, and ends with the same weights.
 
     Args:
         recipe: The model, the images to train and to measure on, and how much to prune.
@@ -140,14 +141,8 @@ def finetune_model(
     if after.accuracy.top1 < before.accuracy.top1:
         pruned.load_state_dict(start)
         epoch, after = 0, before
-    if processes().main:
-        save_checkpoint(pruned, identity, calibration, path, read_depth(opened.recipe.model.checkpoint))
-    processes().wait()
     trained_on, held_out = (len(part.files) for part in parts)
-    if processes().main:
-        for unfinished in (_partial(path), _sums(path)):
-            unfinished.unlink(missing_ok=True)
-    return result_of(
+    result = result_of(
         vit.spec,
         pruned.schedule,
         macs,
@@ -158,6 +153,17 @@ def finetune_model(
         class_names=exam.class_names,
         skipped=exam.skipped,
     )
+    began = opened.recipe.model.checkpoint
+    if processes().main:
+        place = str(Path(*exam.place.resolve().parts[-2:]))
+        accuracy, loss = Pair(dense.accuracy, after.accuracy), replace(result.loss_after, classes=())
+        told = {TUNED: Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))}
+        save_checkpoint(pruned, identity, calibration, path, read_depth(began), **told)
+    processes().wait()
+    if processes().main:
+        for unfinished in (_partial(path), _sums(path)):
+            unfinished.unlink(missing_ok=True)
+    return result
 
 
 def dry_finetune(

@@ -360,8 +360,12 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
     if not unknown and (opened.given is not None or prune.has_amount):
         schedule = schedule_of(prune, spec, calibration, opened.given)
         pruned = schedule_macs(spec, schedule).gmacs
+    return DryRun(spec.name, settings_of(recipe, *settings), dense, pruned, schedule, unknown)
+
+
+def settings_of(recipe: Recipe, *settings: Settings) -> dict[str, Any]:
+    """Return what differs from its default in a recipe and other settings, by the keys of flags."""
     records = (*(getattr(recipe, name) for name in sections_of(Recipe)), *settings)
-    told = {
+    return {
         fields_of(type(each))[name].key: value for each in records for name, value in told_of(each).items()
     }
-    return DryRun(spec.name, told, dense, pruned, schedule, unknown)

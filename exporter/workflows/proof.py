@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
@@ -29,13 +30,15 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here
+from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
+from exporter.targets import TENSORRT
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
-from exporter.workflows.steps import with_class_names
 
 # Images that are shown of a model without classes.
 FIRST = 4
@@ -77,8 +80,7 @@ def prove(
                 use = _use(reference.pruned, images, model.pruned.artefact.input_kind, measuring.batch)
         made = _made(reference, model, parity, use, measuring)
         on = None if calibration is None else _calibrated_on(calibration)
-        names = with_class_names(reference.pruned.vit, folder).spec.class_names
-        reports.append(replace(made, calibration=on, class_names=names))
+        reports.append(replace(made, calibration=on, class_names=reference.pruned.vit.spec.class_names))
     spec = references[0].dense.vit.spec
     if folder is None:
         reports = [replace(each, measured_on="noise") for each in reports]
@@ -118,11 +120,19 @@ def _made(
             scoring=macs.pruned.scoring / 1e9,
             as_it_came=dense_macs(pruned.vit.spec.as_it_came).gmacs,
         ),
+        preprocessing=pruned.vit.spec.preprocessing,
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
         use=use,
+        trtexec=_trtexec(models, measuring.batch),
     )
+
+
+def _trtexec(models: Pair[LoweredFile], batch: int) -> tuple[str, ...]:
+    """Return the lines of trtexec for files of TensorRT; none for others."""
+    is_own = models.pruned.artefact.target.runtime == TENSORRT.runtime
+    return tuple(folder_lines(models, BuildSettings(batches=(batch,)))) if is_own else ()
 
 
 def _calibrated_on(calibration: Calibration) -> CalibratedOn:
@@ -291,10 +301,16 @@ def pictures_of(
     return pictures
 
 
-def save_page_of(report: Report, artefact: Artefact, pictures: Sequence[Picture], out: Path) -> str:
-    """Write the page of an export folder, and return its name."""
+def save_page_of(
+    report: Report,
+    artefact: Artefact,
+    pictures: Sequence[Picture],
+    out: Path,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """Write the page of an export folder, with what the user set, and return its name."""
     chart = _chart(report.trade_off, report.model)
-    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart)
+    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
     return PAGE
 
 

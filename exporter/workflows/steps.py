@@ -139,7 +139,8 @@ def plan(
     Args:
         vit: The unpruned model, or its shape.
         amount: rho; or how to prune, with rho or another amount.
-        calibration: STAR's rates follow from its ACS; ToMe needs none. By default, the method is STAR beside one.
+        calibration: STAR's rates follow from its ACS; other methods need none, but a-STAR. By default, the method
+            is STAR beside one.
 
     Raises:
         RecipeError: rho is outside (0, 1].

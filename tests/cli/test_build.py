@@ -78,9 +78,19 @@ def test_what_cannot_be_built(star_export: Command, folder: Path, flags: list[st
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
 def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder: Path) -> None:
-    done = star_export("build", folder)
+    done = star_export("build", folder, "--batches", "1,16")
     assert done.code == 2
     assert "pip install tensorrt" in done.error
+    where, *lines = done.out.splitlines()
+    assert where.endswith(f"in {folder}:")
+    assert lines[2] == "# TensorRT 11, batch 1: vit.dense.tensorrt-fp32.onnx"
+    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
+    assert len(commands) == 2 * 2 * 2
+    for words in commands:
+        given = dict(word.partition("=")[::2] for word in words)
+        assert (folder / given["--onnx"]).is_file()
+        assert (folder / given["--loadInputs"].removeprefix("images:")).is_file()
+    assert star_export("inspect", folder).code == 0  # the folder is still whole
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

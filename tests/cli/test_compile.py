@@ -1,7 +1,9 @@
 """`star-export compile`: what it leaves, what it prints, and that it does the same again."""
 
 import hashlib
+import html
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +79,28 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert "✓ Both models agree with their PyTorch references." in page
     assert "Accuracy against images per second" in page
     assert star_export("inspect", tmp_path / "out").code == 0
+
+
+@pytest.mark.ort
+def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = ("--images", workplace.images, "--rho", "0.5", "--rounds", "0", "--batch", "4")
+    out = tmp_path / "out"
+    done = star_export("compile", *workplace.model, *flags, "--target", "tensorrt-fp16", "--out", out)
+    assert done.code == 0, done.err
+    lines = json.loads((out / "report.json").read_text())["trtexec"]
+    assert [line for line in done.out.splitlines() if line.startswith(("# ", "trtexec "))] == lines
+    for comment, line in zip(lines[::2], lines[1::2], strict=True):
+        words = dict(word.partition("=")[::2] for word in shlex.split(line))
+        assert (
+            comment
+            == f"# TensorRT {'10' if '--stronglyTyped' in words else '11'}, batch 4: {words['--onnx']}"
+        )
+        assert (out / words["--onnx"]).is_file()
+        assert (out / words["--loadInputs"].removeprefix("images:")).is_file()
+        assert html.escape(line) in (out / "report.html").read_text()
+    assert len(lines) == 8
 
 
 @pytest.mark.ort

@@ -152,11 +152,13 @@ def test_a_class_map_that_does_not_fit(
 def test_images_that_are_none(star_export: Command, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.tar").write_bytes(b"no tar file" * 200)
     make_images(tmp_path / "three", classes=3, each=1)
+    for place in (tmp_path / "three").iterdir():
+        place.rename(place.with_name(place.name.replace("class", "other")))
     unnamed = write_shard(tmp_path / "named.tar", {"1.png": encoded(1), "1.cls": "cat"})
     for place, message in (
         (tmp_path / "none", "got no such folder or tar file"),
         (tmp_path / "broken.tar", "broken.tar | got no whole tar file"),
-        (tmp_path / "three", "got 3 class folders ('class_0', 'class_1', 'class_2') | need 2"),
+        (tmp_path / "three", "got 3 class folders ('other_0', 'other_1', 'other_2') | need 2"),
         (unnamed, "named.tar/1.png | got the class 'cat'"),
     ):
         done = star_export("eval", folder, "--images", place, *QUICK)

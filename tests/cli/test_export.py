@@ -23,10 +23,15 @@ def test_a_file_is_the_one_that_compile_leaves(
     done = star_export("export", *workplace.model, *flags, "--out", out, "--json")
     assert done.code == 0, done.err
     report = json.loads((folder / "report.json").read_text())
-    assert done.json["file"] == str(out)
+    assert (done.json["file"], done.json["trtexec"]) == (str(out), [])
     assert done.json["method"] == {"dense": "dense", "pruned": "star"}[role]
     assert done.json["gmacs"] == pytest.approx(report["gmacs"][role])
-    assert out.read_bytes() == (folder / report["files"][role]).read_bytes()
+    own, other = onnx.load(out), onnx.load(folder / report["files"][role])
+    for model, names in ((own, []), (other, ["class_0", "class_1"])):  # `compile` has labelled images
+        (spec,) = (each for each in model.metadata_props if each.key == "star_export.model")
+        assert json.loads(spec.value)["class_names"] == names
+        model.metadata_props.remove(spec)
+    assert own.SerializeToString() == other.SerializeToString()
 
 
 def test_the_dense_model_is_of_no_method(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
@@ -36,6 +41,10 @@ def test_the_dense_model_is_of_no_method(star_export: Command, workplace: Workpl
     assert done.code == 0, done.err
     assert done.json["method"] == "dense"
     assert {node.domain for node in onnx.load(out).graph.node} == {""}
+    told, command = done.json["trtexec"][:2]
+    assert told == "# TensorRT 10, batch 8: m.onnx"
+    assert command.startswith(f"trtexec --onnx={out} ") and "plugin" not in command
+    assert "--loadInputs" not in command
 
 
 def test_a_dense_model_has_no_layout(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:

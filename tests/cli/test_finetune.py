@@ -158,6 +158,12 @@ def test_compile_needs_the_checkpoint_alone(
     pages = [(out / "report.html").read_text() for out in (alone, beside)]
     assert ["measured on noise, not on photos" in page for page in pages] == [True, False]
     assert ["<figure" in page for page in pages] == [False, True]
+    for out, page, printed in zip((alone, beside), pages, (done.out, shown.out), strict=True):
+        tuned = json.loads((out / "report.json").read_text())["tuned"]
+        assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(f"/{workplace.images.name}")
+        words = f"before fine-tuning ({tuned['accuracy']['dense']['top1']:.2%}); 95 %"
+        assert words in page and ("tuned" in printed if out == beside else words in " ".join(printed.split()))
+    assert "of top-1 lost against the fine-tuned weights, unpruned" in pages[1]
     assert not (alone / "calibration.safetensors").exists()
     assert star_export("check", alone).code == 0
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.registry import describe, load, trainable
+from exporter.models.registry import adapt, describe, load, trainable
 from exporter.models.request import ModelRequest
 from exporter.models.spec import asked_as, with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
@@ -137,3 +138,9 @@ def test_macs_are_those_of_the_blocks_and_heads_that_outputs_need() -> None:
 def test_what_a_model_does_not_give_is_one_line(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         with_outputs(make_vit(), names)
+
+
+def test_an_instance_of_open_clip_is_told_how_its_weights_load() -> None:
+    kind = type("VisionTransformer", (nn.Module,), {"__module__": "open_clip.transformer"})
+    with pytest.raises(ModelError, match=r"has no adapter .* under timm's name of the encoder"):
+        adapt(kind())

@@ -23,6 +23,7 @@ from exporter.workflows.predicting import models_at
 from exporter.workflows.progress import Advance
 from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
+from tests.vits import make_vit
 
 
 class Noted:
@@ -95,6 +96,22 @@ def test_a_place_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(OutputError):
         compile_model(Recipe.of(rho=0.5, images=tmp_path), tmp_path / "out")
+
+
+@pytest.mark.ort
+def test_a_model_without_class_names_gets_those_of_the_images(
+    image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vit, names = make_vit(num_classes=2), ("class_0", "class_1")
+    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    report = compile_model(recipe, tmp_path / "out", vit)
+    assert report.class_names == names and vit.spec.class_names == ()
+    for name in report.files.values():
+        assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
+    assert (
+        f"no class names: the files get those of {image_folder}, from 0, class_0, to 1, class_1"
+        in caplog.text
+    )
 
 
 @pytest.mark.ort

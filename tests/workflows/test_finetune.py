@@ -16,14 +16,15 @@ from safetensors.torch import load_file
 from exporter.calibration import calibrate
 from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
 from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.loss import Tuned
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import read_identity
+from exporter.models.identity import read_identity, read_record
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.processes import Processes
-from exporter.pruning.checkpoint import read_pruning
+from exporter.pruning.checkpoint import TUNED, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
@@ -129,6 +130,25 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
+def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    predictions = iter([(answers(9), answers(5)), (answers(8),), (answers(8), answers(7)), (answers(7),)])
+    monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
+    assert read_record(recipe.model.checkpoint, TUNED, Tuned) is None
+    finetune_model(recipe, QUICK, first)
+    again = Recipe.of(checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images)
+    finetune_model(again, QUICK, second)
+    found = read_record(second, TUNED, Tuned)
+    assert found is not None and found.earlier == read_record(first, TUNED, Tuned)
+    assert [each.loss.loss_points for each in found.every] == pytest.approx([10, 10])
+    tops = [(each.accuracy.dense.top1, each.accuracy.pruned.top1) for each in found.every]
+    assert tops == [(0.8, 0.7), (0.9, 0.8)]
+    assert (found.loss.images, found.loss.classes) == (10, ())
+    assert found.place == str(Path(*(recipe.images.eval_images or Path()).parts[-2:]))
+
+
 def test_it_trains_on_no_more_images_than_are_asked_for(recipe: Recipe, tmp_path: Path) -> None:
     result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
     assert result.trained.images == 8
@@ -195,7 +215,7 @@ def test_a_checkpoint_of_another_run_is_refused(
         finetune_model(recipe, replace(QUICK, seed=1), out)
 
 
-def _cut(*_: object) -> None:
+def _cut(*_: object, **__: object) -> None:
     raise PowerCutError
 
 

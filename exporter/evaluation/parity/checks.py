@@ -133,7 +133,9 @@ def _checks_of(
     """Return the checks in reading order: each is meaningful if those before it passed."""
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
     among = "every image flips: with forced decisions" if measured.forced_alone else among
-    checks = [_check("interface", len(faults), "<=", 0, "; ".join(faults))]
+    checks = [
+        _check("interface", len(faults), "<=", 0, "; ".join(faults) or "differing names, shapes or types")
+    ]
     for each in outputs:
         broken = int((~measured.outputs[each.name].finite).sum())
         detail = f"images with NaN or infinite {each.name}"
@@ -180,7 +182,7 @@ def _equal_classes(name: str, share: float | None, interval: Interval | None, al
     if interval is None:
         return _check(name, None, ">=", allowed)
     low, high = interval
-    detail = f"{share:.3g} of the images, 95 % interval {low:.3g} to {high:.3g}"
+    detail = f"equal on {share:.2%} of the images, 95 % interval {low:.3g} to {high:.3g}"
     return _check(name, high, ">=", allowed, detail)
 
 

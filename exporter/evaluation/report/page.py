@@ -207,14 +207,17 @@ def save_page(
     *,
     pictures: Sequence[Picture] = (),
     chart: Chart | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page atomically.
 
-    The pictures are those of the report's examples, in the same order.
+    The pictures are those of the report's examples, in the same order; `settings` what the user set, by the keys
+    of flags.
     """
     _write(
         path,
         "page.html",
+        settings=settings or {},
         report=report,
         artefact=artefact,
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),

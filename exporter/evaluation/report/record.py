@@ -10,9 +10,9 @@ from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AtBatch
 from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
-from exporter.evaluation.loss import Agreement, PairResult
+from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.records import Pair, Schedule
+from exporter.records import Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
 from exporter.tensor_names import Array
@@ -138,7 +138,9 @@ class Report:
 
     `measured_on` is "images", or "noise" where none were given: parity, times and what a-STAR keeps are then those
     of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
-    measured of more models than these two.
+    measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense
+    model then has its weights, and what is lost against that one says nothing of the model before fine-tuning.
+    `trtexec` are the command lines that build and time files for TensorRT, called in the folder.
     """
 
     model: str
@@ -147,6 +149,7 @@ class Report:
     files: dict[str, str]
     file_bytes: dict[str, int]
     gmacs: Gmacs
+    preprocessing: Preprocessing
     parity: Pair[ParityReport]
     hardware: Hardware
     batch: int
@@ -162,6 +165,8 @@ class Report:
     measured_on: str = "images"
     skipped: dict[str, str] = field(default_factory=dict)
     searched: TradeOff | None = None
+    tuned: Tuned | None = None
+    trtexec: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from exporter.errors import UserError
+from exporter.errors import MissingDependencyError, UserError
 
 INSTALL = (
     "pip install tensorrt-cu13 polygraphy cuda-bindings --extra-index-url https://pypi.nvidia.com, "
@@ -33,9 +33,10 @@ def import_tensorrt() -> Any:
     """Import the module `tensorrt`; where there is a driver, a child process first tries whether it starts."""
     try:
         trt = importlib.import_module("tensorrt")
+    except ModuleNotFoundError:
+        raise MissingDependencyError("tensorrt", "tensorrt", INSTALL) from None
     except ImportError as error:
-        got = "no such library" if isinstance(error, ModuleNotFoundError) else str(error)
-        raise UserError("tensorrt", got, "TensorRT 10 or 11 with its Python bindings", INSTALL) from None
+        raise UserError("tensorrt", str(error), "a library that loads", INSTALL) from None
     reason = _why_it_does_not_start() if has_driver() else ""  # without one, nothing of TensorRT is made
     if reason:
         raise UserError("tensorrt", reason, _OLD_DRIVER)

@@ -14,16 +14,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from exporter.artefact import Artefact, LoweredFile
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import written_beside
+from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
-from exporter.runtimes.tensorrt.plugin_library import LIBRARY
+from exporter.runtimes.tensorrt.plugin_library import LIBRARY, calls_plugin
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
 PROGRAM = "trtexec"
+# TensorRT's versions whose lines differ.
+VERSIONS = ("8.6", "10", "11")
 RTX_PROGRAM = "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
@@ -37,18 +41,20 @@ def build_command(
     *,
     tensorrt: str = "10",
     engine: str = "",
+    raw: bool = True,
 ) -> list[str]:
     """Return a command that builds an engine for one batch size and times it in a CUDA graph.
 
-    The input is the real images, [channels, height, width] each, in the model's export folder. `tensorrt` is
-    the version, which decides the typing flags and the default timing; `engine` a path to save the engine to.
+    The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
+    noise. `tensorrt` is the version, which decides the typing flags and the default timing; `engine` a path to save
+    the engine to.
     """
     shape, ahead = _shape(batch, image), settings.runtime == RTX
     words = [
         RTX_PROGRAM if ahead else PROGRAM,
         f"--onnx={onnx}",
         *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
-        *_run(onnx.parent, shape, batch, tensorrt),
+        *_run(onnx.parent if raw else None, shape, batch, tensorrt),
         "--profilingVerbosity=detailed",
     ]
     words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if ahead else []
@@ -95,20 +101,56 @@ def load_command(
     return [*words, f"--dynamicPlugins={plugin or LIBRARY}"] if manifest.needs_plugin else words
 
 
+def build_lines(
+    onnx: Path, artefact: Artefact, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
+) -> list[str]:
+    """Return the commands that build and time a model at each batch size, each below a comment with its tool.
+
+    A model that needs the plugin gets the library of the settings, else one that lies where the lines are called.
+
+    Args:
+        onnx: The model, in an export folder: the lines are called there.
+        artefact: What the file says of itself.
+        settings: With those of TensorRT for RTX, its command comes first; TensorRT's own is there for each version.
+        rtx: The version of TensorRT for RTX.
+        alone: The file lies in no export folder; it is named by its path, and timed on noise.
+    """
+    plugin = settings.plugin or Path(LIBRARY)
+    ahead = replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
+    plain = replace(ahead, runtime=TENSORRT, sm=())
+    least, image = artefact.target.least_version[:1], artefact.spec.preprocessing.input_size
+    tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS if version_numbers(each) >= least]
+    if ahead.runtime == RTX:
+        tools.insert(0, ("TensorRT for RTX", ahead, rtx))
+    file, lines = onnx if alone else Path(onnx.name), list[str]()
+    for batch in settings.batches:
+        for tool, own, version in tools:
+            words = build_command(file, image, batch, own, tensorrt=version, raw=not alone)
+            lines += [f"# {tool}, batch {batch}: {onnx.name}", shlex.join(words)]
+    return lines
+
+
+def folder_lines(models: Pair[LoweredFile], settings: BuildSettings) -> list[str]:
+    """Return the lines of `build_lines` for both models of an export folder."""
+    return [
+        line
+        for each in (models.dense, models.pruned)
+        for line in build_lines(each.path, each.artefact, settings)
+    ]
+
+
 def save_commands(
-    engine: Path, manifest: EngineManifest, onnx: Path, image: Sequence[int], settings: BuildSettings
+    engine: Path, manifest: EngineManifest, onnx: Path, artefact: Artefact, settings: BuildSettings
 ) -> None:
-    """Write beside an engine the commands for each batch size: to time it, and to build the like of it."""
-    plain, ahead = replace(settings, runtime=TENSORRT, sm=()), settings.runtime == RTX
+    """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
+    own, image = Path(engine.parent.name, engine.name), artefact.spec.preprocessing.input_size
     lines = []
     for batch in settings.batches:
-        lines += ["# This engine", shlex.join(load_command(engine, manifest, image, batch, settings.plugin))]
-        if ahead:
-            words = build_command(onnx, image, batch, settings, tensorrt=manifest.built.tensorrt)
-            lines += ["# TensorRT for RTX", shlex.join(words)]
-        for version in ("10", "11"):
-            words = build_command(onnx, image, batch, plain, tensorrt=version)
-            lines += [f"# TensorRT {version}", shlex.join(words)]
+        lines += [
+            f"# This engine, batch {batch}",
+            shlex.join(load_command(own, manifest, image, batch, settings.plugin)),
+        ]
+    lines += build_lines(onnx, artefact, settings, rtx=manifest.built.tensorrt)
     with written_beside(engine.with_suffix(".commands.txt")) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -117,8 +159,8 @@ def _shape(batch: int, image: Sequence[int]) -> str:
     return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
 
 
-def _run(folder: Path, shape: str, batch: int, tensorrt: str, transfers: bool = True) -> list[str]:
-    """Return the flags for input and timing: with or without copies, use a CUDA graph, spin while waiting.
+def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: bool = True) -> list[str]:
+    """Return the flags for timing, with or without copies, and for input: noise where there is no folder.
 
     TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 and 8.6 do the opposite.
     """
@@ -126,7 +168,8 @@ def _run(folder: Path, shape: str, batch: int, tensorrt: str, transfers: bool = 
         timed = ["--includeDataTransfers"] if transfers else []
     else:
         timed = ["--useCudaGraph", "--useSpinWait", *([] if transfers else ["--noDataTransfers"])]
-    return [f"--shapes={shape}", f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}", *timed]
+    given = [] if folder is None else [f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}"]
+    return [f"--shapes={shape}", *given, *timed]
 
 
 logger = logging.getLogger(__name__)

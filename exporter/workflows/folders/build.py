@@ -16,7 +16,7 @@ from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_program
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
-from exporter.runtimes.tensorrt.trtexec import build_command, save_commands
+from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
 from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, VARIANTS, variant_path
 from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, read_folder, save_raw_images
@@ -71,6 +71,27 @@ def build_folder(
     return tuple(built)
 
 
+def lines_for(folder: Path, settings: BuildSettings) -> list[str]:
+    """Return the lines that build and time both models with NVIDIA's programs alone, called in the folder.
+
+    The folder gets the raw images that they read.
+
+    Raises:
+        ArtefactError: A file does not match its checksum, or the target is another runtime.
+    """
+    found = read_folder(folder)
+    _check_runtime(folder, found.target)
+    _save_images(found, settings)
+    return folder_lines(found.models, settings)
+
+
+def _save_images(found: ExportFolder, settings: BuildSettings) -> None:
+    """Write the raw images of the batch sizes for which the folder has none."""
+    images, place = found.read_reference()[IMAGES], found.place
+    lacking = [each for each in settings.batches if not (place / RAW_IMAGES.format(batch=each)).is_file()]
+    save_raw_images(images, lacking, place)
+
+
 def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -> Iterator[BuiltEngine]:
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
     rtx, artefact = import_rtx(), found.models.pruned.artefact
@@ -88,11 +109,7 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
                 blocks, alone = artefact.spec.attention_layers, replace(own, sm=(sm,))
                 audits = tuple(audit(steps, blocks, memory) for steps, memory in read_programs(plan))
                 yield _save(plan, (), path, onnx, alone, here, artefact, audits)
-    images = found.read_reference()[IMAGES]
-    lacking = [
-        each for each in settings.batches if not (found.place / RAW_IMAGES.format(batch=each)).is_file()
-    ]
-    save_raw_images(images, lacking, found.place)
+    _save_images(found, settings)
 
 
 def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Path, int, BuildSettings]]:
@@ -183,7 +200,7 @@ def _save(  # noqa: PLR0917  (all of them are written)
         tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
         for batch in settings.batches
     )
-    save_commands(path, manifest, onnx, image, settings)
+    save_commands(path, manifest, onnx, artefact, settings)
     broken: dict[str, list[str]] = {}
     for batch, result in zip(settings.batches, audits, strict=bool(audits)):
         for promise in broken_promises(result, artefact.target):

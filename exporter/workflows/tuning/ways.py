@@ -19,8 +19,8 @@ OWN = ""
 # are given, and where they run.
 AXES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
-        "method": (Method.TOME, Method.STAR, Method.A_STAR),
-        "scorer": ("pairs", "fused", "intra", "inter", "random"),
+        "method": (Method.MATCHING, Method.STAR, Method.A_STAR),
+        "scorer": ("token-pairs", "fused", "intra", "inter", "random"),
         "reduce": ("merge-weighted", "drop"),
         "alpha": (None, 0.5),
         "mac_reduction": tuple(step / 20 for step in range(2, 15)),
@@ -41,8 +41,8 @@ class Candidate:
 
     weights: str = OWN
     given: bool = False
-    method: Method = Method.TOME
-    scorer: str = "pairs"
+    method: Method = Method.MATCHING
+    scorer: str = "token-pairs"
     reduce: str = "merge-weighted"
     alpha: float | None = None
     mac_reduction: float | None = None
@@ -117,6 +117,9 @@ def candidates(
     pinned = {name: getattr(scoring, name) for name in AMOUNT} if scoring.has_number else {}
     axes = dict(AXES) | ({"mac_reduction": (None,)} if pinned else {})
     axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
+    if scoring.method is not None and scoring.scorer is None:
+        scorers = METHODS[scoring.method].scorers
+        axes["scorer"] = tuple(each for each in axes["scorer"] if each in scorers) or scorers[:1]
     if not spec.num_class_tokens and scoring.scorer is None:
         axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
     every = (Candidate(**dict(zip(axes, values, strict=True)) | pinned) for values in product(*axes.values()))

@@ -262,7 +262,7 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     assert failing(made) == fails
     check = next(each for each in made.checks if each.name == "top1")
     assert check.measured == wilson(images - others, images)[1]
-    assert check.detail.startswith(f"{1 - others / images:.3g} of the images")
+    assert check.detail.startswith(f"equal on {1 - others / images:.2%} of the images")
 
 
 @pytest.mark.parametrize(("others", "fails"), [(20, []), (30, []), (31, ["top1_all"]), (60, ["top1_all"])])

@@ -24,6 +24,7 @@ def small_report() -> Report:
         files={"dense": "d.onnx", "pruned": "p.onnx"},
         file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
         gmacs=Gmacs(4.0, 3.0, 0.5, 4.25),
+        preprocessing=artefacts().pruned.spec.preprocessing,
         parity=Pair(parity, parity),
         hardware=environment(),
         batch=8,

@@ -12,6 +12,7 @@ from PIL import Image
 
 from exporter.errors import OutputError
 from exporter.evaluation.intervals import wilson
+from exporter.evaluation.loss import Tuned
 from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
     GONE_COLOUR,
@@ -263,3 +264,29 @@ def test_the_chart_has_both_forms() -> None:
     chart = chart_of(trade_off(), "deit")
     assert chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
     assert "1000 images" in chart.words and "batch 8" in chart.words
+
+
+def test_the_page_says_what_the_model_was_made_from(tmp_path: Path) -> None:
+    report, artefact = small_report(), artefacts().pruned
+    settings = {"checkpoint": Path("my<vit>.pth"), "rates": {2: 0.5}, "more_batches": (1, 4)}
+    save_page(report, artefact, tmp_path / "a.html", settings=settings)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert '<td>checkpoint</td><td class="name">my&lt;vit&gt;.pth</td>' in page
+    assert "{2: 0.5}</td>" in page
+    assert '<td>more_batches</td><td class="name">1, 4</td>' in page
+    assert artefact.weights_sha256 in page and report.preprocessing.words in page
+    assert report.preprocessing.words.endswith("mean 0.5 0.5 0.5, std 0.5 0.5 0.5")
+
+
+def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
+    report = replace(full_report(), examples=())
+    assert report.accuracy is not None and report.pair is not None
+    tuned = Tuned("cifar10/test", report.accuracy, report.pair)
+    save_page(replace(report, tuned=replace(tuned, earlier=tuned)), artefacts().pruned, tmp_path / "a.html")
+    cards = re.findall(
+        r'<div class="card"><b>(.*?)</b>\s*<span>(.*?)</span>', (tmp_path / "a.html").read_text(), re.S
+    )
+    own = [words for _, words in cards if "of top-1 lost" in words]
+    assert len(own) == 3 and own[0] == own[1] == tuned.words
+    assert "as finetune recorded on 100 images of cifar10/test" in own[0]
+    assert own[2].startswith("of top-1 lost against the fine-tuned weights, unpruned;")

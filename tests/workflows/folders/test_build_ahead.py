@@ -42,13 +42,11 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert len(manifest.audits) == 2
         assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
         commands = engine.with_suffix(".commands.txt").read_text().splitlines()
-        assert [line.split()[0] for line in commands[1::2]] == [
-            "tensorrt_rtx",
-            "tensorrt_rtx",
-            "trtexec",
-            "trtexec",
-        ] * 2
-        assert f"--computeCapabilities={sm.replace('.', '')}" in commands[3]
+        own, like = ["tensorrt_rtx"] * 2, ["tensorrt_rtx", "trtexec", "trtexec"] * 2
+        assert [line.split()[0] for line in commands[1::2]] == own + like
+        assert f"--loadEngine=engines/{each.file} " in commands[1]
+        assert f"--onnx={manifest.onnx} " in commands[5]
+        assert f"--computeCapabilities={sm.replace('.', '')}" in commands[5]
         assert not each.broken  # fp32 promises no fused attention
     assert [(tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)] == [True, True]
 
