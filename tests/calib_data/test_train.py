@@ -16,8 +16,8 @@ from exporter.errors import ImageError, ModelError
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.records import Preprocessing
-from exporter.training.checkpoint import RunState
 from tests.calib_data.tiny import QUIET, SHAPE, TINY, TRAIN, write_images
+from tests.power_cuts import cut_after
 
 TrainSettings, train_folder, open_folders = TRAIN.TrainSettings, TRAIN.train_folder, TRAIN.open_folders
 build_model, build_student = TRAIN.build_model, TRAIN.build_student
@@ -31,10 +31,6 @@ MODELS: list[tuple[str, dict[str, Any], int]] = [
 ]
 
 
-class PowerCutError(Exception):
-    """What stops a run between two epochs."""
-
-
 @pytest.fixture(scope="module")
 def trained(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "vit.safetensors"
@@ -42,20 +38,10 @@ def trained(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_interrupted_run_ends_with_the_same_bytes(
-    images: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_run_ends_with_the_same_bytes(images: Path, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "vit.safetensors"
-
-    def cut_after_saving(state: RunState, path: Path) -> None:
-        save(state, path)
-        raise PowerCutError
-
-    save = RunState.save
-    with monkeypatch.context() as patch:
-        patch.setattr(RunState, "save", cut_after_saving)
-        with pytest.raises(PowerCutError):
-            train_folder(images, images, out, TINY, QUIET)
+    with cut_after(1):
+        train_folder(images, images, out, TINY, QUIET)
     assert not out.exists()
     train_folder(images, images, out, TINY, QUIET)
     assert trained.read_bytes() == out.read_bytes()

@@ -381,13 +381,6 @@ def test_nothing_but_broken_images_is_one_line(vit: PrunableViT, tmp_path: Path)
         calibrate(vit, list_images(tmp_path), ALL)
 
 
-def test_what_the_model_or_the_images_do_not_allow_is_one_line(vit: PrunableViT, images: ImageFolder) -> None:
-    with pytest.raises(CalibrationError, match="at most 7"):
-        calibrate(vit, images, CalibrationSettings(gamma=8))
-    with pytest.raises(CalibrationError, match="192 for a round"):
-        calibrate(vit, images, CalibrationSettings(protocol="paper"))
-
-
 def test_relevance_starts_at_a_linear_head(images: ImageFolder) -> None:
     """The head of a tower is one: its embedding's length is explained."""
     tower, headless = make_tower(), make_vit()

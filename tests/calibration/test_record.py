@@ -1,4 +1,4 @@
-""""""
+"""A calibration is a file that comes back as it was, and fits its own model alone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from exporter.calibration.record import (
     save_calibration,
 )
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError, CalibrationError, OutputError, RecipeError
+from exporter.errors import ArtefactError, CalibrationError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.vocabulary import CropMode
 from tests.calibration.samples import PREPROCESSING, SPEC
@@ -133,13 +133,6 @@ def foreign(path: Path, arrays: dict[str, Any], record: str | None) -> None:
     )
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="no such file"):
-        load_calibration(tmp_path / "none.safetensors")
-    with pytest.raises(ArtefactError):
-        load_calibration(tmp_path)
-
-
 @pytest.mark.parametrize("keep", [0, 5, 200, -1])
 def test_a_truncated_file_is_one_line(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "c.safetensors"
@@ -172,12 +165,6 @@ def test_a_foreign_file_is_one_line(
     assert part in str(error.value)
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError):
-        save_calibration(calibration(), tmp_path / "file" / "c.safetensors")
-
-
 @given(st.integers(1, 2000), st.none() | st.integers(1, 2000))
 def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int | None) -> None:
     settings = CalibrationSettings(gamma=gamma)
@@ -193,16 +180,12 @@ def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"protocol": "some"}, r"protocol \| got 'some' \| need one of all, paper"),
-        ({"normalize": "max"}, r"normalize \| got 'max' \| need one of none, sum, minmax"),
         ({"dtype": "float16"}, r"dtype \| got 'float16' \| need one of float64, float32"),
         ({"max_images": 0}, r"max_images \| got 0 \| need an integer from 1"),
         (
             {"max_images": "auto", "protocol": "paper"},
             r"max_images \| got auto for protocol paper \| need a num",
         ),
-        ({"gamma": 0}, r"gamma \| got 0 \| need an integer from 1"),
-        ({"seed": -1}, r"seed \| got -1 \| need an integer from 0"),
         ({"rounds": 0}, r"rounds \| got 0"),
         ({"images_per_round": -1}, r"images_per_round \| got -1"),
         ({"acs_images": 0}, r"acs_images \| got 0"),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from exporter.cli.bench import against_dense, break_even_words, print_gpu_time
@@ -19,7 +18,6 @@ from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.workflows.folders.bench import Bench
 from tests.commands import Command
-from tests.folders import save_all_checksums
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
 QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1"]
@@ -91,81 +89,6 @@ def test_without_onnx_the_selection_cost_is_left_out(
     result = done.json
     assert all(each["selection"] is None for each in result["batches"])
     assert result["batches"][0]["breakdown_ms"]["pruned"]["selection"] > 0  # TopK is known by its operator
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--batches", "1,-4"], "--batches | got [1, -4]"),
-        (["--rounds", "4"], "--rounds | got 4 | need an integer, at least 5"),
-        (["--dense", "d.onnx"], "a folder and files"),
-        (["--reference", "none.npz"], "none.npz"),
-    ],
-)
-def test_settings_out_of_range(star_export: Command, folder: Path, flags: list[str], message: str) -> None:
-    done = star_export("bench", folder, *flags)
-    assert done.code == 2
-    assert message in done.error
-
-
-@pytest.mark.parametrize("flags", [[], ["--dense", "d.onnx"], ["--pruned", "p.onnx"]])
-def test_neither_a_folder_nor_two_files(star_export: Command, flags: list[str]) -> None:
-    done = star_export("bench", *flags)
-    assert done.code == 2
-    assert "an export folder, or --dense FILE --pruned FILE" in done.error
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("role", ["dense", "pruned"])
-@pytest.mark.parametrize("content", [None, b"text"])
-def test_a_model_that_is_missing_or_broken(
-    star_export: Command, copied: Path, role: str, content: bytes | None
-) -> None:
-    path = files_of(copied)[role]
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-        save_all_checksums(copied)
-    done = star_export("bench", copied, *QUICK)
-    assert done.code == 2
-    assert path.name in done.error
-
-
-@pytest.mark.ort
-def test_models_in_the_wrong_places(star_export: Command, folder: Path) -> None:
-    files = files_of(folder)
-    for dense, pruned, message in (
-        (files["pruned"], files["pruned"], "got a pruned model | need the dense one"),
-        (files["dense"], files["dense"], "drops no patch"),
-    ):
-        done = star_export("bench", "--dense", dense, "--pruned", pruned)
-        assert done.code == 2
-        assert message in done.error
-
-
-@pytest.mark.ort
-def test_a_dense_model_with_other_weights(star_export: Command, copied: Path) -> None:
-    path = files_of(copied)["dense"]
-    model = onnx.load(path)
-    next(entry for entry in model.metadata_props if entry.key.endswith("weights_sha256")).value = "0" * 64
-    onnx.save(model, path)
-    save_all_checksums(copied)
-    done = star_export("bench", copied)
-    assert done.code == 2
-    assert "other weights or shapes" in done.error
-
-
-@pytest.mark.ort
-def test_images_of_another_size(star_export: Command, copied: Path) -> None:
-    np.savez(copied / "reference.npz", images=np.zeros((1, 3, 16, 16), np.float32))
-    shutil.rmtree(copied / "inputs")  # they would be others than those of the reference
-    save_all_checksums(copied)
-    done = star_export("bench", copied, *QUICK)
-    assert done.code == 2
-    assert "reference.npz | got no dense_logits" in done.error
-    np.savez(copied / "other.npz", images=np.zeros((1, 3, 16, 16), np.float32))
-    done = star_export("bench", copied, *QUICK, "--reference", copied / "other.npz")
-    assert "input images" in done.error
 
 
 def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> Throughput:

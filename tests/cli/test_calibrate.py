@@ -74,16 +74,6 @@ def test_auto_takes_all_of_a_small_folder_and_says_what_is_not_settled(
         assert f" {share:.2f} " in done.out
 
 
-def test_a_protocol_that_sets_the_number_leaves_none_to_auto(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    paper = recipe_file(tmp_path, protocol="paper")
-    flags = (*workplace.model, *paper, "--images", workplace.images, "--max-images", "auto")
-    done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
-    assert done.code == 2
-    assert "max_images | got auto" in done.error
-
-
 @pytest.mark.parametrize("missing", ["--images", "--out"])
 def test_images_and_a_place_are_needed(
     star_export: Command, workplace: Workplace, tmp_path: Path, missing: str
@@ -152,20 +142,6 @@ def test_a_head_that_projects_is_explained_by_the_length_of_its_embedding(
     done = star_export("calibrate", *flags, *recipe_file(tmp_path, gamma=2))
     assert done.code == 2
     assert "1 for an embedding" in done.error
-
-
-def test_a_head_that_takes_the_largest_has_no_relevance(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    shape = {**TINY_SHAPE, "num_classes": 5, "global_pool": "max", "class_token": False}
-    torch.save(timm.create_model("vit_tiny_patch16_224", **shape).state_dict(), tmp_path / "max.pth")
-    model = ["--model", "vit_tiny_patch16_224", "--checkpoint", tmp_path / "max.pth", "--model-kwargs"]
-    kwargs = [f"{key}={value}" for key, value in shape.items() if key != "num_classes"]
-    flags = [*model, *kwargs, *recipe_file(tmp_path, num_classes=5), "--images", workplace.images]
-    done = star_export("calibrate", *flags, "--out", tmp_path / "c.safetensors")
-    assert done.code == 2
-    assert "mean of the patches" in done.error
-    assert "--scorer received" in done.error
 
 
 def test_names_that_are_no_utf8_are_read_and_come_back(

@@ -31,13 +31,6 @@ def test_a_file_beside_the_model_that_it_was_made_from(
     assert (shown.code, "PASSED" in shown.out) == (0, True)
 
 
-def test_a_recipe_beside_a_folder_would_not_be_read(star_export: Command, tmp_path: Path) -> None:
-    assert (
-        "--recipe | got a value beside an export folder"
-        in star_export("check", tmp_path, "--recipe", BRIEF).error
-    )
-
-
 @pytest.mark.ort
 def test_another_models_file_fails_with_1(
     star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path
@@ -89,24 +82,6 @@ def test_a_provider_that_is_not_here(
     done = star_export("check", compiled(), "--runtime", runtime)
     assert done.code == 2
     assert "star-export[onnxruntime-gpu]" in done.error
-
-
-def test_a_folder_or_a_file(star_export: Command, tmp_path: Path) -> None:
-    for flags in ((), (tmp_path, "--onnx", tmp_path / "m.onnx")):
-        done = star_export("check", *flags)
-        assert done.code == 2
-        assert "--onnx" in done.error
-
-
-@pytest.mark.parametrize("name", ["report.json", "empty.onnx", "text.onnx", "missing.onnx"])
-def test_a_file_that_is_no_model(
-    star_export: Command, workplace: Workplace, tmp_path: Path, name: str
-) -> None:
-    if name != "missing.onnx":
-        (tmp_path / name).write_text("" if name == "empty.onnx" else '{"a": 1}')
-    done = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", tmp_path / name)
-    assert done.code == 2
-    assert name in done.error
 
 
 @pytest.mark.ort

@@ -13,7 +13,7 @@ import pytest
 
 from exporter.evaluation.report.record import Report
 from exporter.formats.canonical_json import load_json
-from exporter.records import Pair
+from exporter.records import Pair, Schedule
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import Method
 from exporter.workflows import compile as compile_module
@@ -188,27 +188,6 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
     assert not (out / "star").exists() and not (out / "tome").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "error"),
-    [
-        (("--method", "star,tome,star"), "--method | got star,tome,star | need each method once"),
-        (("--method", "star,toe"), "method | got 'toe' | need one of"),
-        (("--method", "star,"), "method | got ''"),
-        (("--method", "star,tome", "--reduce", "drop"), "reduce | got drop for tome"),
-        (("--method", "star,tome", "--dry-run"), "--dry-run | got 2 methods | need one method"),
-        (("--method", "star,tome", "--schedule", "s.json"), "--schedule | got a file beside 2 methods"),
-    ],
-)
-def test_methods_that_cannot_be_compared(
-    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], error: str
-) -> None:
-    amount = () if "--schedule" in flags else ("--rho", "0.5")
-    own = (*workplace.model, "--images", workplace.images, *amount, "--out", tmp_path / "out")
-    done = star_export("compile", *own, *flags)
-    assert done.code == 2 and error in done.error
-    assert not (tmp_path / "out").exists()
-
-
 def test_one_of_several_methods_that_fails_is_1(
     star_export: Command, compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +219,23 @@ def test_compiling_again_gives_the_same_bytes(
         assert (before / name).read_bytes() == (again / name).read_bytes(), name
     reports = [json.loads((folder / "report.json").read_text()) for folder in (before, again)]
     assert {**reports[0], "hardware": None} == {**reports[1], "hardware": None}
+
+
+@pytest.mark.ort
+def test_rates_then_the_schedule_that_they_left(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    quick = ("--rounds", "0", "--recipe", BRIEF, "--scorer", "intra")
+    flags = ("compile", *workplace.model, "--images", workplace.images, *quick)
+    done = star_export(*flags, "--out", tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json")
+    assert done.code == 0, done.err
+    schedule = load_json(Schedule, tmp_path / "a/schedule.json")
+    assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (0.5, None, None)
+    assert not (tmp_path / "a/calibration.safetensors").exists()
+    again = star_export(*flags, "--out", tmp_path / "b", "--schedule", tmp_path / "a/schedule.json")
+    assert again.code == 0, again.err
+    assert (tmp_path / "a/schedule.json").read_bytes() == (tmp_path / "b/schedule.json").read_bytes()
+    assert (tmp_path / "b/report.json").is_file()
 
 
 @pytest.fixture
@@ -337,20 +333,6 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     assert "which has no top-1" in star_export("eval", pruned, *flags).error
     out = folder / "differing"
     assert "--disagreements" in star_export("eval", folder, *flags, "--disagreements", out).error
-
-
-def test_an_output_that_the_model_has_not_is_one_line(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    flags = (*workplace.model, "--images", workplace.images, "--rho", "0.5", "--out", tmp_path / "out")
-    done = star_export("compile", *flags, "--outputs", "logits,wings")
-    assert done.code == 2
-    assert (
-        "outputs | got 'wings' | need logits, embedding, tokens, grid, or layer:N with N from 1 to 4"
-        in done.error
-    )
-    schedule = star_export("plan", *workplace.model, "--rates", "4=0.5", "--outputs", "layer:2")
-    assert (schedule.code, "layer" in schedule.error) == (2, True)
 
 
 @pytest.fixture

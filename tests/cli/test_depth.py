@@ -15,30 +15,6 @@ from tests.commands import BRIEF, Command, Workplace, recipe_file
 from tests.depth.published import SAMPLES
 
 
-@pytest.fixture
-def smaller(star_export: Command, workplace: Workplace, tmp_path: Path) -> Path:
-    out = tmp_path / "d.safetensors"
-    flags = ("--attention", "2", "--activation", "1,3", "--out", out)
-    done = star_export("depth", "apply", *workplace.model, *flags, "--json")
-    assert done.code == 0, done.err
-    assert done.json["depth"]["plan"] == {"attention": [2], "activation": [1, 3], "variant": "remove"}
-    assert done.json["gmacs_after"] < done.json["gmacs_before"]
-    return out
-
-
-@pytest.mark.ort
-def test_tokens_and_depth_are_pruned_in_one_model(
-    star_export: Command, workplace: Workplace, smaller: Path, tmp_path: Path
-) -> None:
-    flags = ("--images", workplace.images, "--method", "star", "--rho", "0.6", "--max-images", "4")
-    out = tmp_path / "out"
-    done = star_export("compile", "--checkpoint", smaller, *flags, "--rounds", "0", "--out", out)
-    assert done.code == 0, done.err
-    report = json.loads((out / "report.json").read_text())
-    assert all(each["passed"] for each in report["parity"].values())
-    assert report["schedule"]["rates"][1] == 1.0
-
-
 def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     apart, tuned, merged = (tmp_path / f"{name}.safetensors" for name in ("apart", "tuned", "merged"))
     words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
@@ -83,16 +59,6 @@ def test_the_split_of_a_budget(star_export: Command, published: tuple[object, ..
         assert f"{coefficient:+.4f} · a^{power}" in shown
 
 
-@pytest.mark.parametrize("units", [25, 24])
-def test_a_budget_beyond_all_units(star_export: Command, published: tuple[object, ...], units: int) -> None:
-    assert f"units | got {units} | need 0 to 23" in star_export(*published, units).error
-
-
-def test_too_few_samples(star_export: Command, published: tuple[object, ...], tmp_path: Path) -> None:
-    (tmp_path / "samples.json").write_text(json.dumps([vars(sample) for sample in SAMPLES[:3]]))
-    assert "3 of them" in star_export(*published, 8).error
-
-
 def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
     """One sample is enough to tell the terms apart: 2 for a and 3 for t, which are the shares that stay."""
     predictor = Predictor(4, tuple(float(number) for number in range(1, 16)))
@@ -103,24 +69,6 @@ def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
         coefficient, a, t = line.split(" · ")
         total += float(coefficient) * 2 ** int(a.removeprefix("a^")) * 3 ** int(t.removeprefix("t^"))
     assert total == predictor.accuracy(-1.0, -2.0)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--attention", "2,2"), "layer 2 twice"),
-        (("--attention", "9"), "layer 9"),
-        (("--activation", "x"), "--activation"),
-        ((), "no unit to remove"),
-        (("--attention", "2", "--variant", "half"), "one of remove"),
-    ],
-)
-def test_units_to_apply_that_do_not_fit(
-    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], message: str
-) -> None:
-    done = star_export("depth", "apply", *workplace.model, *flags, "--out", tmp_path / "d.safetensors")
-    assert done.code == 2
-    assert message in done.error
 
 
 QUICK = ("--epochs", "1", "--batch-size", "4", "--growth", "0")
@@ -182,30 +130,6 @@ def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: 
     assert len(again.json["importance"]["activation"]) == 4
     assert again.json["training_skipped"] == {}
     assert again.json["found"] is again.json["collected"] is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "depth choose | got no number of units | need --units N, or --attention-units N and"),
-        (("--units", "2"), "--eval-images"),
-        (("--units", "2", "--growth", "-1"), "--growth"),
-        (("--attention-units", "0"), "attention_units | got 0"),
-        (("--attention-units", "4"), "attention units | got 4 | need at most 3"),
-        (("--attention-units", "1", "--keep-attention", "9"), "keep_attention | got layer 9"),
-        (("--attention-units", "1", "--variant", "half"), "one of remove"),
-        (("--attention-units", "1", "--preset", "long"), "--preset"),
-        (("--attention-units", "1", "--recipe", "none.toml"), "none.toml"),
-    ],
-)
-def test_a_choice_that_does_not_fit(
-    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], message: str
-) -> None:
-    out = ("--images", workplace.images, "--out", tmp_path / "c.safetensors")
-    done = star_export("depth", "choose", *workplace.model, *out, *flags)
-    assert done.code == 2
-    assert message in done.error
-    assert not (tmp_path / "c.safetensors").exists()
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "depth.md").read_text(encoding="utf-8")

@@ -10,8 +10,7 @@ import pytest
 from exporter.processes import Processes
 from tests.commands import NAME, Command, Workplace, recipe_file
 from tests.shards import encoded, write_shard
-from tests.tiny_onnx import linear_classifier
-from tests.vits import TINY_SHAPE, make_images
+from tests.vits import TINY_SHAPE
 
 pytestmark = pytest.mark.ort
 QUICK = ("--batch", "4", "--workers", "1", "--threads", "1")
@@ -149,24 +148,6 @@ def test_a_class_map_that_does_not_fit(
     assert "no class for folder 'class_1'" in done.error
 
 
-def test_images_that_are_none(star_export: Command, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "broken.tar").write_bytes(b"no tar file" * 200)
-    make_images(tmp_path / "three", classes=3, each=1)
-    for place in (tmp_path / "three").iterdir():
-        place.rename(place.with_name(place.name.replace("class", "other")))
-    unnamed = write_shard(tmp_path / "named.tar", {"1.png": encoded(1), "1.cls": "cat"})
-    for place, message in (
-        (tmp_path / "none", "got no such folder or tar file"),
-        (tmp_path / "broken.tar", "broken.tar | got no whole tar file"),
-        (tmp_path / "three", "got 3 class folders ('other_0', 'other_1', 'other_2') | need 2"),
-        (unnamed, "named.tar/1.png | got the class 'cat'"),
-    ):
-        done = star_export("eval", folder, "--images", place, *QUICK)
-        assert done.code == 2
-        assert message in done.error
-        assert done.out == ""
-
-
 def test_the_main_process_alone_writes_the_disagreements(
     star_export: Command,
     files: dict[str, Path],
@@ -179,19 +160,3 @@ def test_the_main_process_alone_writes_the_disagreements(
         flags = ("--images", workplace.images, *QUICK, "--disagreements", tmp_path / "differ")
         assert star_export("eval", files["pruned"], files["dense"], *flags).code == 0
         assert (tmp_path / "differ.csv").exists() == (index == 0)
-
-
-def test_models_that_are_none(
-    star_export: Command, folder: Path, files: dict[str, Path], workplace: Workplace, tmp_path: Path
-) -> None:
-    (tmp_path / "other.onnx").write_bytes(linear_classifier())
-    for models, message in (
-        ((), "got no model"),
-        ((folder, *workplace.model), "got 3 models"),
-        ((tmp_path / "other.onnx",), "without star-export's metadata"),
-        ((files["dense"], "--disagreements", tmp_path / "out"), "--disagreements | got one model"),
-        ((files["dense"], "--within", "0"), "--within | got 0 | need a number of percentage points"),
-    ):
-        done = star_export("eval", *models, "--images", workplace.images)
-        assert done.code == 2
-        assert message in done.error

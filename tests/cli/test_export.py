@@ -10,7 +10,7 @@ import pytest
 
 from exporter.lowering import pipeline
 from exporter.targets import Target
-from tests.commands import Command, Workplace, recipe_file
+from tests.commands import Command, Workplace
 
 
 @pytest.mark.ort
@@ -45,23 +45,6 @@ def test_the_dense_model_is_of_no_method(star_export: Command, workplace: Workpl
     assert told == "# TensorRT 10, batch 8: m.onnx"
     assert command.startswith(f"trtexec --onnx={out} ") and "plugin" not in command
     assert "--loadInputs" not in command
-
-
-def test_a_dense_model_has_no_layout(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    flags = ("--dense", *recipe_file(tmp_path, layout="packed"), "--out", tmp_path / "m.onnx")
-    done = star_export("export", *workplace.model, *flags)
-    assert done.code == 2
-    assert done.error.startswith("error: layout | got packed for a dense model | need none")
-
-
-def test_a_schedule_or_dense_and_not_both(
-    star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path
-) -> None:
-    for flags in ((), ("--dense", "--schedule", compiled() / "schedule.json")):
-        done = star_export("export", *workplace.model, *flags, "--out", tmp_path / "x.onnx")
-        assert done.code == 2
-        assert "--schedule" in done.error and "--dense" in done.error
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_int8_goes_to_the_lowering_with_its_images(

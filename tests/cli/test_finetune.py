@@ -316,30 +316,6 @@ def test_a_calibration_of_it_is_made_anew(
     assert "WARNING" not in done.err
 
 
-def test_a_checkpoint_of_another_model_is_refused(star_export: Command, trained: Path) -> None:
-    refused = star_export("plan", "--model", "deit_small_patch16_224", "--checkpoint", trained)
-    assert refused.code == 2
-    assert "got weights of vit_tiny_patch16_224 | need weights of deit_small_patch16_224" in refused.err
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--rho", "0.6", "--preset", "long"), "--preset | got 'long' | need one of paper, short"),
-        (("--rho", "0.6", "--epochs", "0"), "--epochs"),
-        (("--rho", "0.6", "--lr", "1e30"), "| need finite numbers | lower --lr"),
-        ((), "no amount to prune"),
-        (("--rho", "0.6", "--teacher", "none.pth"), "none.pth"),
-    ],
-)
-def test_what_a_user_can_mend_is_one_line(
-    star_export: Command, workplace: Workplace, tmp_path: Path, flags: tuple[str, ...], message: str
-) -> None:
-    done = finetune(star_export, workplace, tmp_path / "w.safetensors", *flags)
-    assert done.code == 2
-    assert message in done.error
-
-
 @pytest.mark.parametrize(
     ("training", "augment", "hflip"), [({}, "affine", 0.0), ({"augment": "crop"}, "crop", 0.5)]
 )

@@ -205,17 +205,12 @@ def test_steps_are_logged_where_that_is_asked_for(
     ("flags", "message"),
     [
         (["compile", "--wings", "2", "--out", "x"], "--wings 2 | see star-export compile --help"),
-        (["compile", "--rho", "high", "--out", "x"], "'high'"),
-        (["compile", "--method", "ab-star", "--out", "x"], "'ab-star'"),
-        (["compile", "--target", "folded", "--out", "x"], "'folded'"),
         (
             ["search", "--speedup", "2"],
             "search | got a name that is gone | need star-export tune --speedup X",
         ),
-        (["compile", "--speedup=2"], "star-export tune"),
         (["-q", "compile", "--max-drop", "1"], "star-export tune"),
         (["compile"], "--out"),
-        (["fly"], "'fly'"),
     ],
 )
 def test_a_flag_that_is_none_is_one_line(star_export: Command, flags: list[str], message: str) -> None:

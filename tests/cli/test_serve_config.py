@@ -30,21 +30,3 @@ def test_json_says_the_same(star_export: Command, folder: Path, tmp_path: Path) 
     flags = ("serve-config", folder, "--out", tmp_path / "models")
     printed, shown = star_export(*flags, "--json").json, star_export(*flags).out
     assert shown.splitlines() == [*printed["models"], printed["command"]]
-
-
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--max-batch", "0"], "--max-batch"),
-        (["--instances", "many"], "--instances"),
-        (["--backend", "tensorrt"], "tensorrt"),
-        (["--backend", "abacus"], "abacus"),
-    ],
-)
-def test_what_cannot_be_served(
-    star_export: Command, folder: Path, tmp_path: Path, flags: list[str], named: str
-) -> None:
-    done = star_export("serve-config", folder, "--out", tmp_path / "models", *flags)
-    assert done.code == 2
-    assert named in done.error
-    assert not (tmp_path / "models").exists()

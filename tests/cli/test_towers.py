@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import timm
 import torch
 
-from tests.commands import Command, Workplace, recipe_file
+from tests.commands import Command, Workplace
 from tests.vits import TINY_SHAPE
 
 NAME = "vit_xsmall_patch16_clip_224"
@@ -59,13 +58,3 @@ def test_an_output_that_it_has_not(
         f"error: {NAME}: outputs | got '{name}' | need embedding, tokens, grid, or layer:N with N from 1 to 4 "
         "or from -4 to -1"
     )
-
-
-def test_text_embeddings_of_another_width(
-    star_export: Command, workplace: Workplace, tower: list[object], tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "texts.npz", embeddings=np.ones((2, 100), np.float32), names=["class_0", "class_1"])
-    flags = ["--rho", "0.5", "--images", workplace.images, "--out", tmp_path / "out"]
-    done = star_export("compile", *tower, *flags, *recipe_file(tmp_path, text_embeddings="texts.npz"))
-    assert done.code == 2
-    assert "100" in done.error and "512" in done.error and "\n" not in done.error

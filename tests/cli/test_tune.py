@@ -176,13 +176,3 @@ def test_the_exit_code_is_1_where_even_the_best_estimate_misses_the_goal(
 ) -> None:
     done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
     assert done.code == code, done.err
-
-
-@pytest.mark.parametrize("goal", [("--max-drop", "-1"), (), ("--max-drop", "1", "--speedup", "2")])
-def test_a_goal_that_is_none_is_one_line(
-    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch, goal: tuple[str, ...]
-) -> None:
-    done, asked = run(star_export, workplace, monkeypatch, FOUND, *goal)
-    assert done.code == 2
-    assert "max-drop" in done.error or "max_drop" in done.error
-    assert not asked

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from exporter.depth.checkpoint import Depth, describe_vit, load_vit, read_depth, save_checkpoint
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, CheckpointError
+from exporter.errors import CheckpointError
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, to_metadata
 from exporter.models.request import ModelRequest
@@ -57,11 +57,4 @@ def test_weights_of_another_plan_are_refused(tmp_path: Path) -> None:
     vit, path = saved(tmp_path, "vit", merged=True)
     save_checkpoint(vit, IDENTITIES["vit"], Depth(DepthPlan((3,), (1, 4))), path)
     with pytest.raises(CheckpointError, match="keys missing"):
-        load_vit(ModelRequest("", path))
-
-
-def test_broken_metadata_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "w.safetensors"
-    save_file(make_model().state_dict(), path, to_metadata(IDENTITIES["vit"], depth={"plan": 3}))
-    with pytest.raises(ArtefactError, match=r"w\.safetensors"):
         load_vit(ModelRequest("", path))

@@ -18,7 +18,8 @@ from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.identity import Identity
 from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
-from tests.depth.training import PowerCutError, nudge
+from tests.depth.training import nudge
+from tests.power_cuts import PowerCutError
 from tests.vits import make_vit, random_images
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
@@ -101,11 +102,6 @@ def test_how_many_may_go() -> None:
         ranked(less, (0.0,) * 4).without(ATTENTION, 1, FREE)
     with pytest.raises(DepthError, match="activation units"):
         spare(make_vit("dinov2, gated mlp"), ACTIVATION, FREE, 1)
-
-
-def test_layers_that_stay_are_layers_of_the_model() -> None:
-    with pytest.raises(DepthError, match=r"^keep_attention \| got layer 5 \| need layers from 1 to 4"):
-        RankedViT.whole(make_vit(), UnitSettings(keep_attention=(5,)))
 
 
 COUNTS = ChoiceSettings(attention_units=2, activation_units=1)

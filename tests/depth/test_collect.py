@@ -15,7 +15,8 @@ from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity
 from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
-from tests.depth.training import PowerCutError, nudge
+from tests.depth.training import nudge
+from tests.power_cuts import PowerCutError
 from tests.vits import make_vit
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan, UnitSettings
-from exporter.errors import ArtefactError, DepthError, RecipeError, UserError
+from exporter.errors import DepthError, RecipeError, UserError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.vocabulary import AttentionVariant, UnitType
 
@@ -37,14 +37,6 @@ def test_broken_plans_are_refused(fields: dict[str, object], message: str) -> No
         DepthPlan(**fields)  # type: ignore[arg-type]
     assert str(error.value) == message
     assert isinstance(error.value, DepthError if "twice" in message else RecipeError)
-
-
-@pytest.mark.parametrize(
-    "text", ['{"attention":[1,1]}', '{"attention":[1],"ratio":2}', '{"variant":"twist"}']
-)
-def test_broken_json_names_its_source(text: str) -> None:
-    with pytest.raises(ArtefactError, match="my plan"):
-        from_json(DepthPlan, text, source="my plan")
 
 
 @pytest.mark.parametrize("name", ["attention", "activation"])

@@ -3,7 +3,6 @@
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import DepthError, ModelError
+from exporter.errors import DepthError
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT, attention_half, mlp_half
@@ -29,6 +28,7 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import AttentionVariant, Method
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
+from tests.pruning.adaptive import inter_of
 from tests.versions import runs_in_double
 from tests.vits import make_images, make_model, make_vit, random_images, varied_images
 
@@ -202,10 +202,6 @@ def test_the_shipped_plan_of_deit_base() -> None:
     assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (4_722_432 - 590_592 + 1_536)
 
 
-def inter_of(vit: Any) -> np.ndarray:
-    return np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-
-
 @pytest.mark.parametrize("family", ["deit", "lvvit"])
 @pytest.mark.parametrize("variant", AttentionVariant, ids=str)
 def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: AttentionVariant) -> None:
@@ -236,23 +232,6 @@ def test_it_is_lowered_and_agrees(family: str, method: Method, variant: Attentio
     assert report.passed, report.checks
     kinds = [node.op_type for node in lowered.graph.node]
     assert sum("Gelu" in kind or "Erf" in kind for kind in kinds) == 2
-
-
-@pytest.mark.parametrize(
-    ("plan", "error", "message"),
-    [
-        (
-            DepthPlan((5,)),
-            DepthError,
-            r"^attention \| got layer 5 \| need layers from 1 to 4, the model's depth$",
-        ),
-        (DepthPlan((), (9,)), DepthError, r"^activation \| got layer 9 \| need"),
-        (DepthPlan((1, 2, 3, 4)), ModelError, "got no block with attention"),
-    ],
-)
-def test_what_is_refused(plan: DepthPlan, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        apply_plan(make_vit("vit"), plan)
 
 
 def test_a_block_that_the_network_hides() -> None:

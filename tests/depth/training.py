@@ -4,10 +4,7 @@ import torch
 from torch import nn
 
 from exporter.depth.choose import Stage, Train
-
-
-class PowerCutError(Exception):
-    """What stops a search."""
+from tests.power_cuts import PowerCutError
 
 
 def nudge(until: int = 9, seen: list[Stage] | None = None) -> Train:

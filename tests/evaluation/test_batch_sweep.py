@@ -1,18 +1,14 @@
 """A dense and a pruned model at several batch sizes, their settings and the baseline of the selection cost."""
 
 import itertools
-import logging
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from exporter.artefact import read_lowered
-from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import (
     NOT_SLICED,
     AtBatch,
@@ -30,30 +26,6 @@ from tests.folders import write_folder
 from tests.lowering.models import lowered, star
 
 
-def test_the_least_of_everything_is_allowed() -> None:
-    settings = BenchSettings(batches=(1,), rounds=5, warmup=0, threads=0, profile_runs=0)
-    assert settings.batches == (1,)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"batches": ()},
-        {"batches": (1, 0)},
-        {"rounds": 4},
-        {"warmup": -1},
-        {"threads": -1},
-        {"profile_runs": -1},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_what_measures_nothing(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(RecipeError) as error:
-        BenchSettings(**wrong)
-    assert error.value.subject == name
-
-
 def test_it_chooses_nothing(tmp_path: Path) -> None:
     onnx.save(lowered(star()), tmp_path / "m.onnx")
     sliced = sliced_of(read_lowered(tmp_path / "m.onnx"))
@@ -67,16 +39,6 @@ def test_it_chooses_nothing(tmp_path: Path) -> None:
 def test_no_slice_stands_for_counts_that_follow_the_image(tmp_path: Path) -> None:
     files = write_folder(tmp_path, method=Method.A_STAR)
     assert sliced_of(read_lowered(files.pruned)) == NOT_SLICED
-
-
-def test_without_onnx_it_is_left_out_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    files = write_folder(tmp_path)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with caplog.at_level(logging.WARNING):
-        assert sliced_of(read_lowered(files.pruned)) == NOT_SLICED
-    assert "it needs onnx" in caplog.text
 
 
 MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))

@@ -60,7 +60,12 @@ def _folder_at(name: str, place: Place) -> None:
 
 
 def _singles() -> Iterator[Hostile]:
-    yield Hostile("compile --out {work}/out --recipe {work}/0.toml", "extends", prepare=_chain, name="chain")
+    yield Hostile(
+        "compile --out {work}/out --recipe {work}/0.toml",
+        "extends | got more than",
+        prepare=_chain,
+        name="chain",
+    )
     for line in ("inspect {work}/bad.npy", f"{ARRAYS[0]}.npy"):
         yield Hostile(line, "bad.npy", prepare=_bare_array, name="a bare array")
     changes = {"graph": _without_graph, "inputs": _without_inputs, "outputs": _without_outputs}
@@ -166,7 +171,12 @@ def _places() -> Iterator[Hostile]:
     for flag in ("images", "eval-images", "checkpoint"):
         yield Hostile(f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder")
     for line in (CALIBRATE, COMPILE):
-        yield Hostile(f"{line} --images {{work}}/images", "class_1", prepare=_listed, name="a listed folder")
+        yield Hostile(
+            f"{line} --images {{work}}/images",
+            "got Permission denied | need a folder that can be read",
+            prepare=_listed,
+            name="a listed folder",
+        )
     line = "eval {folder} --images {work}/images"
     yield Hostile(line, "1 images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8")
     for line, name in PARTIAL:

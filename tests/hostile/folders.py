@@ -250,7 +250,10 @@ def _without(name: str, folder: Path) -> None:
 # Whatever the change, every verb that reads the folder refuses it.
 CHANGED: dict[str, tuple[Change, str]] = {
     **{f"{name} torn": (partial(_tear, name), "sha256") for name in ("pruned", REFERENCE, REPORT, SCHEDULE)},
-    **{f"{name} flipped": (partial(_flip, name), "sha256") for name in ("pruned", REFERENCE, MODEL)},
+    **{
+        f"{name} flipped": (partial(_flip, name), " of SHA256SUMS | copy it again")
+        for name in ("pruned", REFERENCE, MODEL)
+    },
     **{f"{name} lost": (partial(_drop, name), "no ") for name in ("pruned", REFERENCE, REPORT, SCHEDULE)},
     "swapped": (_swap, "sha256"),
     "no sums": (partial(_drop, CHECKSUMS), CHECKSUMS),

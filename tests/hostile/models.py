@@ -26,11 +26,12 @@ KWARGS = (
         ("img_size=-1", "vit_tiny"),
         ("img_size=(56,)", "vit_tiny"),
         ("img_size=3 patch_size=4 dynamic_img_size=True", "vit_tiny"),
-        ("in_chans=1", "vit_tiny"),
+        ("in_chans=1", "in_chans=1 | need 3"),
         ("num_heads=0", "vit_tiny"),
+        ("num_heads=-3", "num_heads=-3"),
         ("num_heads=5", "vit_tiny"),
         ("depth=0", "vit_tiny"),
-        ("depth=200000", "vit_tiny"),
+        ("depth=200000", "depth=200000 | need at most 1000"),
         ("depth=two", "vit_tiny"),
         ("mlp_ratio=1e400", "mlp_ratio"),
         ("drop_rate=2", "vit_tiny"),
@@ -39,29 +40,35 @@ KWARGS = (
         ("class_token=False", "vit_tiny"),
         ("no_such_argument=1", "no_such_argument"),
         ("checkpoint_path=/etc/passwd", "checkpoint_path"),
+        ("checkpoint_path=weights", " or --checkpoint FILE"),
+        ("pretrained=True", "pretrained"),
         ("img_size={{}}", "img_size"),
         ("img_size", "img_size"),
         ("=3", "model-kwargs"),
-        ("num_classes=-1", "num_classes"),
+        ("num_classes=-1", "num_classes=-1"),
     ),
     *each(
         "plan --model vit_small_patch16_dinov3 --method tome --rho 0.5 --model-kwargs",
-        ("norm_eps=[1]", "norm_eps"),
+        ("norm_eps=[1]", "need a number above 0 and below 1"),
         ("rope_grid_indexing=[1]", "rope_grid_indexing"),
     ),
     *keys(
         CALIBRATE,
-        ("preprocess = { crop_pct = 0 }", "crop_pct"),
+        ("preprocess = { crop_pct = 0 }", "crop_pct=0.0 | need a share in [0.1, 1]"),
         ("preprocess = { crop_pct = 2 }", "crop_pct"),
         ("preprocess = { crop_pct = nan }", "crop_pct"),
-        ("preprocess = { crop_mode = 'zzz' }", "zzz"),
-        ("preprocess = { interpolation = 'magic' }", "magic"),
-        ("preprocess = { std = [0,0,0] }", "std"),
-        ("preprocess = { std = [1e300,1,1] }", "std"),
-        ("preprocess = { mean = [1e300,0,0] }", "mean"),
-        ("preprocess = { mean = [-1,0,0] }", "mean"),
-        ("preprocess = { mean = [0.5,0.5] }", "preprocess"),
-        ("preprocess = { mean = 'half' }", "preprocess"),
+        (f"preprocess = {{ crop_pct = {10**400} }}", "too large"),
+        ("preprocess = { crop_mode = 'zzz' }", "crop mode | got 'zzz' | need one of center"),
+        ("preprocess = { interpolation = 'magic' }", "interpolation | got 'magic' | need one of nearest"),
+        ("preprocess = { std = [0.5,0,0.5] }", "need deviations from 0.0001 to 10000"),
+        ("preprocess = { std = [0.5,0.5,-0.5] }", "need deviations from 0.0001 to 10000"),
+        ("preprocess = { std = [1e300,1,1] }", "need deviations from 0.0001 to 10000"),
+        ("preprocess = { std = [0.5,0.5,nan] }", "got (0.5, 0.5, nan)"),
+        ("preprocess = { mean = [inf,0,0] }", "got (inf, 0.0, 0.0)"),
+        ("preprocess = { mean = [1e300,0,0] }", "need means of channels on a scale from 0 to 1"),
+        ("preprocess = { mean = [-1,0,0] }", "need means of channels on a scale from 0 to 1"),
+        ("preprocess = { mean = [0.5,0.5] }", "preprocessing | got 2 numbers | need numbers, three"),
+        ("preprocess = { mean = 'half' }", "preprocessing | got could not convert"),
         ("preprocess = { nosuch = 1 }", "nosuch"),
     ),
 )
@@ -131,14 +138,13 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 # Weights that load, but tell no images apart.
-DUMB = ("huge", "all zero")
+DUMB = {"huge": "logits with NaN or infinity", "all zero": "logits with one value everywhere"}
 
 
 def _checkpoints() -> Iterator[Hostile]:
     line = f"{CALIBRATE} --checkpoint {{work}}/w.pth"
     for name, change in WEIGHTS.items():
-        says = "logits with" if name in DUMB else "w.pth"
-        yield Hostile(line, says, prepare=partial(_weights, change), name=name)
+        yield Hostile(line, DUMB.get(name, "w.pth"), prepare=partial(_weights, change), name=name)
 
 
 # What prunes without a calibration, or does not prune, refuses them before the work too.
@@ -212,32 +218,30 @@ CONFIGS: dict[str, Any] = {
     "no type": {**VIT, "model_type": None, "architectures": None},
     "other model": {**VIT, "model_type": "bert", "architectures": ["BertModel"]},
     "number for the architecture": {**VIT, "architectures": 7},
-    **{
-        f"{key} {value!r:.20}": {**VIT, key: value}
-        for key, value in (
-            ("hidden_size", "wide"),
-            ("hidden_size", 0),
-            ("hidden_size", None),
-            ("hidden_size", [48]),
-            ("num_hidden_layers", -1),
-            ("num_hidden_layers", 1.5),
-            ("num_attention_heads", 0),
-            ("num_attention_heads", 7),
-            ("intermediate_size", "big"),
-            ("image_size", [32]),
-            *((key, 10**400) for key in ("hidden_size", "image_size", "layer_norm_eps")),
-            ("image_size", "large"),
-            ("patch_size", 0),
-            ("patch_size", {}),
-            ("num_channels", 1),
-            ("id2label", []),
-            ("hidden_act", "nosuch"),
-            ("hidden_act", 5),
-            ("layer_norm_eps", "tiny"),
-            ("qkv_bias", "yes"),
-        )
-    },
 }
+VALUES: tuple[tuple[str, Any, str], ...] = (
+    *(("hidden_size", value, "got hidden_size ") for value in ("wide", 0, None, [48])),
+    *(("num_hidden_layers", value, "got num_hidden_layers ") for value in (-1, 0, 1.5)),
+    ("num_attention_heads", 0, "got num_attention_heads 0 | need an integer from 1"),
+    ("num_attention_heads", 7, "hf | got dim should be divisible by num_heads"),
+    ("intermediate_size", "big", "got intermediate_size 'big'"),
+    *(
+        (key, 10**400, "… (401 characters) | need ")
+        for key in ("hidden_size", "image_size", "layer_norm_eps")
+    ),
+    *(
+        ("image_size", value, "need one or two integers above 0")
+        for value in (True, [], [32], [32, 0], "large")
+    ),
+    *(("patch_size", value, "got patch_size ") for value in (True, 0, [3])),
+    ("num_channels", 1, "in_chans=1 | need 3"),
+    ("id2label", [], "a config with values of other types"),
+    ("hidden_act", "nosuch", "got hidden_act 'nosuch' | need one of gelu"),
+    ("hidden_act", 5, "a config with values of other types"),
+    ("layer_norm_eps", "tiny", "got layer_norm_eps 'tiny' | need a number above 0"),
+    ("mlp_ratio", float("inf"), "got mlp_ratio inf | need a number above 0"),
+    ("qkv_bias", "yes", "qkv_bias='yes', a text | need true or false"),
+)
 
 
 def _config(content: object, place: Place) -> None:
@@ -250,6 +254,9 @@ def _configs() -> Iterator[Hostile]:
     line = "calibrate --model {work}/hf --images {images} --out {work}/c.safetensors"
     for name, content in {"whole, but without weights": VIT, **CONFIGS}.items():
         yield Hostile(line, "hf", prepare=partial(_config, content), name=name)
+    for key, value, says in VALUES:
+        name = f"{key} {value!r:.20}"
+        yield Hostile(line, says, prepare=partial(_config, {**VIT, key: value}), name=name)
 
 
 PROCESSORS: dict[str, Any] = {

@@ -1,7 +1,9 @@
 """The models that lowering is tested on: torch exports each once an opset, for all tests and processes."""
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -20,7 +22,7 @@ from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Method
 from tests import vits
 from tests.disk_cache import shared_bytes
-from tests.pruning.adaptive import RATES, make_adaptive
+from tests.pruning.adaptive import RATES, inter_of, make_adaptive
 
 # A DeiT is a ViT by another name: the same modules.
 FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
@@ -38,11 +40,17 @@ def biased_vit(family: str = "vit") -> PrunableViT:
     return adapt(model, name="tiny")
 
 
-def pruned_of(vit: PrunableViT, scorer: str = "fused", reduce: str = "drop") -> PrunedViT:
-    """STAR of a model of the test's own."""
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    settings = Prune(scorer, alpha=0.5, reduce=reduce)  # the default hears little of the image
-    return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
+def pruned_of(
+    vit: PrunableViT,
+    method: Method = Method.STAR,
+    layout: str = "shrinking",
+    rates: Mapping[int, float] = RATES,
+    **settings: Any,
+) -> PrunedViT:
+    """A model of the test's own, whose patches are dropped unless the settings say otherwise."""
+    heard = {"scorer": "fused", "alpha": 0.5, "reduce": "drop"}  # the default hears little of the image
+    schedule = manual_schedule(vit.spec, rates, Prune(method=method, **{**heard, **settings}))
+    return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
 
 def star(family: str = "vit", scorer: str = "fused") -> PrunedViT:
@@ -107,7 +115,7 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
     elif method in (Method.TOME, Method.MATCHING):
         pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method(method)))).eval()
     else:
-        pruned = pruned_of(vit, detail) if method == "star" else make_adaptive(vit, detail)
+        pruned = pruned_of(vit, scorer=detail) if method == "star" else make_adaptive(vit, detail)
     NAMES[pruned] = (family, method, detail)
     return pruned
 

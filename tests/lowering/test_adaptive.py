@@ -21,8 +21,9 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, Ta
 from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.models import FAMILIES, a_star, biased_vit, lowered
-from tests.pruning.adaptive import LAYOUTS, make_adaptive, varied_images
+from tests.pruning.adaptive import LAYOUTS, make_adaptive
 from tests.versions import skip_untranslated
+from tests.vits import varied_images
 
 # What a family adds is in its blocks, which the layouts share: a few kinds of block stand for all in the others.
 CASES: list[Any] = [(family, "packed") for family in FAMILIES]

@@ -9,7 +9,7 @@ from exporter.artefact import from_metadata
 from exporter.errors import ModelError, ScheduleError
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
-from exporter.models.base import BlockParts, PrunableViT
+from exporter.models.base import BlockParts
 from exporter.models.spec import spec_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
@@ -25,13 +25,8 @@ from exporter.targets import (
 )
 from exporter.vocabulary import Method
 from tests.exhaustive import also
+from tests.lowering.models import pruned_of
 from tests.vits import CUT_RATES, cut_vit, make_vit, random_images, varied_images
-
-
-def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking") -> PrunedViT:
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, CUT_RATES, Prune(alpha=0.5, method=method, reduce="drop"))
-    return PrunedViT(vit, schedule, inter, layout).eval()
 
 
 @pytest.mark.parametrize("family", ["vit", "deit3, layer scale"])
@@ -81,7 +76,7 @@ def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
     if method not in target.methods:
         pytest.skip("not for this target")
     vit = cut_vit()
-    model = pruned(vit, method, target.layouts[0])
+    model = pruned_of(vit, method, target.layouts[0], CUT_RATES)
     passed(model, target, varied_images(vit, 16).numpy())
 
 
@@ -89,7 +84,7 @@ def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
 def test_openvino_agrees(method: Method) -> None:
     pytest.importorskip("openvino")
     vit = cut_vit()
-    passed(pruned(vit, method, OPENVINO.layouts[0]), OPENVINO, varied_images(vit, 8).numpy())
+    passed(pruned_of(vit, method, OPENVINO.layouts[0], CUT_RATES), OPENVINO, varied_images(vit, 8).numpy())
 
 
 def passed(model: PrunedViT, target: Target, images: np.ndarray) -> None:

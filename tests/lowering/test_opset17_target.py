@@ -9,7 +9,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import ONNXRUNTIME_OPSET17
 from tests.exhaustive import also
 from tests.lowering.models import a_star, lowered, merging, star, tome
-from tests.pruning.adaptive import varied_images
+from tests.vits import varied_images
 
 MADE: dict[str, Callable[[], PrunedViT]] = {
     "star": star,

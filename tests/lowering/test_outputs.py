@@ -10,8 +10,6 @@ import torch
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
-from exporter.errors import UserError
-from exporter.evaluation.accuracy import predict
 from exporter.evaluation.parity.checks import ParityReport, explain
 from exporter.evaluation.parity.comparison import compare
 from exporter.evaluation.parity.reference import check, reference_runner
@@ -28,15 +26,9 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
 from exporter.workflows.folders.export_folder import read_reference, save_reference
+from tests.lowering.models import pruned_of
+from tests.pruning.adaptive import RATES
 from tests.vits import cut_vit, make_images, make_tower, make_vit, random_images, varied_images, with_tokens
-
-RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-
-
-def pruned(vit: PrunableViT, method: Method, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.5, method=method, reduce="drop"))
-    return PrunedViT(vit, schedule, inter, layout).eval()
 
 
 def checked(model: PrunedViT, *targets: Target) -> ParityReport:
@@ -56,7 +48,7 @@ EXPORTS = [((ONNXRUNTIME_FP16, ONNXRUNTIME), "packed"), ((TENSORRT,), "padded")]
 @pytest.mark.parametrize(("targets", "layout"), EXPORTS)
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_a_towers_embedding_agrees(targets: tuple[Target, ...], layout: str, method: Method) -> None:
-    report = checked(pruned(make_tower(), method, layout), *targets)
+    report = checked(pruned_of(make_tower(), method, layout), *targets)
     (output,) = report.outputs
     assert (output.name, output.kind, output.measure) == ("embedding", "embedding", "cosine")
     assert output.agreement is not None and output.agreement > 0.999 and output.top5_agreement is None
@@ -80,7 +72,7 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_outputs_of_every_kind_agree(targets: tuple[Target, ...], layout: str, method: Method) -> None:
     vit = with_outputs(make_vit(), ("tokens", "logits", "embedding", "layer:-2", "grid"))
-    report = checked(pruned(vit, method, layout), *targets)
+    report = checked(pruned_of(vit, method, layout), *targets)
     assert [output.name for output in report.outputs] == ["tokens", "logits", "embedding", "layer_03", "grid"]
     assert [output.measure for output in report.outputs] == ["cosine", "top1", *["cosine"] * 3]
     assert report.outputs[1].agreement == 1.0
@@ -107,7 +99,7 @@ def test_blocks_behind_the_last_output_are_not_exported(names: tuple[str, ...], 
     ("vit", "scorer"), [(make_vit("registers"), "fused"), (make_vit("eva02, joined, rotary"), "intra")]
 )
 def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
-    checked(pruned(with_tokens(vit), Method.STAR, scorer=scorer), ONNXRUNTIME)
+    checked(pruned_of(with_tokens(vit), Method.STAR, scorer=scorer), ONNXRUNTIME)
 
 
 @pytest.mark.ort
@@ -131,7 +123,7 @@ def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
 def test_openvino_agrees(method: Method) -> None:
     pytest.importorskip("openvino")
     checked(
-        pruned(with_outputs(make_tower(), ("embedding", "tokens", "layer:2", "grid")), method, "padded"),
+        pruned_of(with_outputs(make_tower(), ("embedding", "tokens", "layer:2", "grid")), method, "padded"),
         OPENVINO,
     )
 
@@ -161,7 +153,7 @@ def test_a_wrong_position_or_token_fails() -> None:
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> None:
     vit = with_tokens(make_tower())
-    model, dense = pruned(vit, method), PrunedViT(vit, keep_everything(vit.spec)).eval()
+    model, dense = pruned_of(vit, method), PrunedViT(vit, keep_everything(vit.spec)).eval()
     images = varied_images(vit, 6).numpy()
     save_reference(reference_runner(model), reference_runner(dense), images, tmp_path / "reference.npz")
     recorded = read_reference(tmp_path / "reference.npz")
@@ -187,10 +179,3 @@ def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> N
         tolerance=tolerance_for("fp32", "fp32"),
         outputs=vit.spec.outputs,
     )
-
-
-def test_accuracy_needs_logits() -> None:
-    tower = make_tower()
-    runner = reference_runner(PrunedViT(tower, keep_everything(tower.spec)))
-    with pytest.raises(UserError, match=r"got the outputs embedding \| need logits"):
-        predict(runner, [(random_images(tower, 1).numpy(), np.array([0]))])

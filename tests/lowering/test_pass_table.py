@@ -132,14 +132,17 @@ def test_a_failing_pass_is_named_with_the_target_and_the_node() -> None:
     assert isinstance(raised.value.__cause__, KeyError)
 
 
-def test_what_the_user_can_mend_is_said_as_it_is() -> None:
-    with pytest.raises(ModelError, match="such a block"):
-        run_passes(small(), artefact(), ["refuse"])
-
-
-def test_markers_that_a_pass_should_have_replaced_are_found() -> None:
-    with pytest.raises(RuntimeError, match="pass forget left attention"):
-        run_passes(small(), artefact(), ["forget"])
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("refuse", ModelError, "such a block"),  # what the user can mend, as it is
+        ("forget", RuntimeError, "pass forget left attention"),
+        ("repeat", RuntimeError, r"pass repeat failed at Abs abs_1: .*share the same name"),
+    ],
+)
+def test_what_a_pass_does_wrong_is_found(name: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        run_passes(small(), artefact(), [name])
 
 
 def test_fewer_places_than_the_schedule_has_are_an_error() -> None:
@@ -155,11 +158,6 @@ def test_a_pass_that_its_target_is_named_after_may_not_find_nothing(name: str) -
     graph = graph_of("(float[n] x) => (int64[1] z) { z = Shape(x) }")
     with pytest.raises(RuntimeError, match=f"pass {name} found 0 places"):
         run_passes(graph, artefact(), [name])
-
-
-def test_two_tensors_of_one_name_are_found() -> None:
-    with pytest.raises(RuntimeError, match=r"pass repeat failed at Abs abs_1: .*share the same name"):
-        run_passes(small(), artefact(), ["repeat"])
 
 
 def test_what_nobody_reads_goes_unless_it_is_wanted() -> None:

@@ -2,11 +2,9 @@
 
 from collections import Counter
 
-import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.artefact import Artefact
 from exporter.evaluation.parity.reference import check
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.pipeline import lower
@@ -19,7 +17,7 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8
 from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.graphs import FLOATS, FP32, kinds_of
-from tests.lowering.models import a_star, lowered, merging, star
+from tests.lowering.models import a_star, lowered, merging, pruned_of, star
 from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, varied_images
 
@@ -91,20 +89,9 @@ def test_scores_are_fp32_where_the_rest_is_not() -> None:
     assert {kinds[tensor.name] for node in chosen for tensor in node.outputs} & FLOATS == {FP32}
 
 
-def test_the_file_says_how_it_is_scored() -> None:
-    pruned = star("pooled", "received")
-    artefact = artefact_of(lowered(pruned))
-    weights = pruned.vit.weights_sha256
-    assert artefact == Artefact(pruned.vit.spec, pruned.schedule, ONNXRUNTIME, weights_sha256=weights)
-    assert (artefact.schedule.scorer, artefact.spec.num_class_tokens) == ("received", 0)
-    np.testing.assert_array_equal(artefact.schedule.keep, pruned.schedule.keep)
-
-
 def test_a_stride_counts_tokens_in_their_order() -> None:
     """Behind one prefix token survivors may be in any order, but not where every third is a query."""
     vit = make_vit("pooled, registers", reg_tokens=1, global_pool="avg")
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
-    settings = Prune("fused", alpha=0.5, reduce="drop", query_stride=3)
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter).eval()
+    pruned = pruned_of(vit, query_stride=3)
     report = check(pruned, lower(pruned, ONNXRUNTIME), varied_images(vit, 8).numpy(), threads=1)
     assert report.passed, report.checks

@@ -21,8 +21,8 @@ from exporter.targets import TENSORRT_FP8
 from tests.exhaustive import also
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
 from tests.lowering.models import a_star, lowered, merging, run, star
-from tests.pruning.adaptive import RATES, varied_images
-from tests.vits import random_images
+from tests.pruning.adaptive import RATES
+from tests.vits import random_images, varied_images
 
 FP8, PAIR = onnx.TensorProto.FLOAT8E4M3FN, "DequantizeLinear"
 # A number of E4M3 has 4 significant bits, so it lies within 2⁻⁴ of the rounded one; below 2⁻⁶, within 2⁻¹⁰.

@@ -25,7 +25,7 @@ from exporter.vocabulary import Layout, Method
 from tests.exhaustive import also
 from tests.lowering.graphs import BF16, FP16, kinds_of
 from tests.lowering.models import a_star, dense, lowered, matching, merging, run, star, tome
-from tests.pruning.adaptive import varied_images
+from tests.vits import varied_images
 
 pytestmark = pytest.mark.ort
 

@@ -27,8 +27,8 @@ from exporter.targets import (
 from exporter.tensor_names import TRACING, context_name
 from tests.exhaustive import also
 from tests.lowering.models import FAMILIES, a_star, dense, lowered, merging, pruned_of, run, star
-from tests.pruning.adaptive import RATES, varied_images
-from tests.vits import random_images
+from tests.pruning.adaptive import RATES
+from tests.vits import random_images, varied_images
 
 # Of ONNX's operators, those that onnx-tensorrt's list of supported operators has and that a ViT needs.
 NOT_FOR_TENSORRT = {"Attention", "ScatterND", "Loop", "If", "NonZero", "Compress"}
@@ -142,7 +142,11 @@ def test_a_selection_in_one_node_can_be_sliced_away(make: Callable[[], PrunedViT
 
 @pytest.mark.parametrize(
     ("make", "calling"),
-    [(star, {"", TRACING}), (lambda: pruned_of(star().vit, "pairs", "merge"), set()), (dense, set())],
+    [
+        (star, {"", TRACING}),
+        (lambda: pruned_of(star().vit, scorer="pairs", reduce="merge"), set()),
+        (dense, set()),
+    ],
     ids=["star", "pairs", "dense"],
 )
 def test_the_plugin_is_needed_where_a_node_calls_it(

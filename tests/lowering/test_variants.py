@@ -36,8 +36,8 @@ from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering.graphs import artefact, graph_of
 from tests.lowering.graphs import run as run_graph
 from tests.lowering.models import a_star, dense, lowered, matching, merging, run, star, tome
-from tests.pruning.adaptive import RATES, varied_images
-from tests.vits import random_images
+from tests.pruning.adaptive import RATES
+from tests.vits import random_images, varied_images
 
 
 def forced(pruned: PrunedViT, target: Target, feed: dict[str, np.ndarray]) -> np.ndarray:

@@ -11,7 +11,7 @@ from exporter.errors import ArtefactError
 from exporter.lowering.verify import artefact_of, check_graph, stamp, verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.targets import TARGETS, TENSORRT
+from exporter.targets import TENSORRT
 from exporter.vocabulary import Layout, Method
 from tests.folders import artefacts
 from tests.lowering.models import a_star, dense, lowered, star
@@ -106,13 +106,6 @@ def test_another_layout_than_that_of_the_graph_is_refused(layout: Layout) -> Non
         ArtefactError, match=rf"m\.onnx \| got .* need a graph for .*, {layout}, as its metadata"
     ):
         check_graph(model, replace(artefact, layout=layout), "m.onnx")
-
-
-@pytest.mark.parametrize("name", ["onnxruntime-opset17-fp32", "tensorrt-fp32", "tensorrt8-fp32"])
-def test_another_target_than_that_of_the_graph_is_refused(name: str) -> None:
-    model = lowered(star())
-    with pytest.raises(ArtefactError, match=rf"need a graph for {name}"):
-        check_graph(model, replace(artefact_of(model), target=TARGETS[name]), "m.onnx")
 
 
 def test_an_operator_of_a_plugin_belongs_to_its_target() -> None:

@@ -50,12 +50,6 @@ def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
     return _built(name, dict(kwargs or {}))
 
 
-def random_images(vit: PrunableViT, count: int) -> Tensor:
-    """Return seeded noise, [count, 3, H, W]."""
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(count, *vit.spec.preprocessing.input_size, generator=generator)
-
-
 def identical(vit: PrunableViT, images: Tensor) -> bool:
     """Return whether rates of 1 give the answers of the network itself, bit for bit."""
     with torch.inference_mode():

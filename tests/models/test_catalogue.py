@@ -34,6 +34,7 @@ from tests.exhaustive import mark_further
 from tests.models import small_networks
 from tests.multiply_adds import counted
 from tests.versions import skip_untranslated
+from tests.vits import random_images
 
 # timm's modules whose networks have an adapter, and related ones that users may look for.
 MODULES = (
@@ -172,7 +173,7 @@ def test_every_name_is_exact_at_1_and_agrees_at_0_7(name: str) -> None:
     needs(name)
     vit = small_networks.small(name)
     assert (vit.spec.depth, vit.spec.num_patches) == (4, 16)
-    assert small_networks.identical(vit, small_networks.random_images(vit, 2))
+    assert small_networks.identical(vit, random_images(vit, 2))
     skip_untranslated("weights standardised as it runs", used=bool(re.search(r"_r\d*_s\d", name)))
     parts = (small_networks.signature(vit), inspect.getsource(small_networks))
     assert shared_bytes("parity", parts, partial(parity, vit)) == b""
@@ -181,7 +182,7 @@ def test_every_name_is_exact_at_1_and_agrees_at_0_7(name: str) -> None:
 def parity(vit: PrunableViT) -> bytes:
     """The names of the checks that fail."""
     pruned = small_networks.evenly_pruned(vit)
-    images = small_networks.random_images(vit, 8).numpy()
+    images = random_images(vit, 8).numpy()
     report = check(pruned, lower(pruned, ONNXRUNTIME), images, threads=1)
     return ", ".join(each.name for each in report.checks if not each.passed).encode()
 

@@ -43,14 +43,6 @@ def test_describe_reads_no_weights() -> None:
     assert next(vit.model.parameters()).is_meta
 
 
-def test_preprocessing_can_be_overridden() -> None:
-    request = ModelRequest(
-        NAME, model_kwargs=TINY_SHAPE, preprocess={"crop_pct": 1.0, "mean": (0.0, 0.0, 0.0)}
-    )
-    assert describe(request).spec.preprocessing.crop_pct == 1.0
-    assert describe(request).spec.preprocessing.mean == (0.0, 0.0, 0.0)
-
-
 def test_an_adapted_vit_is_trainable_for_a_while() -> None:
     vit = make_vit()
     assert not any(parameter.requires_grad for parameter in vit.model.parameters())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from exporter.errors import ModelError, RecipeError
+from exporter.errors import ModelError
 from exporter.models.base import Classifier
 from exporter.models.spec import LEAST_CROP, crop_share, preprocessing_from, spec_of
 from exporter.vocabulary import CropMode, CropRounding, Interpolation
@@ -46,34 +46,6 @@ def test_a_share_gives_back_the_size_that_it_is_of() -> None:
 def test_a_crop_that_no_share_gives(size: tuple[int, int], scaled: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=f"{scaled[0]} × {scaled[1]} pixels cropped to {size[0]}"):
         crop_share(size, scaled)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("crop_pct", 0, r"crop_pct=0\.0 \| need a share in \[0\.1, 1\]"),
-        ("crop_pct", 1.5, "crop_pct=1.5"),
-        ("crop_pct", float("nan"), "crop_pct=nan"),
-        ("crop_pct", "much", "much"),
-        ("crop_pct", 10**400, "too large"),
-        ("std", (0.5, 0.0, 0.5), "deviations from 0.0001 to 10000"),
-        ("std", (0.5, 0.5, -0.5), "deviations from 0.0001 to 10000"),
-        ("std", (0.5, 0.5, float("nan")), "nan"),
-        ("mean", (float("inf"), 0, 0), "inf"),
-        ("mean", (0.5, 0.5), "2 numbers"),
-    ],
-)
-def test_a_number_out_of_its_range_is_one_line(key: str, value: Any, message: str) -> None:
-    with pytest.raises(ModelError, match=message) as error:
-        preprocessing_from({**CONFIG, key: value}, (32, 32))
-    assert error.value.subject == "preprocessing"
-
-
-@pytest.mark.parametrize(("key", "subject"), [("crop_mode", "crop mode"), ("interpolation", "interpolation")])
-def test_an_unknown_word_is_one_line(key: str, subject: str) -> None:
-    with pytest.raises(RecipeError, match="'zzz'") as error:
-        preprocessing_from({**CONFIG, key: "zzz"}, (32, 32))
-    assert error.value.subject == subject
 
 
 @pytest.mark.parametrize(

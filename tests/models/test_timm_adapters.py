@@ -54,22 +54,6 @@ def test_the_spec_counts_what_stands_before_the_patches() -> None:
     assert make_vit("wide and low").spec.grid == (2, 6)
 
 
-@pytest.mark.parametrize(
-    ("name", "kwargs", "reason"),
-    [
-        ("vit_tiny_patch16_224", {"global_pool": ""}, "pooling ''"),
-        ("vit_tiny_patch16_224", {"depth": 0}, "no blocks"),
-        ("vit_tiny_patch16_224", {"block_fn": "parallel"}, "the layout ParallelScalingBlock"),
-    ],
-)
-def test_a_refusal_says_why(name: str, kwargs: dict[str, object], reason: str) -> None:
-    if kwargs.get("block_fn") == "parallel":
-        kwargs = {"block_fn": timm.models.vision_transformer.ParallelScalingBlock}
-    model = timm.create_model(name, **{**TINY, **kwargs})
-    with pytest.raises(ModelError, match=reason):
-        adapt(model)
-
-
 # How each member holds its projection of query, key and value.
 PROJECTIONS: dict[str, type[nn.Module]] = {
     "eva, bias apart": BiasedQkv,

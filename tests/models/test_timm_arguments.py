@@ -27,23 +27,6 @@ def test_others_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plain", "says"),
-    [
-        ({"checkpoint_path": "/x"}, "checkpoint_path .* or --checkpoint FILE"),
-        ({"pretrained": True}, "pretrained"),
-        ({"depth": 200_000}, "depth=200000 | need at most 1000"),
-        ({"num_heads": -3}, "num_heads=-3"),
-        ({"num_classes": -1}, "num_classes=-1"),
-        ({"in_chans": 1}, "in_chans=1 | need 3"),
-        ({"norm_eps": [1]}, "norm_eps .* need a number above 0 and below 1"),
-    ],
-)
-def test_what_would_fail_later_is_refused(plain: dict[str, Any], says: str) -> None:
-    with pytest.raises(ModelError, match=says):
-        arguments(plain, "vit")
-
-
-@pytest.mark.parametrize(
     ("model", "told"),
     [
         ("vit_tiny_patch16_224", {"class_token": "flase"}),

@@ -232,12 +232,6 @@ def test_the_class_count_is_the_heads() -> None:
     assert class_count({}) is None
 
 
-@pytest.mark.parametrize("name", ["missing.pth", "missing.safetensors"])
-def test_a_missing_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CheckpointError, match="missing"):
-        read_state_dict(tmp_path / name)
-
-
 def test_other_keys_are_named() -> None:
     model = make_model()
     state = {key: value for key, value in model.state_dict().items() if key != "norm.bias"}

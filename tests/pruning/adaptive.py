@@ -11,7 +11,6 @@ from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
-from tests.vits import random_images
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}
 LAYOUTS = ("shrinking", "packed", "padded")
@@ -42,9 +41,3 @@ def kept_by(trace: Trace, image: int) -> list[list[int]]:
         assert kept.count is not None
         survivors.append(kept.index[image, : int(kept.count[image])].tolist())
     return survivors
-
-
-def varied_images(vit: PrunableViT, count: int, seed: int = 1) -> torch.Tensor:
-    """Noise of different strength, so that images keep different numbers of patches."""
-    strength = torch.linspace(0.1, 4.0, count)[:, None, None, None]
-    return random_images(vit, count, seed) * strength

@@ -10,8 +10,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
-from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive, varied_images
-from tests.vits import FAMILIES, make_vit, random_images
+from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive
+from tests.vits import FAMILIES, make_vit, random_images, varied_images
 
 
 @pytest.mark.parametrize("family", FAMILIES)

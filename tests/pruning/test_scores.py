@@ -19,8 +19,8 @@ from exporter.pruning.tokens import Grid, Packed, Tokens
 from exporter.schedule.methods import SCORERS
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
-from tests.pruning.adaptive import LAYOUTS, decided, make_adaptive, varied_images
-from tests.vits import make_vit, random_images
+from tests.pruning.adaptive import LAYOUTS, decided, make_adaptive
+from tests.vits import make_vit, random_images, varied_images
 
 ALPHA = st.floats(0.05, 0.95)
 

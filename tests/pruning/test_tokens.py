@@ -18,9 +18,8 @@ from exporter.schedule.plan import keep_everything, manual_schedule, shape_sched
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, OutputKind
 from tests.ops.references import reference_mean
-from tests.pruning.adaptive import decided, make_adaptive, varied_images
-from tests.vits import cut_vit, make_vit, random_images, with_tokens
-from tests.vits import varied_images as different_images
+from tests.pruning.adaptive import RATES, decided, make_adaptive
+from tests.vits import cut_vit, make_vit, random_images, varied_images, with_tokens
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 3), st.integers(0, 2))
@@ -85,13 +84,10 @@ def test_an_adapter_may_give_logits_and_an_embedding() -> None:
     assert logits.shape == (2, 7) and features.shape == (2, 48)
 
 
-RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-
-
 def test_with_every_patch_it_is_the_tokens() -> None:
     vit = with_outputs(make_vit("registers"), ("grid", "tokens"))
     with torch.inference_mode():
-        grid, tokens, _ = PrunedViT(vit, keep_everything(vit.spec))(different_images(vit, 3))
+        grid, tokens, _ = PrunedViT(vit, keep_everything(vit.spec))(varied_images(vit, 3))
     assert torch.equal(grid, tokens)
 
 
@@ -102,7 +98,7 @@ def test_with_every_patch_it_is_the_tokens() -> None:
 def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(method: Method, layout: str) -> None:
     vit = with_outputs(make_vit("registers"), ("grid",))
     schedule = manual_schedule(vit.spec, RATES, Prune("intra", method=method, reduce="drop"))
-    images, prefix = different_images(vit, 3), vit.spec.num_prefix_tokens
+    images, prefix = varied_images(vit, 3), vit.spec.num_prefix_tokens
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule, layout=layout).trace(images)
         for image in range(3):
@@ -130,7 +126,7 @@ def test_a_merged_patch_has_the_token_that_it_went_into(way: str) -> None:
         else manual_schedule(vit.spec, RATES, Prune("intra", reduce="merge"))
     )
     with torch.inference_mode():
-        trace = PrunedViT(vit, schedule).trace(different_images(vit, 3))
+        trace = PrunedViT(vit, schedule).trace(varied_images(vit, 3))
     for image in range(3):
         for patch in range(16):
             place = patch

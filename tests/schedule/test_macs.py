@@ -30,10 +30,10 @@ from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedul
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.multiply_adds import counted
-from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive, varied_images
+from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive
 from tests.schedule.ours import GMACS, MANUAL_GMACS
 from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
-from tests.vits import FAMILIES, make_vit, random_images
+from tests.vits import FAMILIES, make_vit, random_images, varied_images
 
 PAPER = Prune(reduce="drop")
 Layers = tuple[int, ...]

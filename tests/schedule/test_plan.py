@@ -74,24 +74,6 @@ def test_the_number_of_acs_values_must_be_the_depth(tiny_vit: PrunableViT) -> No
         star_schedule(tiny_vit.spec, ACS[:3], 0.5, Prune())
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"alpha": 1.2}, "alpha"),
-        ({"alpha": -0.1}, "alpha"),
-        ({"scorer": "best"}, "fused"),
-        ({"round_to": 0}, "round_to"),
-        ({"alpha": float("nan")}, "alpha"),
-        ({"round_to": 4, "method": "a-star"}, "4 for a-star"),
-        ({"scorer": "fused", "method": "tome"}, "fused for tome"),
-        ({"reduce": "drop", "method": "tome"}, r"drop for tome \| need merge-weighted or merge"),
-    ],
-)
-def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        Prune(**settings)  # type: ignore[arg-type]
-
-
 def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
     schedule = star_schedule(tiny_vit.spec, ACS, 0.5, Prune(round_to=4))
     assert schedule.keep == (16, 15, 15, 11)  # with the class token, multiples of 4

@@ -80,18 +80,17 @@ def test_another_runs_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     assert all(map(torch.equal, before, values(state)))
 
 
-@pytest.mark.parametrize("content", ["cut", "text", "empty", "a list"])
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["cut", b"text", b"", torch.zeros(3), [1], {"epochs_done": 1}])
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: object) -> None:
     path = tmp_path / "run.ckpt"
     run(0).save(path)
-    if content == "a list":
-        torch.save([1, 2], path)
+    if content == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
     else:
-        whole = path.read_bytes()
-        path.write_bytes(
-            {"cut": whole[: len(whole) // 2], "text": b"not a checkpoint", "empty": b""}[content]
-        )
-    with pytest.raises(ArtefactError, match=r"run\.ckpt .* cannot be read"):
+        torch.save(content, path)
+    with pytest.raises(ArtefactError, match=r"run\.ckpt .* cannot be read .* an unfinished training"):
         run(0).restore(path)
 
 
@@ -125,10 +124,3 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OutputError, match="unexpected pos 64 vs 0"):
         Unfinished(tmp_path / "w.ckpt", "training", "job").replace(partial(checkpoint._write, {}))
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("content", [torch.zeros(3), [1], {"epochs_done": 1}])
-def test_another_kind_of_file_is_one_line(tmp_path: Path, content: object) -> None:
-    torch.save(content, tmp_path / "w.ckpt")
-    with pytest.raises(ArtefactError, match="an unfinished training"):
-        Unfinished(tmp_path / "w.ckpt", "training", "job").state(checkpoint._read)

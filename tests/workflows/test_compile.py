@@ -5,16 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from exporter.artefact import read_lowered
-from exporter.errors import OutputError, UserError
 from exporter.models.base import PrunableViT
 from exporter.runtimes.choice import RunSettings
 from exporter.targets import OPENVINO_BF16
-from exporter.vocabulary import Layout, Method
 from exporter.workflows.compile import compile_model
 from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.folders.check import check_folder
@@ -72,30 +69,6 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     listed = read_checksums(tmp_path / "out")
     assert files == {tmp_path / "out" / name for name in (*listed, "SHA256SUMS", "notes.txt")}
     assert listed.keys() >= {"calibration.safetensors", "report.html", "inputs/images.batch1.bin"}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"target": "abacus"}, "target | got 'abacus'"),
-        ({"target": "openvino-fp32", "layout": Layout.PACKED}, "layout packed"),
-        ({"target": "tensorrt8-fp32", "method": Method.A_STAR}, "method a-star"),
-        ({"rho": None}, "rho"),
-    ],
-)
-def test_what_cannot_be_made_is_refused_before_anything_is_written(
-    tmp_path: Path, wrong: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError) as error:
-        compile_model(Recipe.of(**{"rho": 0.5, "images": tmp_path, **wrong}), tmp_path / "out")
-    assert message in str(error.value)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_place_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "out").touch()
-    with pytest.raises(OutputError):
-        compile_model(Recipe.of(rho=0.5, images=tmp_path), tmp_path / "out")
 
 
 @pytest.mark.ort

@@ -33,7 +33,6 @@ from tests.fakes import NumpyRunner
 from tests.shards import write_shard
 from tests.vits import make_vit
 
-COLOURS = ("red", "green", "blue")
 SMALL = Preprocessing((3, 4, 4), Interpolation.NEAREST, (0.0,) * 3, (1.0,) * 3, 1.0, CropMode.SQUASH)
 SHAPE = make_vit().spec
 QUICK = EvalSettings(batch=2, workers=1)
@@ -237,15 +236,6 @@ def test_a_subset_is_that_of_a_class_map() -> None:
     with pytest.raises(RecipeError, match="subset"):
         EvalSettings(subset=True, class_map=Path("map.json"), labels=False)
     assert EvalSettings(subset=True, class_map=Path("map.json")).subset
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"within": 0.0}, {"within": 100.0}, {"batch": 0}, {"max_eval_images": 0}], ids=str
-)
-def test_settings_out_of_range(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(RecipeError, match=name):
-        EvalSettings(**wrong)
 
 
 NAMES = ("dense", "pruned")

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from exporter.calibration import calibrate
-from exporter.errors import CheckpointError, ModelError, OutputError, RecipeError, UserError
+from exporter.errors import CheckpointError, ModelError, RecipeError, UserError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.loss import Tuned
 from exporter.formats.canonical_json import to_json
@@ -28,7 +27,6 @@ from exporter.pruning.checkpoint import TUNED, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
-from exporter.training.checkpoint import RunState
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import finetune
@@ -38,6 +36,7 @@ from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
 from tests.evaluation.hits import hits
+from tests.power_cuts import PowerCutError, cut_after
 from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_model, make_vit
 
@@ -49,10 +48,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "a-star": {"rho": 0.8, "method": "a-star", "scorer": "intra", "max_images": 4},
     "rates": {"rates": {2: 0.5}, "scorer": "intra"},
 }
-
-
-class PowerCutError(Exception):
-    """What stops a run after an epoch."""
 
 
 @pytest.fixture
@@ -152,22 +147,6 @@ def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
 def test_it_trains_on_no_more_images_than_are_asked_for(recipe: Recipe, tmp_path: Path) -> None:
     result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
     assert result.trained.images == 8
-
-
-@contextmanager
-def cut_after(epoch: int) -> Iterator[None]:
-    """A power cut as soon as the checkpoint of this epoch is written."""
-    save, saved = RunState.save, []
-
-    def saving(state: RunState, path: Path) -> None:
-        save(state, path)
-        saved.append(path)
-        if len(saved) == epoch:
-            raise PowerCutError
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCutError):
-        patch.setattr(RunState, "save", saving)
-        yield
 
 
 @pytest.mark.parametrize("after", [1, 2])
@@ -295,11 +274,6 @@ def test_bad_input_is_refused_before_any_work(
     with pytest.raises(error, match=message):
         finetune_model(recipe.but(**how), QUICK, tmp_path / "w.safetensors")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_output_is_a_safetensors_file(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"ends in \.safetensors"):
-        finetune_model(recipe, QUICK, tmp_path / "w.pth")
 
 
 def test_processes_share_whole_batches(

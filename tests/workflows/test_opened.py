@@ -98,29 +98,6 @@ def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
     assert not opened(rho=0.5).recipe.calibrate.relevance
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "message"),
-    [
-        ({"layout": "packed", "target": "tensorrt-fp32"}, ModelError, "layout packed"),
-        ({"method": "a-star-batch"}, ModelError, "method a-star-batch"),
-        ({"method": "a-star", "target": "tensorrt8-fp32"}, ModelError, "method a-star"),
-        ({"schedule": "none.json"}, ArtefactError, "none.json"),
-        ({"checkpoint": "none.pth"}, CheckpointError, "none.pth"),
-        ({"device": "abacus"}, ModelError, "abacus"),
-    ],
-)
-def test_what_is_refused_without_work(values: dict[str, Any], kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        opened(**values)
-
-
-def test_int8_needs_images_for_its_ranges() -> None:
-    with pytest.raises(RecipeError, match="a folder of images, for the activation ranges of openvino-int8"):
-        opened(target="openvino-int8").check_ranges()
-    opened(target="openvino-int8", images=PHOTOS).check_ranges()
-    opened(target="onnxruntime-fp32").check_ranges()
-
-
 def test_no_model_is_named() -> None:
     with pytest.raises(RecipeError, match="--model"):
         _ = opened().whole
@@ -142,11 +119,6 @@ def test_a_calibration_that_is_named_is_read_and_not_made(
     read = opened(tiny_vit, calibration=path).calibrate(tmp_path / "other.safetensors")
     np.testing.assert_array_equal(read.acs, made.acs)
     assert not (tmp_path / "other.safetensors").exists()
-
-
-def test_calibrating_needs_images(tiny_vit: PrunableViT, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="--images"):
-        opened(tiny_vit).calibrate(tmp_path / "c.safetensors")
 
 
 def test_a_calibration_is_its_models(calibrated: tuple[Path, Calibration], tmp_path: Path) -> None:

@@ -5,17 +5,6 @@ import pytest
 from exporter.workflows.progress import CallbackStages, Silent, Stages
 
 
-def test_silence_takes_every_word() -> None:
-    stages: Stages = Silent()
-    reached = []
-    for name in ("model", "calibration"):
-        with stages.stage(name) as advance:
-            advance(1, 2)
-            advance(2, 2)
-            reached.append(name)
-    assert reached == ["model", "calibration"]
-
-
 def test_an_error_in_a_stage_comes_out() -> None:
     with pytest.raises(ValueError, match="mine"), Silent().stage("model"):
         raise ValueError("mine")

@@ -1,13 +1,15 @@
 """The checks of a compilation on two lowered models, without lowering them again."""
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
-from exporter.data.images import list_images
+from exporter.data.images import ImageFolder, list_images
+from exporter.evaluation.report.record import Report
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, Target
@@ -20,6 +22,26 @@ from tests.vits import make_images
 QUIET = Measuring(batch=2, rounds=0, threads=1)
 
 
+def lowered_pair(folder: Path, pruned: PrunedViT, target: Target = ONNXRUNTIME) -> Pair[LoweredFile]:
+    """Both models in a folder; `pruned` is one of `tests.lowering.models`."""
+    for name, model in (("dense", dense()), ("pruned", pruned)):
+        onnx.save(lowered(model, target), folder / f"{name}.onnx")
+    return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))
+
+
+def proved(pruned: PrunedViT, pair: Pair[LoweredFile], found: ImageFolder, **more: Any) -> Report:
+    """The proof of a pair on the first images of a folder, which is evaluated too."""
+    (proof,) = prove(
+        [Pair(dense(), pruned)],
+        [pair],
+        calibrations=[None],
+        images=first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3),
+        stages=Silent(),
+        **{"folder": found, "measuring": QUIET, **more},
+    )
+    return proof
+
+
 @pytest.mark.ort
 @pytest.mark.parametrize("labelled", [True, False])
 def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
@@ -27,16 +49,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
     (images / "class_1" / "torn.png").write_text("no image")
     found = list_images(images, num_classes=spec.num_classes if labelled else None)
-    batch = first_images(found.files, spec.preprocessing, "float32", 3)
-    (proof,) = prove(
-        [Pair(dense(), star())],
-        [lowered_pair(tmp_path, star())],
-        calibrations=[None],
-        folder=found,
-        images=batch,
-        measuring=QUIET,
-        stages=Silent(),
-    )
+    proof = proved(star(), lowered_pair(tmp_path, star()), found)
     assert proof.passed
     assert proof.parity.pruned.layers and not proof.parity.dense.layers
     assert (proof.accuracy is not None) == labelled
@@ -63,15 +76,7 @@ def test_the_first_images_that_can_be_read_are_shown_without_examples(tmp_path: 
     found = list_images(make_images(tmp_path / "images", classes=2, each=3))
     for file in found.files[:2]:
         file.path.write_text("no image")
-    (proof,) = prove(
-        [Pair(dense(), star())],
-        [lowered_pair(tmp_path, star())],
-        calibrations=[None],
-        folder=None,
-        images=first_images(found.files, star().vit.spec.preprocessing, "float32", 3),
-        measuring=QUIET,
-        stages=Silent(),
-    )
+    proof = proved(star(), lowered_pair(tmp_path, star()), found, folder=None)
     (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
     assert len(pictures) == 4
 
@@ -80,16 +85,8 @@ def test_the_first_images_that_can_be_read_are_shown_without_examples(tmp_path: 
 def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     found = list_images(make_images(tmp_path / "images", classes=1))
     pruned = a_star()
-    batch = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
-    (proof,) = prove(
-        [Pair(dense(), pruned)],
-        [lowered_pair(tmp_path, pruned)],
-        calibrations=[None],
-        folder=found,
-        images=batch,
-        measuring=Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1),
-        stages=Silent(),
-    )
+    timed = Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1)
+    proof = proved(pruned, lowered_pair(tmp_path, pruned), found, measuring=timed)
     assert proof.passed
     assert proof.use is not None and proof.speed is not None
     assert (proof.use.images, proof.use.batch) == (3, 2)
@@ -108,16 +105,7 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     head = next(each for each in model.graph.initializer if each.name.endswith("head.weight"))
     head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))
     onnx.save(model, pair.dense.path)
-    batch = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
-    (proof,) = prove(
-        [Pair(dense(), star())],
-        [pair],
-        calibrations=[None],
-        folder=found,
-        images=batch,
-        measuring=QUIET,
-        stages=Silent(),
-    )
+    proof = proved(star(), pair, found)
     assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (False, True, False)
 
 
@@ -135,15 +123,7 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
             if "head." in part.name:
                 part.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(part), part.name))
         onnx.save(model, path)
-    (proof,) = prove(
-        [Pair(dense(), star())],
-        [pair],
-        calibrations=[None],
-        folder=found,
-        images=first_images(found.files, spec.preprocessing, "float32", 3),
-        measuring=Measuring(batch=2, rounds=5, threads=1),
-        stages=Silent(),
-    )
+    proof = proved(star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1))
     came = proof.as_it_came
     assert came is not None and came.accuracy is not None and proof.pair is not None
     assert proof.pair.agreement > 0.5
@@ -158,10 +138,3 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "by the precision" in page and "top-1 of the model as it came, fp32" in page
-
-
-def lowered_pair(folder: Path, pruned: PrunedViT, target: Target = ONNXRUNTIME) -> Pair[LoweredFile]:
-    """Both models in a folder; `pruned` is one of `tests.lowering.models`."""
-    for name, model in (("dense", dense()), ("pruned", pruned)):
-        onnx.save(lowered(model, target), folder / f"{name}.onnx")
-    return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))

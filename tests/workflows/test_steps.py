@@ -88,7 +88,7 @@ def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Pa
     recipe = exporter.Recipe.of(images=str(image_folder), rho=0.5, rounds=0, threads=1)
     told = exporter.CallbackStages(lambda stage, done, total: stages.append(stage))
     report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
-    assert report.passed
+    assert report.passed and exporter.inspect(str(tmp_path / "out"))["kind"] == "report"
     assert repr(report).startswith("<Report vit, tome, rho 0.5, onnxruntime-fp32: ")
     assert repr(report).endswith("GMACs, parity passed>")
     assert_untouched(network, before)

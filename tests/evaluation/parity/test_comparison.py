@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.errors import ParityError, UserError
+from exporter.errors import ParityError
 from exporter.evaluation.parity.checks import Check, ParityReport, explain
 from exporter.evaluation.parity.comparison import compare
 from exporter.formats.canonical_json import from_json, to_json
@@ -177,11 +177,6 @@ def test_another_static_count_is_a_fault_of_the_interface() -> None:
     )
     report = compared(family)
     assert failing(report) == ["interface", "kept_indices", "kept_sets"]
-
-
-def test_a_batch_that_the_models_do_not_take_is_one_line() -> None:
-    with pytest.raises(UserError, match="images"):
-        compared(pruned_family(), images().astype(np.float64))
 
 
 def test_every_model_is_freed_after_the_comparison() -> None:

@@ -10,8 +10,8 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything
 from tests.lowering.models import star
-from tests.pruning.adaptive import make_adaptive, varied_images
-from tests.vits import random_images
+from tests.pruning.adaptive import make_adaptive
+from tests.vits import random_images, varied_images
 
 
 def test_the_trace_under_its_names() -> None:

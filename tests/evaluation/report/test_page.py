@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.errors import OutputError
 from exporter.evaluation.intervals import wilson
 from exporter.evaluation.loss import Tuned
 from exporter.evaluation.report.chart import chart_of
@@ -252,12 +251,6 @@ def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Pa
     page = page_of(replace(small_report(), use=use), tmp_path)
     assert "mean (most)" in page and "3.000 (3.456)" in page and "3.456 at most" in page
     assert "mean (most)" not in page_of(small_report(), tmp_path)
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError):
-        save_page(small_report(), artefacts().pruned, tmp_path / "file" / "report.html")
 
 
 def test_the_chart_has_both_forms() -> None:

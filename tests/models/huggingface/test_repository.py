@@ -313,13 +313,6 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_pa
     assert describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation == "box"
 
 
-@pytest.mark.parametrize("content", ["not json", "[1]"])
-def test_a_broken_config_is_one_line(tmp_path: Path, content: str) -> None:
-    (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ModelError, match=r"config\.json"):
-        describe(ModelRequest(str(tmp_path)))
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The time limits of the questions to a hub that is out of reach."""

@@ -14,7 +14,7 @@ from exporter.runtimes.tensorrt.builder import build_engine, inspect_profiles, s
 from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
 from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt
+from exporter.runtimes.tensorrt.tensorrt_api import error_log
 from tests.runtimes.tensorrt.fake_cuda import BUILT, everything
 from tests.runtimes.tensorrt.fake_inspector import InspectedEngine
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
@@ -123,15 +123,6 @@ def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
     assert free.asked["profiles"] == [("images", ((8, 1), (8, 138), (8, 138)))]
     with pytest.raises(UserError, match='layout = "padded"'):
         build_engine(free, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
-
-
-def test_without_tensorrt() -> None:
-    try:
-        import_tensorrt()
-    except UserError as error:
-        assert "pip install" in str(error)
-    else:
-        pytest.skip("TensorRT is here")
 
 
 LAYERS = ('{"Layers": [{"Name": "gemm"}]}',)

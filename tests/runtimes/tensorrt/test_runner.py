@@ -1,7 +1,6 @@
 """An engine checked against this machine, loaded and run."""
 
 import ctypes
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,13 +165,6 @@ def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
 
 
 SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
-
-
-@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
-def test_without_tensorrt() -> None:
-    runner = TensorRtRunner(Path("m.engine"), Path("m.onnx"))
-    with pytest.raises(UserError, match="pip install tensorrt"):
-        runner.__enter__()
 
 
 class PolygraphyException(Exception):  # noqa: N818  (its real name)

@@ -147,25 +147,11 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
     monkeypatch.setattr(gpu_time, "run_trtexec", noting)
     own = read_reference(folder / REFERENCE)[IMAGES]
     np.savez(tmp_path / "other.npz", images=own + 1)
-    for flags, images in (((), own), (("--reference", tmp_path / "other.npz"), own + 1), ((), own)):
+    other: tuple[object, ...] = ("--reference", tmp_path / "other.npz")
+    for flags, images in ((other, own + 1), ((), own), (other, own + 1), ((), own)):
         read.clear()
         done = star_export("bench", folder, *QUICK, *flags)
         assert done.code == 0, done.err
         assert list(read.values()) == [filled_batch(images, batch).tobytes() for batch in (1, 8)]
         assert all(place.exists() != bool(flags) for place in read)
         assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [1, 8]
-
-
-def test_a_first_run_on_images_of_another_reference(
-    folder: Path, star_export: Command, tmp_path: Path
-) -> None:
-    """The lines of trtexec read the folder's own."""
-    np.savez(tmp_path / "other.npz", images=read_reference(folder / REFERENCE)[IMAGES] + 1)
-    assert star_export("bench", folder, *QUICK, "--reference", tmp_path / "other.npz").code == 0
-    assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [1, 8]
-
-
-def test_an_engine_without_the_batch(folder: Path, star_export: Command) -> None:
-    done = star_export("bench", folder, *QUICK[:2], "--batches", "1,4")
-    assert done.code == 2
-    assert "build --batches 4" in done.error

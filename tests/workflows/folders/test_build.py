@@ -1,6 +1,5 @@
 """From a folder to engines, manifests and trtexec lines; TensorRT is stood in for."""
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +12,6 @@ from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import (
-    OPENVINO_INT8,
     TENSORRT,
     TENSORRT_FP8,
     TENSORRT_FP16,
@@ -83,18 +81,6 @@ def test_variants_have_few_batches(
     assert {each.manifest.batches for each in variants} == {of_variants}
 
 
-@pytest.mark.usefixtures("machine")
-def test_the_variants_can_be_left_out(folder: Path) -> None:
-    assert len(build_folder(folder, BuildSettings(variants=False))) == 2
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_folder_for_another_runtime(tmp_path: Path) -> None:
-    write_folder(tmp_path / "folder", OPENVINO_INT8)
-    with pytest.raises(ArtefactError, match=r"got models for openvino-int8 .* --target tensorrt-fp32"):
-        build_folder(tmp_path / "folder", BuildSettings())
-
-
 @pytest.mark.parametrize("target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
 def test_an_old_tensorrt_takes_its_own_target_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
@@ -131,14 +117,6 @@ def test_newer_forms_are_refused_on_what_is_too_old(
         str(raised.value) == f"target {target.name} | got {need} | or star-export compile --target {instead}"
     )
     assert not (tmp_path / "folder/engines").exists()
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_folder_that_was_changed(folder: Path) -> None:
-    (folder / "schedule.json").write_text("{}")
-    with pytest.raises(ArtefactError, match="SHA256SUMS"):
-        build_folder(folder, BuildSettings())
-    assert not (folder / "engines").exists()
 
 
 @pytest.mark.usefixtures("machine")
@@ -218,9 +196,3 @@ def test_padded_a_star_needs_a_cumulative_sum(
 def test_a_plugin_that_is_not_there(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="build --plugin-source"):
         build_folder(folder, BuildSettings(plugin=folder / "none.so"))
-
-
-@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
-def test_without_tensorrt(folder: Path) -> None:
-    with pytest.raises(UserError, match="tensorrt"):
-        build_folder(folder, BuildSettings())

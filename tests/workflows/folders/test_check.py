@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.errors import ArtefactError
 from exporter.records import Pair
 from exporter.runtimes.base import Feed
 from exporter.runtimes.choice import RunSettings
@@ -114,21 +113,3 @@ def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None
         "dense": role != "dense",
         "pruned": role != "pruned",
     }
-
-
-@pytest.mark.ort
-def test_a_reference_without_the_scores(tmp_path: Path) -> None:
-    write_folder(tmp_path)
-    with np.load(tmp_path / "reference.npz") as arrays:
-        kept = {name: arrays[name] for name in arrays.files if name != "score_04"}
-    np.savez(tmp_path / "reference.npz", **kept)
-    save_all_checksums(tmp_path)
-    with pytest.raises(ArtefactError, match=r"reference\.npz \| got no score_04"):
-        check_folder(tmp_path, RunSettings())
-
-
-def test_a_folder_that_was_changed(tmp_path: Path) -> None:
-    files = write_folder(tmp_path)
-    files.pruned.write_bytes(files.dense.read_bytes())
-    with pytest.raises(ArtefactError, match="copy it again"):
-        check_folder(tmp_path, RunSettings())

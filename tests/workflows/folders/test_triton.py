@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.artefact import Artefact
-from exporter.errors import ArtefactError, RecipeError
+from exporter.errors import ArtefactError
 from exporter.models.spec import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import manual_schedule
@@ -141,11 +141,3 @@ def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
     for path, kind in ((engine, "engine"), (manifest_path(engine), "engine manifest")):
         described = inspect_artefact(path)
         assert (described["kind"], described["batches"]) == (kind, [1, 8, 32])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"backend": "x"}, {"max_batch": 0}, {"instances": 0}, {"queue_delay_us": -1}]
-)
-def test_settings_that_serve_nothing(wrong: dict[str, object]) -> None:
-    with pytest.raises(RecipeError):
-        ServeSettings(**wrong)  # type: ignore[arg-type]
