@@ -1,5 +1,6 @@
 """`star-export build`: what it prints of engines (TensorRT is stood in for), and the plugin's source."""
 
+import importlib.util
 import shlex
 import sys
 from pathlib import Path
