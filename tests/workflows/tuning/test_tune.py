@@ -170,7 +170,10 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
     (tmp_path / "measurements.jsonl").unlink()
     with pytest.raises(KeyboardInterrupt):
         search(calibration=None)
-    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 40% saved"]
+    assert [label for label, _ in screened[0]] == [
+        "unpruned",
+        "matching, token-pairs, merge-weighted, 40% saved",
+    ]
 
 
 @pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
@@ -279,7 +282,7 @@ def test_other_weights_are_tried_as_they_are(
     save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(machine.timed[-1])
-    for words in ("smaller, unpruned", "smaller, tome", "trained, star, intra, drop, α 0.15, as given"):
+    for words in ("smaller, unpruned", "smaller, matching", "trained, star, intra, drop, α 0.15, as given"):
         assert words in timed
     other = tmp_path / "other.safetensors"
     save_smaller(

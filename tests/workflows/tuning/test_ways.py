@@ -85,12 +85,16 @@ def test_a_way_has_all_its_shares_the_smallest_first() -> None:
 
 
 def test_a_candidate_says_what_it_is() -> None:
-    tome = Candidate(mac_reduction=0.4)
-    assert not tome.calibrated
-    assert tome.on("openvino-int8").label == "tome, pairs, merge-weighted, 40% saved, openvino-int8"
+    plain = Candidate(mac_reduction=0.4)
+    assert not plain.calibrated
+    assert (
+        plain.on("openvino-int8").label == "matching, token-pairs, merge-weighted, 40% saved, openvino-int8"
+    )
     fused = Candidate(method=Method.STAR, scorer="fused", reduce="drop", alpha=0.5, mac_reduction=0.375)
     assert fused.calibrated
     assert fused.label == "star, fused, drop, α 0.5, 37.5% saved"
     assert (UNPRUNED.on("x").label, UNPRUNED.prunes, UNPRUNED.calibrated) == ("unpruned, x", False, False)
-    assert Candidate(weights="small", rho=0.7).label == "small, tome, pairs, merge-weighted, rho 0.7"
+    assert (
+        Candidate(weights="small", rho=0.7).label == "small, matching, token-pairs, merge-weighted, rho 0.7"
+    )
     assert Candidate(weights="tuned", given=True).label.endswith("as given")
