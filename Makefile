@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml
 
 demo: $(VENV)/.installed
 	$(BIN)/python calib_data/digits.py --out build/digits
-	$(BIN)/star-export compile --recipe engines/demo.toml --method star,a-star,tome --mac-reduction 0.4 \
+	$(BIN)/star-export compile --recipe engines/demo.toml --method matching,tome,star,a-star --mac-reduction 0.4 \
 	  --max-images 16 --max-eval-images 300 --rounds 10 --out build/demo
 
 test: $(VENV)/.installed

@@ -134,8 +134,9 @@ def deit(method: str) -> PrunedViT:
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
     if method == "dense":
         return PrunedViT(vit, keep_everything(vit.spec)).eval()
-    if method == "tome":
-        schedule = as_read(shape_schedule(vit.spec, 0.7, Prune(method=Method.TOME)), vit.spec)
+    if method in (Method.TOME, Method.MATCHING):
+        rho = 0.7 if method == Method.TOME else 0.9
+        schedule = as_read(shape_schedule(vit.spec, rho, Prune(method=Method(method))), vit.spec)
         return PrunedViT(vit, schedule).eval()
     settings = Prune("fused", alpha=0.5, method=Method.named(method))
     schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), settings)
@@ -143,13 +144,13 @@ def deit(method: str) -> PrunedViT:
 
 
 # The most steps of TensorRT for RTX 1.7.1, at batch 8: docs/results.md. TensorRT 8 takes no a-STAR.
-FP32 = {"dense": 199, "star": 215, "a-star": 237, "tome": 239}
+FP32 = {"dense": 199, "star": 215, "a-star": 237, "tome": 239, "matching": 1}
 STEPS = {
     TENSORRT: FP32,
     TENSORRT_8: {method: steps for method, steps in FP32.items() if method != "a-star"},
-    TENSORRT_FP16: {"dense": 123, "star": 132, "a-star": 154, "tome": 186},
-    TENSORRT_INT8: {"dense": 148, "star": 159, "a-star": 181, "tome": 213},
-    TENSORRT_FP8: {"dense": 137, "star": 148, "a-star": 170, "tome": 202},
+    TENSORRT_FP16: {"dense": 123, "star": 132, "a-star": 154, "tome": 186, "matching": 1},
+    TENSORRT_INT8: {"dense": 148, "star": 159, "a-star": 181, "tome": 213, "matching": 1},
+    TENSORRT_FP8: {"dense": 137, "star": 148, "a-star": 170, "tome": 202, "matching": 1},
 }
 BUILT = [(target, method) for target, steps in STEPS.items() for method in steps]
 
