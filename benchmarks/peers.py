@@ -1,4 +1,4 @@
-r"""Measure peers beside each other on ONNX Runtime: dense and INT8, ToMe and STAR. Markdown on stdout, and a chart.
+r"""Measure peers beside each other on ONNX Runtime: dense, INT8, matching, ToMe, STAR. Markdown on stdout, a chart.
 
     star-export calibrate --model cifar_vit --images cifar10/train --out build/cifar_vit.safetensors
     python benchmarks/peers.py --model cifar_vit --images cifar10/train --eval-images cifar10/test \
@@ -35,14 +35,16 @@ from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name
 STAR: dict[str, Any] = {"method": Method.STAR, "scorer": "fused", "reduce": "drop"}
-PAIRS: dict[str, Any] = {"method": Method.STAR, "scorer": "pairs", "reduce": "merge-weighted"}
+TOME: dict[str, Any] = {"method": Method.TOME, "scorer": "pairs"}
 # How tables and charts name a way (with the share of multiply-adds saved), and the targets it is measured on.
 PEERS: Sequence[tuple[str, Candidate, tuple[str, ...]]] = (
     ("dense", UNPRUNED, (FP32, INT8)),
-    ("ToMe 20 %", Candidate(mac_reduction=0.2), (FP32,)),
-    ("ToMe 40 %", Candidate(mac_reduction=0.4), (FP32, INT8)),
-    ("STAR, pairs 40 %", Candidate(mac_reduction=0.4, **PAIRS), (INT8,)),
-    ("STAR, pairs 50 %", Candidate(mac_reduction=0.5, **PAIRS), (FP32, INT8)),
+    ("matching 20 %", Candidate(mac_reduction=0.2), (FP32,)),
+    ("matching 40 %", Candidate(mac_reduction=0.4), (FP32, INT8)),
+    # Of cifar_vit as it came, without the lone last layer, this is 60 %.
+    ("matching 56 %", Candidate(mac_reduction=0.56), (FP32, INT8)),
+    ("ToMe 20 %", Candidate(mac_reduction=0.2, **TOME), (FP32,)),
+    ("ToMe 40 %", Candidate(mac_reduction=0.4, **TOME), (FP32, INT8)),
     ("STAR 20 %", Candidate(mac_reduction=0.2, **STAR), (FP32,)),
     ("STAR 40 %", Candidate(mac_reduction=0.4, **STAR), (FP32, INT8)),
 )

@@ -101,7 +101,7 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
     run(f"{command.rstrip()} --rounds 0", photos)
     report = json.loads((photos / "build/hf/report.json").read_text())
     assert all(each["passed"] for each in report["parity"].values())
-    assert (report["model"], report["schedule"]["method"]) == ("my-vit", "tome")
+    assert (report["model"], report["schedule"]["method"]) == ("my-vit", "matching")
     assert report["gmacs"]["pruned"] == pytest.approx(0.6 * report["gmacs"]["dense"], rel=0.02)
 
 

@@ -24,7 +24,7 @@ def test_a_dry_run(star_export: Command, workplace: Workplace, tmp_path: Path) -
     assert {"rho = 0.5", f"images = {workplace.images}"} <= set(lines)
     assert "GMACs per image: 0.002 dense, 0.001 pruned" in lines
     (title,) = (line for line in lines if line.startswith("schedule"))
-    assert title == "schedule: tome, merge-weighted, rho 0.5"
+    assert title == "schedule: matching, merge-weighted, rho 0.5"
     assert sum(line.startswith("│") for line in lines) == 4  # one for each layer
 
 

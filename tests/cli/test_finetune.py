@@ -58,7 +58,7 @@ def test_the_table_says_it_in_words(star_export: Command, workplace: Workplace, 
     merged = recipe_file(tmp_path, reduce="merge", training={"augment": "none"})
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", *merged)
     assert done.code == 0, done.err
-    assert "tome, merge, rho 0.6: 12 images" in done.out
+    assert "matching, merge, rho 0.6: 12 images" in done.out
     assert "compile it with --checkpoint alone" in done.out
 
 

@@ -96,7 +96,7 @@ def test_the_table_has_every_point_and_the_unpruned_model(
     lines = done.out.splitlines()[-3:]
     bound = "it loses +0.10 points, less than +0.60 with 95 % confidence"
     assert lines[0].endswith(f"{bound}, and 97.00% have the unpruned model's class: met")
-    assert lines[1].startswith("the next faster one: tome, pairs, merge-weighted, 60% saved")
+    assert lines[1].startswith("the next faster one: matching, token-pairs, merge-weighted, 60% saved")
     assert lines[2] == "recipe: out/tune.toml"
 
 
@@ -105,9 +105,9 @@ def test_the_table_has_every_point_and_the_unpruned_model(
     [
         (
             TuneSettings(max_drop=0.1),
-            "no faster model is within 0.1 points; the nearest: tome, pairs, merge-weighted, 40%",
+            "no faster model is within 0.1 points; the nearest: matching, token-pairs, merge-weighted, 40%",
         ),
-        (TuneSettings(speedup=9), "no model is that fast; the fastest: tome"),
+        (TuneSettings(speedup=9), "no model is that fast; the fastest: matching"),
     ],
 )
 def test_what_is_nearest_is_said(

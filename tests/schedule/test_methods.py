@@ -143,8 +143,8 @@ def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -
 
 
 def test_star_where_anything_is_given_that_only_star_uses() -> None:
-    assert default_method(None, None, star_alone=False) == Method.TOME
-    assert default_method("pairs", "merge", star_alone=False) == Method.TOME
+    assert default_method(None, None, star_alone=False) == Method.MATCHING
+    assert default_method("pairs", "merge", star_alone=False) == Method.MATCHING
     for scorer, reduction, alone in (("intra", None, False), (None, "drop", False), (None, None, True)):
         assert default_method(scorer, reduction, star_alone=alone) == Method.STAR
 

@@ -102,9 +102,9 @@ def test_tome_passes_over_a_layer_without_attention() -> None:
 
 def test_defaults_are_those_of_the_method() -> None:
     for settings, chosen in (
-        (Prune(), ("pairs", "merge-weighted")),
+        (Prune(), ("token-pairs", "merge-weighted")),
         (Prune(reduce="drop"), ("fused", "drop")),
-        (Prune(reduce="merge"), ("pairs", "merge")),
+        (Prune(reduce="merge"), ("token-pairs", "merge")),
         (Prune(alpha=0.3), ("fused", "drop")),
         (Prune(anchors="endpoints"), ("fused", "drop")),
         (Prune(method=Method.STAR), ("fused", "drop")),

@@ -292,7 +292,7 @@ def test_its_schedule_and_multiply_adds_are_those_of_the_compilation(
 
 def test_nothing_is_written(workplace: Workplace, tmp_path: Path) -> None:
     found = dry_compile(workplace.recipe(rho=0.5), tmp_path / "out")
-    assert found.schedule is not None and found.schedule.method == "tome"
+    assert found.schedule is not None and found.schedule.method == "matching"
     dry_finetune(workplace.recipe(rho=0.6), SETTINGS, tmp_path / "w.safetensors")
     assert list(tmp_path.iterdir()) == []
 

@@ -89,10 +89,10 @@ def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Pa
     told = exporter.CallbackStages(lambda stage, done, total: stages.append(stage))
     report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
     assert report.passed and exporter.inspect(str(tmp_path / "out"))["kind"] == "report"
-    assert repr(report).startswith("<Report vit, tome, rho 0.5, onnxruntime-fp32: ")
+    assert repr(report).startswith("<Report vit, matching, rho 0.5, onnxruntime-fp32: ")
     assert repr(report).endswith("GMACs, parity passed>")
     assert_untouched(network, before)
-    assert {"model", "lowering, dense", "lowering, tome", "report"} <= set(stages)
+    assert {"model", "lowering, dense", "lowering, matching", "report"} <= set(stages)
 
 
 def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(
@@ -131,7 +131,7 @@ def test_models_by_name_by_request_and_as_they_are() -> None:
 
 def test_a_plan_takes_any_amount(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     half = exporter.plan(tiny_vit, 0.5)
-    assert (half.method, half.rho) == ("tome", 0.5)
+    assert (half.method, half.rho) == ("matching", 0.5)
     assert exporter.plan(tiny_vit.spec, exporter.Prune(rho=0.5)) == half
     save_json(half, tmp_path / "s.json")
     assert exporter.plan(tiny_vit, exporter.Prune(schedule=tmp_path / "s.json")) == half

@@ -87,7 +87,7 @@ class Machine:
         self.timed.append([each.label for each in placed])
         found = []
         for each in placed:
-            share = (each.mac_reduction or 0.0) * (0.7 if each.method == Method.TOME else 0.9)
+            share = (each.mac_reduction or 0.0) * (0.7 if each.method == Method.MATCHING else 0.9)
             ms = 10 * (1 - share) * (0.5 if "int8" in each.target else 1.0)
             found.append(asdict(Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)))
         return found
@@ -170,7 +170,10 @@ def test_tome_is_reached_without_a_calibration_and_before_one(
     (tmp_path / "measurements.jsonl").unlink()
     with pytest.raises(KeyboardInterrupt):
         search(calibration=None)
-    assert [label for label, _ in screened[0]] == ["unpruned", "tome, pairs, merge-weighted, 40% saved"]
+    assert [label for label, _ in screened[0]] == [
+        "unpruned",
+        "matching, token-pairs, merge-weighted, 40% saved",
+    ]
 
 
 @pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
@@ -209,7 +212,7 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert choice.agreement == max(each.agreement for each in found.tried if each.candidate.prunes)
     pruned = [each.candidate for each in found.tried if each.candidate.prunes]
     kinds = {(each.method, each.reduce) for each in pruned}
-    assert {method for method, _ in kinds} == {Method.TOME, Method.STAR, Method.A_STAR}
+    assert {method for method, _ in kinds} == {Method.MATCHING, Method.STAR, Method.A_STAR}
     assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
 
 

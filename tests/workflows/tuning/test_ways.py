@@ -34,7 +34,7 @@ def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> 
 def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() -> None:
     pooled = make_vit("pooled").spec
     assert {each.scorer for each in candidates(pooled, FREE)} == {
-        "pairs",
+        "token-pairs",
         "fused",
         "received",
         "inter",
@@ -69,7 +69,7 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
 def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> None:
     trained = Candidate(weights="tuned", given=True, method=Method.STAR, scorer="intra", reduce="drop")
     weights = {"small": None, "tuned": trained}
-    assert candidates(SPEC, Prune(method=Method.TOME, mac_reduction=0.3), weights) == (
+    assert candidates(SPEC, Prune(method=Method.MATCHING, mac_reduction=0.3), weights) == (
         Candidate(mac_reduction=0.3),
         Candidate(weights="small"),
         Candidate(weights="small", mac_reduction=0.3),
@@ -85,12 +85,16 @@ def test_a_way_has_all_its_shares_the_smallest_first() -> None:
 
 
 def test_a_candidate_says_what_it_is() -> None:
-    tome = Candidate(mac_reduction=0.4)
-    assert not tome.calibrated
-    assert tome.on("openvino-int8").label == "tome, pairs, merge-weighted, 40% saved, openvino-int8"
+    plain = Candidate(mac_reduction=0.4)
+    assert not plain.calibrated
+    assert (
+        plain.on("openvino-int8").label == "matching, token-pairs, merge-weighted, 40% saved, openvino-int8"
+    )
     fused = Candidate(method=Method.STAR, scorer="fused", reduce="drop", alpha=0.5, mac_reduction=0.375)
     assert fused.calibrated
     assert fused.label == "star, fused, drop, α 0.5, 37.5% saved"
     assert (UNPRUNED.on("x").label, UNPRUNED.prunes, UNPRUNED.calibrated) == ("unpruned, x", False, False)
-    assert Candidate(weights="small", rho=0.7).label == "small, tome, pairs, merge-weighted, rho 0.7"
+    assert (
+        Candidate(weights="small", rho=0.7).label == "small, matching, token-pairs, merge-weighted, rho 0.7"
+    )
     assert Candidate(weights="tuned", given=True).label.endswith("as given")
