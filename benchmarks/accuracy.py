@@ -28,7 +28,7 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.errors import ScheduleError
-from exporter.evaluation.accuracy import predict
+from exporter.evaluation.accuracy import predict_each
 from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.parity.reference import mean_useful_macs, reference_runner
 from exporter.files import written_beside
@@ -116,7 +116,9 @@ class Bench:
         path = self.out / self.key / f"{name}.npy"
         if not path.exists():
             runner = reference_runner(pruned)
-            right = predict(runner, track(self.loaded, name, console=Console(stderr=True))).hits[:, 0]
+            loaded = track(self.loaded, name, console=Console(stderr=True))
+            (found,) = predict_each([runner], (((pixels,), labels) for pixels, labels in loaded))
+            right = found.hits[:, 0]
             with written_beside(path) as partial, partial.open("wb") as file:
                 np.save(file, right)
         return np.load(path)

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, class_names, list_images
 from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
-from exporter.evaluation.accuracy import Accuracy, predict
+from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.files import sha256_of, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.models.networks import Source, create, preprocessing_of, source_of
@@ -339,7 +339,9 @@ def _measure(
     model: nn.Module, images: ImageFolder, preprocessing: Preprocessing, settings: TrainSettings
 ) -> Accuracy:
     runner = logits_runner(model, preprocessing.input_size)
-    return predict(runner, batches(images.files, preprocessing, "float32", settings.batch_size)).accuracy
+    loaded = batches(images.files, preprocessing, "float32", settings.batch_size)
+    (found,) = predict_each([runner], (((pixels,), labels) for pixels, labels in loaded))
+    return found.accuracy
 
 
 def folder_sha256(images: ImageFolder) -> str:

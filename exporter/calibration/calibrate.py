@@ -128,12 +128,6 @@ def calibrate(
         partial: File for the sums, which stays. It continues from the sums of the same model, images and settings,
             finished ones too.
         on_progress: Called with the number of images done and the total, with "auto" up to the next check.
-
-    Raises:
-        OutputError: The sums cannot be written.
-        ArtefactError: The file holds the sums of another job, or none.
-        CalibrationError: The settings do not suit the model or the number of images.
-        ImageError: No image can be read.
     """
     if partial and processes().main:
         writable_file(partial)

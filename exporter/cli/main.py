@@ -1,6 +1,7 @@
 """`star-export VERB`: run a verb and return its exit code; the end of its help lists them."""
 
 import argparse
+import importlib
 import io
 import logging
 import os
@@ -8,26 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import exporter
-from exporter.cli import (
-    bench,
-    build,
-    calibrate,
-    check,
-    compile,  # noqa: A004
-    depth,
-    eval,  # noqa: A004
-    export,
-    finetune,
-    inspect,
-    models,
-    plan,
-    serve_config,
-    tune,
-)
 from exporter.cli.flags import add_common, recipe_key
 from exporter.errors import (
     ArtefactError,
@@ -46,22 +30,10 @@ CLOSED = 141
 # The flags that take the name of a model; others are completed by their words, or with files.
 TAKES_MODEL = ("model", "why")
 
-# In the order of a newcomer's need, see WHICH.
+# The modules of the verbs, in the order of a newcomer's need, see WHICH.
 VERBS = (
-    compile,
-    tune,
-    check,
-    bench,
-    eval,
-    finetune,
-    models,
-    calibrate,
-    plan,
-    export,
-    depth,
-    build,
-    serve_config,
-    inspect,
+    *("compile", "tune", "check", "bench", "eval", "finetune", "models"),
+    *("calibrate", "plan", "export", "depth", "build", "serve_config", "inspect"),
 )
 WHICH = """
 Start with `compile`: it makes a pruned and checked ONNX model of yours, from a folder of images. `tune` finds how
@@ -175,7 +147,7 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
     """Join the processes of a launcher; all but the main one print nothing."""
     crew = processes()
     if crew.count > 1 and not spread:
-        several = ", ".join(name for name, module in _named(VERBS) if hasattr(module, "SPREAD"))
+        several = ", ".join(name for name, module in verb_modules() if hasattr(module, "SPREAD"))
         raise LaunchError(verb, f"{crew.count} processes", "one", f"{several} take several")
     if crew.main:
         yield
@@ -210,7 +182,7 @@ def build_parser(only: str | None = None) -> Parser:
     parser.explain(EXAMPLES, FAILS)
     parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for name, module in _named(VERBS):
+    for name, module in verb_modules():
         summary = (module.__doc__ or "").partition("\n")[0]
         verb = verbs.add_parser(name, help=summary, description=(module.__doc__ or "").strip())
         if only not in (None, name):
@@ -222,9 +194,10 @@ def build_parser(only: str | None = None) -> Parser:
     return parser
 
 
-def _named(verbs: Iterable[ModuleType]) -> Iterator[tuple[str, Any]]:
-    for module in verbs:
-        yield module.__name__.rpartition(".")[2].replace("_", "-"), module
+def verb_modules() -> Iterator[tuple[str, Any]]:
+    """Yield each verb and its module."""
+    for name in VERBS:
+        yield name.replace("_", "-"), importlib.import_module(f"exporter.cli.{name}")
 
 
 def _refuse(error: UserError) -> int:

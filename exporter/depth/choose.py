@@ -173,10 +173,6 @@ def choose_units(
 
     Returns:
         The ViT without the chosen units, with the weights of the last stage.
-
-    Raises:
-        DepthError: Fewer units of a type may go, or a unit is no module of the network.
-        ArtefactError: The bookmark is of another search.
     """
     counts = {
         UnitType.ATTENTION: settings.attention_units,

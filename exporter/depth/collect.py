@@ -99,11 +99,6 @@ def collect(
         evaluate: Measures the accuracy.
         bookmark: Takes the state after each step, and the samples.
         out: Takes the samples, a JSON list.
-
-    Raises:
-        DepthError: A type has no unit that may go.
-        ArtefactError: The bookmark is of another collection.
-        OutputError: A file cannot be written.
     """
     available = {unit: spare(vit, unit, settings, 1) for unit in UnitType}
     steps = list(steps_of(available, settings.units, settings.step))

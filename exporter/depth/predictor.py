@@ -103,11 +103,7 @@ def fit(samples: Sequence[Sample], degree: int) -> Predictor:
 
 
 def fit_best(samples: Sequence[Sample]) -> Predictor:
-    """Return the polynomial whose degree leave-two-out cross-validation chooses, fitted to all samples.
-
-    Raises:
-        DepthError: There are too few samples, or they do not determine the coefficients.
-    """
+    """Return the polynomial whose degree leave-two-out cross-validation chooses, fitted to all samples."""
     return fit(samples, CrossValidation(samples).best(accuracies_of(samples)))
 
 

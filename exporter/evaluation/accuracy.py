@@ -1,6 +1,6 @@
 """Run several models over labelled images in one pass, and measure their top-1 and top-5 accuracy."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -141,8 +141,6 @@ def top_classes(logits: Array, count: int) -> Array:
     The logits are [images, classes], finite. Where there are fewer classes than `count`, all are returned.
     """
     count = min(count, logits.shape[1])
-    if count > 16:
-        return np.argsort(-logits, axis=1, kind="stable")[:, :count]
     # A few searches for the maximum, which finds the first of equals, are many times faster than sorting.
     left, rows = logits.astype(np.promote_types(logits.dtype, np.float16)), np.arange(len(logits))
     best = np.empty((len(logits), count), np.int64)
@@ -150,13 +148,6 @@ def top_classes(logits: Array, count: int) -> Array:
         best[:, place] = left.argmax(axis=1)
         left[rows, best[:, place]] = -np.inf
     return best
-
-
-def predict(runner: Runner, batches: Iterable[tuple[Array, Array]]) -> Predictions:
-    """Run every batch once and return the best classes of each image; see `predict_each`."""
-    (found,) = predict_each([runner], _labelled(runner.name, batches))
-    require_images(found.labels, runner.name)
-    return found
 
 
 def predict_each(
@@ -178,13 +169,6 @@ def predict_each(
 
     best, true = answer_each(runners, batches, [LOGITS] * len(runners), best_of, size=size)
     return tuple(Predictions(each, true) for each in best)
-
-
-def _labelled(name: str, batches: Iterable[tuple[Array, Array]]) -> Iterator[tuple[Sequence[Array], Array]]:
-    for images, labels in batches:
-        if (labels == UNKNOWN).any():
-            raise ImageError(f"{name}: labels", f"{UNKNOWN} for an unknown class", "a class for every image")
-        yield (images,), labels
 
 
 def _check_range(name: str, classes: int, labels: Array) -> None:

@@ -247,10 +247,6 @@ def lower(
         target: Decides the opset and the passes.
         input_kind: Preprocessed images, or the pixels before normalisation.
         images: [n, 3, H, W] as the model takes them; an INT8 target takes the ranges of activations from them.
-
-    Raises:
-        ModelError: The target does not support the method or the layout, the model does not fit into one file, or
-            there are no images for INT8.
     """
     return next(lower_each(pruned, [target], input_kind, images))
 

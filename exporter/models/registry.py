@@ -49,13 +49,7 @@ OPEN_CLIP = (
 
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
-    """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained.
-
-    Raises:
-        ModelError: The name is unknown, the weights are unavailable, the model cannot be pruned, or its adapter
-            gives other values than it does (`exporter.models.border`).
-        CheckpointError: The checkpoint is not this model's.
-    """
+    """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained."""
     source, own = source_of(request), None
     if source.repository is not None:
         model = create(source)

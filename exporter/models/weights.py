@@ -100,9 +100,6 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
     The weights may be under the keys that training scripts use; those in dictionaries of other names have these as
     prefixes, which `load_into` removes. Where a file has several sets of weights, one line is logged.
-
-    Raises:
-        CheckpointError: No such file, or a file that is not weights.
     """
     try:
         content = load_file(path) if _is_safetensors(regular(path)) else _torch_load(path)
@@ -135,15 +132,8 @@ def load_into(
 ) -> None:
     """Load strictly, in the model's own dtype; prefixes, keys and grids of files are converted first.
 
-    Args:
-        model: The network.
-        state: From `read_state_dict`.
-        source: The file, for messages.
-        asked: Names of the keyword arguments that were given for the network, which allow to resample its weights.
-
-    Raises:
-        CheckpointError: Keys, shapes, sizes or types are not this model's, or a value is not finite; the message
-            names the first of them.
+    `asked` has the names of the keyword arguments that were given for the network, which allow to resample
+    its weights.
     """
     own = model.state_dict()
     try:

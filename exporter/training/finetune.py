@@ -65,13 +65,6 @@ def finetune(
         on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
         score: How good a model is, by images that it is not trained on; of equal ones, the later is the better.
             Every process calls it, and gets the same.
-
-    Raises:
-        ModelError: The student is frozen, or the teacher is in training mode or shares weights with the student.
-        RecipeError: The loss or a weight is not finite.
-        ImageError: An epoch has no batch.
-        ArtefactError: The checkpoint is broken, or of another run.
-        OutputError: The checkpoint cannot be written.
     """
     _check(student, teacher)
     run = _new_run(student, settings, identity, {} if skipped is None else skipped)

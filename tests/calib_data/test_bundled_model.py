@@ -13,7 +13,7 @@ from torch import nn
 
 from exporter.bundled import CIFAR_VIT, DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT, BundledModel
 from exporter.data.batches import batches
-from exporter.evaluation.accuracy import predict
+from exporter.evaluation.accuracy import predict_each
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.models.registry import load
@@ -98,7 +98,9 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
 def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
     runner = TRAIN.logits_runner(network_of(bundled), record.preprocessing.input_size)
-    found = predict(runner, batches(folders.held_out.files, record.preprocessing, "float32", 64)).accuracy
+    loaded = batches(folders.held_out.files, record.preprocessing, "float32", 64)
+    (predictions,) = predict_each([runner], (((images,), labels) for images, labels in loaded))
+    found = predictions.accuracy
     assert (found.images, folders.class_names) == (record.images_held_out, record.class_names)
     assert found.top1 >= LEAST_TOP1[bundled.name]
     assert abs(found.top1 - record.top1_held_out) <= 2 / found.images

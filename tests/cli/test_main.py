@@ -14,7 +14,7 @@ import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.main import FORMER, VERBS, build_parser, main
+from exporter.cli.main import FORMER, build_parser, main, verb_modules
 from exporter.errors import RecipeError
 from exporter.settings.fields import fields_of, flags_of, homes_of
 from exporter.training.settings import FinetuneSettings
@@ -36,8 +36,7 @@ PARSERS = tuple(parsers_of(build_parser()))
 
 def test_help_of_every_verb(star_export: Command) -> None:
     overview = star_export("--help").out
-    for verb in VERBS:
-        name = verb.__name__.rpartition(".")[2].replace("_", "-")
+    for name, _ in verb_modules():
         shown = star_export(name, "--help")
         assert shown.code == 0
         assert f"star-export {name}" in shown.out
@@ -122,7 +121,7 @@ def test_exit_codes_are_documented(star_export: Command) -> None:
         assert f"\n  {code}" in shown
 
 
-@pytest.mark.parametrize("example", [each for verb in VERBS for each in verb.EXAMPLES])
+@pytest.mark.parametrize("example", [each for _, verb in verb_modules() for each in verb.EXAMPLES])
 def test_an_example_is_a_command(example: str) -> None:
     program, *words = shlex.split(example)
     arguments = build_parser().parse_args(words)

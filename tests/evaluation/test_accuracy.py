@@ -1,5 +1,7 @@
 """Models run over images, and their accuracy."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,8 +12,8 @@ from exporter.data.images import UNKNOWN
 from exporter.errors import ImageError, UserError
 from exporter.evaluation.accuracy import (
     Accuracy,
+    Predictions,
     answer_each,
-    predict,
     predict_each,
     require_images,
     top_classes,
@@ -68,6 +70,11 @@ def echo(classes: int) -> NumpyRunner:
     return NumpyRunner(lambda feed: {"logits": feed["images"]}, inputs, outputs)
 
 
+def predict(runner: NumpyRunner, batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> Predictions:
+    (found,) = predict_each([runner], [((images,), labels) for images, labels in batches])
+    return found
+
+
 def test_hits_are_counted_over_batches_of_any_size() -> None:
     logits = np.array([[9, 1, 2, 3, 4, 5], [0, 9, 8, 7, 6, 5], [9, 8, 7, 6, 5, 0]], np.float32)
     labels = np.array([0, 5, 5])
@@ -94,16 +101,10 @@ def test_equal_logits_go_to_the_lower_class(classes: int) -> None:
     assert predict(echo(7), [(logits, np.array([5]))]).accuracy.top5 == 0
 
 
-@pytest.mark.parametrize("labels", [[6], [-1], [0.0], [[0]], [0, 1]])
+@pytest.mark.parametrize("labels", [[6], [-2], [0.0], [[0]], [0, 1]])
 def test_a_label_that_is_no_class_is_one_line(labels: list[object]) -> None:
     with pytest.raises(ImageError, match="labels"):
         predict(echo(6), [(np.zeros((1, 6), np.float32), np.array(labels))])
-
-
-def test_no_image_is_an_error() -> None:
-    for batches in ([], [(np.zeros((0, 6), np.float32), np.zeros(0, int))]):
-        with pytest.raises(ImageError, match="got no image"):
-            predict(echo(6), batches)
 
 
 def test_an_accuracy_holds_its_interval() -> None:
@@ -117,12 +118,6 @@ def test_an_accuracy_holds_its_interval() -> None:
 def test_the_best_are_those_of_a_stable_sort(logits: np.ndarray, count: int) -> None:
     expected = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     assert top_classes(logits, count).tolist() == expected.tolist()
-
-
-def test_the_best_of_very_many_are_sorted() -> None:
-    logits = np.random.default_rng(0).integers(0, 5, (3, 40)).astype(np.float32)
-    assert top_classes(logits, 20).tolist() == np.argsort(-logits, axis=1, kind="stable")[:, :20].tolist()
-    assert top_classes(logits, 99).shape == (3, 40)
 
 
 def test_two_models_see_every_batch_once_in_turns() -> None:

@@ -152,7 +152,7 @@ def test_an_entry_that_outgrows_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 def test_the_types_of_weights_are_those_that_onnx_reads(tmp_path: Path, target: Target) -> None:
-    metadata = to_metadata(artefacts(target, method=target.methods[0]).pruned)
+    metadata = to_metadata(artefacts(target).pruned)
     path = written(tmp_path / "m.onnx", pruned_classifier(metadata=metadata))
     found = {each.data_type for each in onnx.load(path).graph.initializer}
     assert read_weight_types(path) == found

@@ -98,18 +98,9 @@ def load_onnx(path: Path) -> onnx.ModelProto:
 def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:
     """Compare a lowered model with its reference, on its target's runtime on the CPU.
 
-    Half of the images run one by one, the others eight at a time. The target in the model's metadata determines the
-    runtime and the tolerance.
-
-    Args:
-        pruned: The reference.
-        model: The lowered model.
-        images: [images, 3, H, W], as the model takes them.
-        threads: CPU threads of the runtime; 0 is one per physical core.
-
-    Raises:
-        ArtefactError: star-export did not make the model.
-        ParityError: There is nothing to compare.
+    Half of the images run one by one, the others eight at a time. The target in the model's metadata
+    determines the runtime and the tolerance. The images are [n, 3, H, W], as the model takes them; 0 threads
+    are one per physical core.
     """
     artefact = artefact_of(model)
     target = artefact.target
