@@ -18,7 +18,8 @@ from tests.depth.published import SAMPLES
 def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     apart, tuned, merged = (tmp_path / f"{name}.safetensors" for name in ("apart", "tuned", "merged"))
     words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
-    assert star_export("depth", "apply", *workplace.model, *words).code == 0
+    applied = star_export("depth", "apply", *workplace.model, *words, "--json").json
+    assert (applied["depth"]["plan"]["attention"], applied["depth"]["merged"]) == ([2], False)
     images = ("--images", workplace.images, "--eval-images", workplace.images)
     quick = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF, "--rho", "0.7")
     done = star_export("finetune", "--checkpoint", apart, *images, *quick, "--out", tuned)

@@ -345,6 +345,12 @@ def test_the_library_is_as_it_was_afterwards(asked: list[float], monkeypatch: py
         assert constants.HF_HUB_OFFLINE is before
 
 
+def test_a_config_that_is_no_json_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("not json")
+    with pytest.raises(ModelError, match=r"config\.json \| got .* \| need a JSON object"):
+        describe(ModelRequest(str(tmp_path)))
+
+
 def test_a_hub_that_answers_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository, "_answers", lambda: True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
