@@ -3,8 +3,8 @@
 Settings come from flags, from a TOML recipe, or from both; a flag overrides the recipe. Exits with 1 if an exported
 model does not agree with its PyTorch reference. `tune` finds how to prune, how much, and the target.
 
-Several methods, as `--method matching,star,a-star`, are compared: each is compiled into a folder of its own in DIR, all
-are measured in one run, and one report shows them side by side.
+Several methods, as `--method matching,star,a-star`, are compared: each is compiled into a folder of its own in DIR,
+all are measured in one run, and one report shows them side by side.
 """
 
 import argparse
