@@ -57,7 +57,9 @@ def test_the_form_for_tensorrt_8(family: str) -> None:
 
 
 def test_a_star_is_not_for_tensorrt_8() -> None:
-    with pytest.raises(ModelError, match=r"target tensorrt8-fp32 \| got method a-star \| need matching or star"):
+    with pytest.raises(
+        ModelError, match=r"target tensorrt8-fp32 \| got method a-star \| need matching or star"
+    ):
         lowered(a_star(layout="padded"), TENSORRT_8)
 
 
