@@ -12,6 +12,8 @@ from exporter.schedule.rates import counts, ends_of_acs
 
 # The authors' five models have their first layer at 0 to 0.34 of the range of ACS, their last one at 0.66 to 1.
 FIRST_AT_MOST, LAST_AT_LEAST = 0.5, 0.5
+# The share of the multiply-adds above which counts decide the loss (docs/results.md).
+MUCH = 0.6
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,16 @@ def warn_of_anchors(schedule: Schedule) -> None:
         "the lowest rate, and %d of %d patches are left; check the accuracy, or set --rates",
         *(first, last, lowest, depth, schedule.keep[-1], schedule.num_patches),
     )
+
+
+def warn_of_rho(schedule: Schedule, saved: float) -> None:
+    """Log a warning where a rho that every layer keeps saves more than most who give it expect."""
+    if saved > MUCH:
+        logger.warning(
+            "every layer keeps the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "
+            "this share, and star and tome give rho to their lowest layer alone",
+            *(schedule.rho, 100 * saved),
+        )
 
 
 def warn_of_scaling(given: Sequence[float], schedule: Schedule) -> None:

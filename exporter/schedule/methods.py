@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.rates import SHAPES
+from exporter.schedule.rates import GEOMETRIC, SHAPES
 from exporter.vocabulary import Method
 
 
@@ -147,7 +147,7 @@ _BY_IMAGE = Choices(_SCORES, ("drop",), (ACS,))
 
 METHODS = {
     Method.MATCHING: Choices(
-        _PAIRS, _MERGES, ("geometric", *(each for each in SHAPES if each != "geometric"), SEARCH)
+        _PAIRS, _MERGES, (GEOMETRIC, *(each for each in SHAPES if each != GEOMETRIC), SEARCH)
     ),
     Method.STAR: Choices((*_SCORES, *_PAIRS), ("drop", *_MERGES), COUNTS),
     Method.A_STAR: _BY_IMAGE,

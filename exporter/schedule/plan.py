@@ -16,6 +16,7 @@ from exporter.schedule.fits import (
     check_scored,
     warn_of_anchors,
     warn_of_pooling,
+    warn_of_rho,
     warn_of_scaling,
 )
 from exporter.schedule.macs import dense_macs, schedule_macs
@@ -23,6 +24,7 @@ from exporter.schedule.methods import ACS, SEARCH, scorer_named
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
     BISECTIONS,
+    GEOMETRIC,
     SHAPES,
     Curve,
     OutOfReachError,
@@ -87,6 +89,8 @@ def schedule_of(
         raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
     found = acs or ([] if calibration is None else calibration.acs.tolist())
     schedule = _of_number(scoring, spec, rates, found, inter_sha256=inter_sha256, image_cost=image_cost)
+    if told and prune.rho is not None and scoring.counted_by == GEOMETRIC:
+        warn_of_rho(schedule, 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec).total)
     if told:
         warn_of_anchors(schedule)
         left = schedule.lone_layer(spec)  # what is not dropped there has not been scaled

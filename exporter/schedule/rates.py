@@ -205,13 +205,14 @@ def _few(steepness: float, layer: int, end: int) -> float:
     return float((1.0 - steepness) ** sum(layer > end * quarter // 4 for quarter in (1, 2, 3)))
 
 
+GEOMETRIC = "geometric"
 SHAPES: Mapping[str, Curve] = {
     # ToMe, section 3: as many patches fewer in every layer.
     "constant": lambda steepness, layer, _: 1.0 - steepness * layer,
     # ToMe's decreasing schedule: how many patches fewer falls linearly, to none behind the last layer.
     "linear": lambda steepness, layer, end: 1.0 - steepness * layer * (2 * end - layer - 1) / (2 * end - 2),
     # Every layer keeps the same share of what reaches it.
-    "geometric": lambda steepness, layer, _: float((1.0 - steepness) ** layer),
+    GEOMETRIC: lambda steepness, layer, _: float((1.0 - steepness) ** layer),
     "few": _few,
 }
 

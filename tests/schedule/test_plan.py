@@ -12,6 +12,7 @@ from exporter.schedule.plan import (
     keep_everything,
     manual_schedule,
     scaled_schedule,
+    schedule_of,
     shape_schedule,
     star_schedule,
 )
@@ -130,3 +131,17 @@ def test_rates_to_scale_are_one_for_each_layer(tiny_vit: PrunableViT) -> None:
         scaled_schedule(tiny_vit.spec, (1.0, 0.5, 1.0), 0.5, Prune())
     with pytest.raises(ScheduleError, match="without attention"):
         scaled_schedule(cut_vit().spec, (1.0, 0.5, 1.0, 1.0, 1.0), 0.5, Prune())
+
+
+def test_a_rho_that_every_layer_keeps_is_warned_of_where_it_saves_much(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = tiny_vit.spec
+    for settings in (Prune(rho=0.95), Prune(mac_reduction=0.65), Prune(method=Method.TOME, rho=0.3)):
+        schedule_of(settings, spec)
+    assert not caplog.messages
+    schedule_of(Prune(rho=0.3), spec)
+    assert caplog.messages == [
+        "every layer keeps the share rho, 0.3: that saves 62 % of the multiply-adds; --mac-reduction sets "
+        "this share, and star and tome give rho to their lowest layer alone"
+    ]
