@@ -205,7 +205,7 @@ def _lines(report: Report) -> Iterator[str]:
         )
 
 
-def _recorded(report: "Report") -> list[str]:
+def _recorded(report: Report) -> list[str]:
     """Return what each fine-tuning of the weights recorded, the last one first."""
     every = report.tuned.every if report.tuned else ()
     return [f"as fine-tuned: {each.loss.loss_points:.2f} points {each.words}" for each in every]

@@ -19,7 +19,7 @@ class Tolerance:
         flip_mass: The same under a-STAR, as a share of the image's mass: mass is counted in units of about 1e-5 of
             the largest score, and rounding may change each score by one unit.
         merge_gap: A patch may join another survivor if its cosines to the two most similar survivors differ by less
-            than this.
+            than this; where sizes weigh them (`exporter.ops.merging.pair_tokens`), what they weigh.
         top1_agreement: Share of images without a flip that get the same class, which the 95 % interval of the
             measured share has to reach; at 1, every image has to.
         top1_agreement_all: The same over all images: a flip may change the class of an image between two classes.

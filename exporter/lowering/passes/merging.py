@@ -1,4 +1,4 @@
-"""Merging in standard operators: who joins whom, by survivors or in ToMe's pairs, and the weighted mean."""
+"""Merging in standard operators: who joins whom, by survivors or in pairs, and the weighted mean."""
 
 from collections.abc import Sequence
 
