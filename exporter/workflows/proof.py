@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from exporter.artefact import Artefact, LoweredFile
@@ -11,21 +12,23 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each
-from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, time_batches
+from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import TradeOff, environment
 from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions, embed_each
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Chart, Picture, Shown, drawn, save_comparison, save_page
 from exporter.evaluation.report.record import (
-    AsItCame,
     CalibratedOn,
     Gmacs,
+    InFp32,
     Report,
     chosen_examples,
     trade_off_of,
 )
+from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
+from exporter.models.spec import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
@@ -33,9 +36,10 @@ from exporter.runtimes.choice import runner_here
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
-from exporter.targets import TENSORRT
+from exporter.targets import TARGETS, TENSORRT
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
+from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
@@ -92,8 +96,9 @@ def prove(
             reports = _with_agreement(reports, models, folder, measuring)
     if measuring.rounds:
         macs = [_macs(reference, each.use) for reference, each in zip(references, reports, strict=True)]
-        with stages.stage("throughput"):
-            batches = _speeds(models, images, measuring, macs)
+        with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
+            came = _as_it_came(references[0].dense, models[0].dense, Path(scratch), measuring)
+            batches = _speeds({**_runners(models, measuring), **came}, images, measuring, macs)
         reports = [replace(each, batches=own) for each, own in zip(reports, batches, strict=True)]
     return reports
 
@@ -178,7 +183,7 @@ def _with_classes(
             report,
             accuracy=Pair(dense.accuracy, each.accuracy) if dense.labelled else None,
             pair=_compared(dense, each, ("dense", "pruned")),
-            as_it_came=None if original is None else _as_it_came(original, Pair(dense, each)),
+            in_fp32=None if original is None else _in_fp32(original, Pair(dense, each)),
             examples=shown,
             skipped=skipped,
         )
@@ -186,9 +191,9 @@ def _with_classes(
     ]
 
 
-def _as_it_came(original: Predictions, files: Pair[Predictions]) -> AsItCame:
+def _in_fp32(original: Predictions, files: Pair[Predictions]) -> InFp32:
     losses = [_compared(original, each, ("fp32", role)) for role, each in vars(files).items()]
-    return AsItCame(original.accuracy if original.labelled else None, Pair(*losses))
+    return InFp32(original.accuracy if original.labelled else None, Pair(*losses))
 
 
 def _compared(first: Predictions, second: Predictions, names: tuple[str, str]) -> PairResult:
@@ -239,18 +244,32 @@ def _batches(
             yield (batch.views[0],) * count, batch.labels
 
 
+def _as_it_came(
+    dense: PrunedViT, file: LoweredFile, scratch: Path, measuring: Measuring
+) -> dict[str, Runner]:
+    """Return a runner of the model as its owner runs it, by name; none where the dense file is that model.
+
+    It computes in fp32, and all tokens to the end: no speed-up over it hides what precision or the last layer gain.
+    """
+    target, spec = file.artefact.target, dense.vit.spec
+    if not target.reduced and not spec.lone_layer:
+        return {}
+    same = (each for each in TARGETS.values() if each.runtime == target.runtime and not each.reduced)
+    fp32 = next(same) if target.reduced else target
+    path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
+    save_onnx(lower(steps.dense(as_it_came(dense.vit)), fp32, file.artefact.input_kind), path)
+    return {AS_IT_CAME: runner_here(path, fp32, measuring.threads)}
+
+
 def _speeds(
-    models: Sequence[Pair[LoweredFile]],
-    images: Array,
-    measuring: Measuring,
-    macs: Sequence[Pair[MacCount]],
+    runners: Mapping[str, Runner], images: Array, measuring: Measuring, macs: Sequence[Pair[MacCount]]
 ) -> list[tuple[AtBatch, ...]]:
-    """Time all models in one run; return the times of each at every batch size."""
+    """Time all models in one run; return the times of each pruned one, beside the others, at every batch size."""
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
-    times = list(time_batches(_runners(models, measuring), images, settings))
+    times = list(time_batches(runners, images, settings))
     return [
-        tuple(AtBatch.of({"dense": each["dense"], "pruned": each[str(at)]}, own) for each in times)
+        tuple(AtBatch.of({**each, "pruned": each[str(at)]}, own) for each in times)
         for at, own in enumerate(macs)
     ]
 

@@ -204,6 +204,23 @@ def test_latencies_of_every_batch_size(tmp_path: Path) -> None:
         assert f"<small>{10.0 * batch:.1f}, {11.0 * batch:.1f} ms</small>" in page
 
 
+def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
+    full = full_report()
+    plain = replace(full, batches=tuple(replace(each, as_it_came=None) for each in full.batches))
+    told = ("1.83 × the model as it came", "1.83 ×<small>1.83 to 1.83; dense 1.10 ×", "<td>90.9<small>")
+    for report, shown in ((full, True), (plain, False)):
+        page = page_of(report, tmp_path)
+        assert [text in page for text in told] == [shown] * 3
+        assert "1.67 ×<small>1.67 to 1.67, faster</small>" in page
+        save_comparison(
+            {each: (report, drawn(FRAMES, (2, 2))) for each in ("star", "tome")},
+            tmp_path / "both.html",
+            page="own.html",
+        )
+        both = (tmp_path / "both.html").read_text(encoding="utf-8")
+        assert ("over the model as it came" in both, both.count("<td>1.83 ×")) == (shown, 2 * shown)
+
+
 def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
     page = page_of(full_report(), tmp_path)
     assert page.count('<figure class="differs">') == 1
