@@ -189,6 +189,30 @@ def test_a_time_is_reached_by_the_most_accurate_model(search: Search, goal: dict
     assert found.judged.status == Status.MET
 
 
+def test_counts_are_kept_to_and_go_into_the_recipe(
+    search: Search, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for other weights, and without the images that only the rates of ACS need."""
+    vit, plan, smaller = load(workplace.request), DepthPlan((2,)), tmp_path / "smaller.safetensors"
+    identity = identity_of(workplace.request, vit.spec.num_classes)
+    save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
+    told: list[Any] = []
+    schedule_of = measured.schedule_of
+    monkeypatch.setattr(
+        measured, "schedule_of", lambda prune, *_, **__: told.append(prune) or schedule_of(prune, *_, **__)
+    )
+    fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
+    kept = {"counts": "linear", "calibration": None, "images": None}
+    found = search(fast, (smaller,), **kept)
+    assert {prune.counts for prune in told} == {"linear"}
+    methods = {
+        (each.candidate.weights, each.candidate.method) for each in found.tried if each.candidate.prunes
+    }
+    assert methods >= {("", Method.MATCHING), ("", Method.STAR), ("smaller", Method.MATCHING)}
+    assert found.choice is not None and found.choice.candidate.prunes
+    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "linear"
+
+
 def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(search: Search, tmp_path: Path) -> None:
     """A recipe of an earlier search would pass for this one's."""
     (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
