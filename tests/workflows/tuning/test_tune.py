@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.pruning.checkpoint import save_checkpoint
-from exporter.schedule.plan import manual_schedule
+from exporter.schedule.plan import manual_schedule, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
 from exporter.workflows import steps
@@ -196,15 +197,11 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     vit, plan, smaller = load(workplace.request), DepthPlan((2,)), tmp_path / "smaller.safetensors"
     identity = identity_of(workplace.request, vit.spec.num_classes)
     save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
-    told: list[Any] = []
-    schedule_of = measured.schedule_of
-    monkeypatch.setattr(
-        measured, "schedule_of", lambda prune, *_, **__: told.append(prune) or schedule_of(prune, *_, **__)
-    )
+    planned = Mock(side_effect=schedule_of)
+    monkeypatch.setattr(measured, "schedule_of", planned)
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
-    kept = {"counts": "linear", "calibration": None, "images": None}
-    found = search(fast, (smaller,), **kept)
-    assert {prune.counts for prune in told} == {"linear"}
+    found = search(fast, (smaller,), counts="linear", calibration=None, images=None)
+    assert {call.args[0].counts for call in planned.call_args_list} == {"linear"}
     methods = {
         (each.candidate.weights, each.candidate.method) for each in found.tried if each.candidate.prunes
     }
