@@ -10,7 +10,8 @@ from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
-from exporter.data.images import ImageFile, ImageFolder
+from exporter.data.images import ImageFolder
+from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import TradeOff, environment
@@ -41,7 +42,8 @@ from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import PAGE
-from exporter.workflows.progress import Stages
+from exporter.workflows.predicting import ImagePass
+from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import Measuring
 
 # Images that are shown of a model without classes.
@@ -89,11 +91,12 @@ def prove(
     if folder is None:
         reports = [replace(each, measured_on="noise") for each in reports]
     if folder is not None and spec.num_classes:
-        with stages.stage("accuracy" if folder.labelled else "agreement of classes"):
-            reports = _with_classes(reports, references[0].dense, models, folder, measuring)
+        with stages.stage("accuracy" if folder.labelled else "agreement of classes") as advance:
+            seen = _pass(folder, advance)
+            reports = _with_classes(reports, references[0].dense, models, seen, measuring)
     if folder is not None and spec.embedding:
-        with stages.stage("agreement of embeddings"):
-            reports = _with_agreement(reports, models, folder, measuring)
+        with stages.stage("agreement of embeddings") as advance:
+            reports = _with_agreement(reports, models, _pass(folder, advance), measuring)
     if measuring.rounds:
         macs = [_macs(reference, each.use) for reference, each in zip(references, reports, strict=True)]
         with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
@@ -163,21 +166,19 @@ def _with_classes(
     reports: Sequence[Report],
     reference: PrunedViT,
     models: Sequence[Pair[LoweredFile]],
-    folder: ImageFolder,
+    seen: ImagePass,
     measuring: Measuring,
 ) -> list[Report]:
     """Return the reports with what the models say about the same images, of which all show the same.
 
     Below fp32, the model as it came answers too: PyTorch's dense reference.
     """
-    names, skipped = list[str](), dict[str, str]()
     runners, artefact = [*_runners(models, measuring).values()], models[0].dense.artefact
     if artefact.target.reduced:
         runners.append(reference_runner(reference, artefact.input_kind, threads=measuring.threads or None))
-    loaded = _batches(len(runners), models[0].dense, folder, measuring, names=names, skipped=skipped)
-    dense, *found = predict_each(runners, loaded)
+    dense, *found = predict_each(runners, _batches(seen, len(runners), models[0].dense, measuring))
     original = found.pop() if artefact.target.reduced else None
-    examples = chosen_examples(names, dense, found)
+    examples = chosen_examples(seen.names, dense, found)
     return [
         replace(
             report,
@@ -185,7 +186,7 @@ def _with_classes(
             pair=_compared(dense, each, ("dense", "pruned")),
             in_fp32=None if original is None else _in_fp32(original, Pair(dense, each)),
             examples=shown,
-            skipped=skipped,
+            skipped=seen.skipped,
         )
         for report, each, shown in zip(reports, found, examples, strict=True)
     ]
@@ -203,18 +204,14 @@ def _compared(first: Predictions, second: Predictions, names: tuple[str, str]) -
 def _with_agreement(
     reports: Sequence[Report],
     models: Sequence[Pair[LoweredFile]],
-    folder: ImageFolder,
+    seen: ImagePass,
     measuring: Measuring,
 ) -> list[Report]:
-    name, skipped, runners = (
-        models[0].dense.artefact.spec.embedding,
-        dict[str, str](),
-        _runners(models, measuring),
-    )
-    loaded = _batches(len(runners), models[0].dense, folder, measuring, names=[], skipped=skipped)
+    name, runners = models[0].dense.artefact.spec.embedding, _runners(models, measuring)
+    loaded = _batches(seen, len(runners), models[0].dense, measuring)
     dense, *found = embed_each([*runners.values()], loaded, [name] * len(runners))
     return [
-        replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | skipped)
+        replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | seen.skipped)
         for report, each in zip(reports, found, strict=True)
     ]
 
@@ -226,22 +223,14 @@ def _runners(models: Sequence[Pair[LoweredFile]], measuring: Measuring) -> dict[
     return {name: runner_here(each.path, target, measuring.threads) for name, each in files.items()}
 
 
-def _batches(
-    count: int,
-    model: LoweredFile,
-    folder: ImageFolder,
-    measuring: Measuring,
-    *,
-    names: list[str],
-    skipped: dict[str, str],
-) -> Batches:
-    """Yield the images for one pass of so many models, which take them alike; note names, and what is skipped."""
+def _pass(folder: ImageFolder, advance: Advance) -> ImagePass:
+    return ImagePass(ImageSource(folder.root, folder.files, len(folder.files), {}), advance)
+
+
+def _batches(seen: ImagePass, count: int, model: LoweredFile, measuring: Measuring) -> Batches:
+    """Return the images for one pass of so many models, which take them alike."""
     view = View(model.artefact.spec.preprocessing, model.artefact.input_kind)
-    for batch in batches_of(folder.files, [view], measuring.batch):
-        skipped.update({folder.name_of(ImageFile(each.path, None)): each.reason for each in batch.skipped})
-        if batch.files:
-            names += map(folder.name_of, batch.files)
-            yield (batch.views[0],) * count, batch.labels
+    return seen.feeds(batches_of(seen.source.files, [view] * count, measuring.batch))
 
 
 def _as_it_came(

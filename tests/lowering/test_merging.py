@@ -12,7 +12,7 @@ import torch
 
 from exporter.evaluation.parity.comparison import BATCHES, compare, in_batches
 from exporter.evaluation.parity.reference import check, reference_runner
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
@@ -206,7 +206,7 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
         tracing=tracing,
         forced=forced,
         batches=in_batches(images, BATCHES),
-        tolerance=tolerance_for("fp32", "fp32"),
+        tolerance=TOLERANCES["fp32"],
     )
     assert report.passed, report.checks
 

@@ -13,7 +13,7 @@ from exporter.data.images import list_images
 from exporter.evaluation.parity.checks import ParityReport, explain
 from exporter.evaluation.parity.comparison import compare
 from exporter.evaluation.parity.reference import check, reference_runner
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
@@ -143,7 +143,7 @@ def test_a_wrong_position_or_token_fails() -> None:
             reference_runner(model),
             wrong,
             batches=[images],
-            tolerance=tolerance_for("fp32", "fp32"),
+            tolerance=TOLERANCES["fp32"],
             outputs=vit.spec.outputs,
         )
         assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
@@ -168,7 +168,7 @@ def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> N
         tracing=runner(tracing_variant(lowered)),
         forced=runner(forced_variant(lowered)),
         batches=[images[:1], images],
-        tolerance=tolerance_for("fp32", "fp32"),
+        tolerance=TOLERANCES["fp32"],
         masses=model.schedule.masses,
         outputs=vit.spec.outputs,
     )
@@ -176,6 +176,6 @@ def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> N
         PlaybackRunner(recorded, vit.spec.outputs, dense=True),
         runner(lower(dense, ONNXRUNTIME)),
         batches=[images],
-        tolerance=tolerance_for("fp32", "fp32"),
+        tolerance=TOLERANCES["fp32"],
         outputs=vit.spec.outputs,
     )

@@ -28,7 +28,7 @@ from exporter.evaluation.parity.differences import (
     finite,
     own_values,
 )
-from exporter.evaluation.parity.tolerance import Tolerance, tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance
 from exporter.formats.onnx_metadata import read_largest_int8
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
@@ -193,7 +193,7 @@ def compare(
         tracing: The variant that also returns its decisions, under the same names; None for a dense model.
         forced: The variant that takes decisions as inputs; None for a dense model.
         batches: Images as every model takes them; use real ones, since noise has other scores.
-        tolerance: The allowed differences, from `tolerance_for`.
+        tolerance: The allowed differences, a row of `TOLERANCES`.
         masses: Under a-STAR, the share of the mass that each 1-based pruning layer keeps.
         pairs: Whether survivors are those of pairs: in ToMe's order, with cosines as scores.
         outputs: The outputs of the models, each compared by its kind.
@@ -323,7 +323,7 @@ def compare_lowered(
         tracing=tracing,
         forced=forced,
         batches=batches,
-        tolerance=tolerance_for("fp32", precision or artefact.target.precision),
+        tolerance=TOLERANCES[precision or artefact.target.precision],
         masses=artefact.schedule.masses,
         pairs=scorer_named(artefact.schedule.scorer).pairs,
         outputs=artefact.spec.outputs,

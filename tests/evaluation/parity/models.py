@@ -8,14 +8,14 @@ import numpy as np
 
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.comparison import compare
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT
 
 Array = np.ndarray[Any, Any]
 Rescore = Callable[[int, Array], Array]
-FP32 = tolerance_for("fp32", "fp32")
+FP32 = TOLERANCES["fp32"]
 
 _PATCHES = {2: 16, 4: 10}
 _IMAGES = TensorInfo("images", ("batch", 3, SIDE, SIDE), "float32")
