@@ -16,7 +16,7 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.vocabulary import InputKind
 from exporter.workflows import proof as proof_module
 from exporter.workflows.progress import Silent
-from exporter.workflows.proof import pictures_of, prove, save_page_of
+from exporter.workflows.proof import Made, pictures_of, prove, save_page_of
 from exporter.workflows.recipe import Measuring
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
@@ -42,9 +42,7 @@ def proved(
 ) -> Report:
     """The proof of a pair on the first images of a folder, which is evaluated too."""
     (proof,) = prove(
-        [Pair(reference or dense(), pruned)],
-        [pair],
-        calibrations=[None],
+        [Made(Pair(reference or dense(), pruned), pair)],
         images=first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3),
         stages=Silent(),
         **{"folder": found, "measuring": QUIET, **more},
@@ -59,7 +57,8 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
     (images / "class_1" / "torn.png").write_text("no image")
     found = list_images(images, num_classes=spec.num_classes if labelled else None)
-    proof = proved(star(), lowered_pair(tmp_path, star()), found)
+    pair = lowered_pair(tmp_path, star())
+    proof = proved(star(), pair, found)
     assert proof.passed
     assert proof.parity.pruned.layers and not proof.parity.dense.layers
     assert (proof.accuracy is not None) == labelled
@@ -75,8 +74,8 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
-    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
-    save_page_of(proof, lowered_pair(tmp_path, star()).pruned.artefact, pictures, tmp_path)
+    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
+    save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
 
@@ -86,8 +85,9 @@ def test_the_first_images_that_can_be_read_are_shown_without_examples(tmp_path: 
     found = list_images(make_images(tmp_path / "images", classes=2, each=3))
     for file in found.files[:2]:
         file.path.write_text("no image")
-    proof = proved(star(), lowered_pair(tmp_path, star()), found, folder=None)
-    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
+    pair = lowered_pair(tmp_path, star())
+    proof = proved(star(), pair, found, folder=None)
+    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
     assert len(pictures) == 4
 
 
@@ -177,7 +177,7 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert proof.trade_off is not None
     assert proof.trade_off.unpruned_loss == proof.precision_loss
     assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
-    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
+    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
     save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "by the precision" in page and "top-1 of the model as it came, fp32" in page
