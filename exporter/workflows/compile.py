@@ -54,7 +54,7 @@ from exporter.workflows.opened import (
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import pictures_of, prove, save_comparison_of, save_page_of
+from exporter.workflows.proof import Made, pictures_of, prove, save_comparison_of, save_page_of
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 
@@ -168,26 +168,18 @@ def _compiled(
     )
     references = [Pair(dense, each) for each in pruned]
     models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
-    reports = prove(
-        references,
-        models,
-        calibrations=calibrations,
-        folder=folder,
-        images=images,
-        measuring=measuring,
-        stages=stages,
-    )
+    made = list(map(Made, references, models, calibrations))
+    reports = prove(made, folder=folder, images=images, measuring=measuring, stages=stages)
     with stages.stage("report"):
-        pictures = pictures_of(reports, references, calibrations, first.whole, folder)
+        pictures = pictures_of(reports, made, first.whole, folder)
         reports = [
             replace(each, searched=trade_off, tuned=tuned, refit=gain)
             for each, gain in zip(reports, gains, strict=True)
         ]
         shown = list(zip(reports, pictures, strict=True))
-        for at, (out, opened) in enumerate(every.items()):
-            save_json(recipes[at], out / RECIPE)
-            names = _deliver(out, references[at], models[at], shown[at], images, recipes[at])
-            _finish(opened, out, names)
+        for recipe, own, seen, (out, opened) in zip(recipes, made, shown, every.items(), strict=True):
+            save_json(recipe, out / RECIPE)
+            _finish(opened, out, _deliver(out, own, seen, images, recipe))
     return shown
 
 
@@ -294,23 +286,16 @@ def _images(opened: Opened, folder: ImageFolder | None) -> Array:
     return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
 
 
-def _deliver(  # noqa: PLR0917  (all of it is written)
-    out: Path,
-    references: Pair[PrunedViT],
-    models: Pair[LoweredFile],
-    shown: Shown,
-    images: Array,
-    recipe: Recipe,
-) -> list[str]:
+def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe) -> list[str]:
     """Write the report, and what a deployment machine needs beside both models; return all file names."""
-    (report, pictures), pruned, artefact = shown, references.pruned, models.pruned.artefact
-    runner, dense = (reference_runner(each, artefact.input_kind) for each in (pruned, references.dense))
+    (report, pictures), pruned, artefact = shown, made.references.pruned, made.artefact
+    runner, dense = (reference_runner(each, artefact.input_kind) for each in (pruned, made.references.dense))
     save_reference(runner, dense, images, out / REFERENCE)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
     save_json(report, out / REPORT)
     page = save_page_of(report, artefact, pictures, out, settings_of(recipe))
-    variants = save_variants(models.pruned.path)
+    variants = save_variants(made.models.pruned.path)
     raw = save_raw_images(images, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, page]
     return [*names, *report.files.values(), *variants.values(), *raw]

@@ -11,9 +11,9 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.evaluation.parity.checks import ParityReport, explain
-from exporter.evaluation.parity.comparison import compare
+from exporter.evaluation.parity.comparison import Models, compare
 from exporter.evaluation.parity.reference import check, reference_runner
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
@@ -139,13 +139,8 @@ def test_a_wrong_position_or_token_fails() -> None:
     for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
         recorded = {"images": images, **answers, name: np.ascontiguousarray(change(answers[name]))}
         wrong = PlaybackRunner(recorded, vit.spec.outputs, name="wrong")
-        report = compare(
-            reference_runner(model),
-            wrong,
-            batches=[images],
-            tolerance=tolerance_for("fp32", "fp32"),
-            outputs=vit.spec.outputs,
-        )
+        models = Models(reference_runner(model), wrong, outputs=vit.spec.outputs)
+        report = compare(models, [images], TOLERANCES["fp32"])
         assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
 
 
@@ -162,20 +157,9 @@ def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> N
     def runner(proto: onnx.ModelProto) -> OnnxRuntimeRunner:
         return OnnxRuntimeRunner(proto.SerializeToString(), name="lowered")
 
-    assert compare(
-        PlaybackRunner(recorded, vit.spec.outputs),
-        runner(lowered),
-        tracing=runner(tracing_variant(lowered)),
-        forced=runner(forced_variant(lowered)),
-        batches=[images[:1], images],
-        tolerance=tolerance_for("fp32", "fp32"),
-        masses=model.schedule.masses,
-        outputs=vit.spec.outputs,
-    )
-    assert compare(
-        PlaybackRunner(recorded, vit.spec.outputs, dense=True),
-        runner(lower(dense, ONNXRUNTIME)),
-        batches=[images],
-        tolerance=tolerance_for("fp32", "fp32"),
-        outputs=vit.spec.outputs,
-    )
+    outputs, own, shipped = vit.spec.outputs, lower(dense, ONNXRUNTIME), runner(lowered)
+    variants = runner(tracing_variant(lowered)), runner(forced_variant(lowered))
+    models = Models(PlaybackRunner(recorded, outputs), shipped, *variants, outputs)
+    assert compare(models, [images[:1], images], TOLERANCES["fp32"], model.schedule.masses)
+    unpruned = Models(PlaybackRunner(recorded, outputs, dense=True), runner(own), outputs=outputs)
+    assert compare(unpruned, [images], TOLERANCES["fp32"])
