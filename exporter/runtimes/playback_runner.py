@@ -51,12 +51,6 @@ class PlaybackRunner(Runner):
         super().__init__(name, [_info(IMAGES, reference[IMAGES])], infos)
         self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
 
-    def _activate(self) -> None:
-        """Do nothing: everything is in memory already."""
-
-    def _deactivate(self) -> None:
-        """Do nothing: the arrays belong to the caller."""
-
     def _run(self, feed: Feed) -> dict[str, Array]:
         rows = [self._rows.get(_key(image), -1) for image in feed[IMAGES]]
         if min(rows) < 0:

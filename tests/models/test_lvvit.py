@@ -154,7 +154,7 @@ def test_an_input_is_a_whole_number_of_patches(side: tuple[int, int]) -> None:
 def test_a_block_of_another_make_is_no_block_of_lvvit() -> None:
     model = LvVit(48, 2, 3, img_size=32)
     model.blocks[1] = nn.Identity()
-    with pytest.raises(TypeError, match="a Identity among LV-ViT's blocks"):
+    with pytest.raises(ModelError, match="block 2 with the layout Identity"):
         LvVitAdapter(model, "mixed")
 
 

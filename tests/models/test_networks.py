@@ -48,7 +48,7 @@ def test_a_bundled_model_brings_its_weights_and_gives_way() -> None:
     model = bundled.DIGITS_VIT
     own = source_of(ModelRequest(model.name))
     assert (own.name, own.architecture, own.checkpoint) == (model.name, model.architecture, model.weights)
-    assert own.model_kwargs == {**model.model_kwargs, "num_classes": 10}
+    assert own.model_kwargs == model.model_kwargs
     assert own.preprocessing == model.preprocessing
     other = source_of(ModelRequest(model.name, Path("w.pth"), 3, {"depth": 2}, {"crop_pct": 0.5}))
     assert other.checkpoint == Path("w.pth")
