@@ -141,9 +141,9 @@ def test_the_gradient_of_attention_is_autograds(variant: str, monkeypatch: pytes
     monkeypatch.setattr("timm.models.eva.use_fused_attn", lambda *_: False)
     vit = in_dtype(SMALLER[variant]() if variant in SMALLER else tiny_vit(variant), torch.float64)
     images, attentions = frozen_images(2, vit.spec.preprocessing.input_size[1:]), list[Tensor]()
-    for module in vit.model.modules():
-        if hasattr(module, "attn_drop"):
-            module.attn_drop.register_forward_hook(lambda *call: attentions.append(call[-1]))
+    for name, module in vit.model.named_modules():
+        if name.endswith("attn_drop"):
+            module.register_forward_hook(lambda *call: attentions.append(call[-1]))
     vit.model.requires_grad_(True)
     logits = vit.model(images)
     vit.model.requires_grad_(False)
