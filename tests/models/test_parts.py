@@ -79,12 +79,6 @@ def test_joined_layers_are_one_whose_outputs_stand_side_by_side(sizes: list[int]
             start += size
 
 
-def test_gradients_reach_each_joined_layer_by_the_weight() -> None:
-    joined = JoinedLinear([nn.Linear(3, 2), nn.Linear(3, 4)])
-    joined.weight.sum().backward()
-    assert all(torch.equal(part.weight.grad, torch.ones_like(part.weight)) for part in joined.parts)  # type: ignore[arg-type]
-
-
 def test_a_branch_is_divided_or_scaled_channel_by_channel() -> None:
     branch, gamma = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), nn.Parameter(torch.tensor([-1.0, 0.5]))
     assert Divided(2.0)(branch).tolist() == [[0.5, 1.0], [1.5, 2.0]]

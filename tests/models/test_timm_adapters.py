@@ -47,13 +47,6 @@ def test_the_classifiers_average_to_the_logits(family: str) -> None:
         torch.testing.assert_close(logits, vit.model(images), rtol=1e-5, atol=1e-5)
 
 
-def test_the_spec_counts_what_stands_before_the_patches() -> None:
-    assert make_vit("vit").spec.num_prefix_tokens == 1
-    assert make_vit("distilled").spec.num_prefix_tokens == 2
-    assert make_vit("registers").spec.num_prefix_tokens == 5
-    assert make_vit("wide and low").spec.grid == (2, 6)
-
-
 # How each member holds its projection of query, key and value.
 PROJECTIONS: dict[str, type[nn.Module]] = {
     "eva, bias apart": BiasedQkv,
@@ -283,13 +276,6 @@ def test_a_model_without_a_config_gives_logits() -> None:
     model = make_model()
     model.pretrained_cfg = None  # type: ignore[assignment]
     assert [output.name for output in outputs_of(model)] == [LOGITS]
-
-
-def test_preprocessing_is_the_models_own_at_its_own_size() -> None:
-    preprocessing = make_vit("deit").spec.preprocessing
-    assert preprocessing.input_size == (3, 32, 32)
-    assert preprocessing.interpolation == "bicubic"
-    assert preprocessing.mean == pytest.approx((0.485, 0.456, 0.406))
 
 
 @pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])

@@ -38,11 +38,6 @@ def evaluated(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(normalise(to_pixels(to_input_size(image, AUGMENTED)), AUGMENTED))
 
 
-def test_affine_without_any_change_is_what_the_model_is_evaluated_on(image: Image.Image) -> None:
-    transform = transform_of(STILL.augmentation, AUGMENTED)
-    assert torch.equal(transform(image), evaluated(image))
-
-
 def test_images_are_mirrored_where_that_is_asked_for_alone(image: Image.Image) -> None:
     assert LoopSettings().augmentation.hflip == 0
     mirrored = transform_of(replace(STILL, hflip=1.0).augmentation, AUGMENTED)(image)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.formats.canonical_json import from_json, to_json
+from exporter.models.base import PrunableViT
 from exporter.models.huggingface import repository
 from exporter.models.huggingface.repository import hub_or_cache, is_path, repository_of
 from exporter.models.identity import Identity
@@ -36,15 +37,20 @@ def saved(folder: Path, kind: str = "vit") -> Any:
     return save(make(kind), folder)
 
 
+def agrees(name: object, model: Any) -> PrunableViT:
+    """Load a model by its name, and hold it to the library's, with nothing pruned."""
+    vit = load(ModelRequest(str(name)))
+    images = torch.randn(2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        ours = PrunedViT(vit, keep_everything(vit.spec))(images)
+        torch.testing.assert_close(ours, answer(model, images), rtol=1e-4, atol=1e-4)
+    return vit
+
+
 # Without its head, a SigLIP tower gives its tokens alone.
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "siglip, no head"])
 def test_the_answers_are_the_librarys(tmp_path: Path, kind: str) -> None:
-    model = saved(tmp_path / "mine", kind)
-    vit = load(ModelRequest(str(tmp_path / "mine")))
-    images = torch.randn(2, *vit.spec.preprocessing.input_size)
-    with torch.inference_mode():
-        ours = PrunedViT(vit, keep_everything(vit.spec))(images)
-    torch.testing.assert_close(ours, answer(model, images), rtol=1e-4, atol=1e-4)
+    vit = agrees(tmp_path / "mine", saved(tmp_path / "mine", kind))
     assert vit.spec.name == "mine"
     assert (vit.spec.num_classes, vit.spec.embedding) in ((7, ""), (0, "embedding"))
 
@@ -98,10 +104,7 @@ def test_weights_may_be_in_shards_of_which_only_the_towers_are_read(tmp_path: Pa
     save_file(tower, tmp_path / "llava/a.safetensors")
     shards = {key: "a.safetensors" if key in tower else "missing.safetensors" for key in state}
     (tmp_path / "llava/model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    vit = load(ModelRequest(f"{tmp_path}/llava#vision_tower"))
-    torch.testing.assert_close(
-        vit.model(IMAGES), answer(model.model.vision_tower, IMAGES), rtol=1e-4, atol=1e-4
-    )
+    agrees(f"{tmp_path}/llava#vision_tower", model.model.vision_tower)
 
 
 def in_shards(folder: Path, shards: dict[str, str] | None = None) -> None:
@@ -119,7 +122,7 @@ def in_shards(folder: Path, shards: dict[str, str] | None = None) -> None:
 def test_shards_may_be_of_pytorchs_own_format(tmp_path: Path) -> None:
     model = saved(tmp_path)
     in_shards(tmp_path)
-    torch.testing.assert_close(load(ModelRequest(str(tmp_path))).model(IMAGES), answer(model, IMAGES))
+    agrees(tmp_path, model)
 
 
 def test_a_shard_is_read_without_running_code(tmp_path: Path) -> None:
@@ -134,11 +137,7 @@ def test_a_shard_is_read_without_running_code(tmp_path: Path) -> None:
 def test_a_prefix_that_all_weights_share_is_removed(tmp_path: Path, kind: str) -> None:
     model, file = saved(tmp_path, kind), tmp_path / "model.safetensors"
     save_file({f"base_model.model._orig_mod.{key}": value for key, value in load_file(file).items()}, file)
-    vit = load(ModelRequest(str(tmp_path)))
-    images = torch.randn(2, *vit.spec.preprocessing.input_size)
-    with torch.inference_mode():
-        ours = PrunedViT(vit, keep_everything(vit.spec))(images)
-    torch.testing.assert_close(ours, answer(model, images), rtol=1e-4, atol=1e-4)
+    agrees(tmp_path, model)
 
 
 @pytest.mark.parametrize("kind", ["vit", "distilled", "clip", "siglip", "dinov2, registers"])
@@ -179,9 +178,7 @@ def test_an_id_is_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.Monke
         return str(tmp_path / file)
 
     monkeypatch.setattr(repository, "hf_hub_download", download)
-    vit = load(ModelRequest("someone/clip-tiny"))
-    assert vit.spec.name == "clip-tiny"
-    torch.testing.assert_close(vit.model(IMAGES), answer(model, IMAGES), rtol=1e-4, atol=1e-4)
+    assert agrees("someone/clip-tiny", model).spec.name == "clip-tiny"
 
 
 @pytest.mark.parametrize(
@@ -288,11 +285,7 @@ def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(tmp_
     (tmp_path / "config.json").write_text(json.dumps({**config, "image_size": 38}))
     processor = {"size": {"height": 38, "width": 38}, "do_center_crop": False}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
-    vit = load(ModelRequest(str(tmp_path)))
-    images = torch.randn(2, 3, 38, 38, generator=torch.Generator().manual_seed(2))
-    theirs = AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        torch.testing.assert_close(vit.model(images), answer(theirs, images), rtol=1e-4, atol=1e-4)
+    agrees(tmp_path, AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval())
 
 
 def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_path: Path) -> None:
