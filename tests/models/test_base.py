@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from exporter.errors import ModelError
+from exporter.lowering.pipeline import lower
 from exporter.models.base import (
     add_attention,
     attend,
@@ -16,7 +18,10 @@ from exporter.models.base import (
     whole_block,
 )
 from exporter.models.registry import adapt
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import intra_score
+from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME
 from tests.rows import row_of
 from tests.vits import FAMILIES, POOLED, cut_vit, make_model, make_vit, random_images
 
@@ -141,3 +146,11 @@ def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:
             half(no_attention, tokens)
     with pytest.raises(ValueError, match="without an attention part"):
         add_attention(replace(no_mlp, attention=None), tokens, tokens)
+
+
+def test_an_adapter_that_fixes_the_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    vit = make_vit()
+    embed = vit.embed
+    monkeypatch.setattr(vit, "embed", lambda images: embed(images) + torch.zeros(len(images), 1, 1))
+    with pytest.raises(ModelError, match=r"tiny \| got a size that is the batch's .*len\(images\)"):
+        lower(PrunedViT(vit, keep_everything(vit.spec)), ONNXRUNTIME)
