@@ -140,6 +140,5 @@ def _info(port: Any) -> TensorInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line of OpenVINO's error text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
