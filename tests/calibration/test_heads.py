@@ -15,14 +15,13 @@ from exporter.calibration.backward import (
     share_of_outputs,
     top_outputs,
 )
-from exporter.calibration.importance import relevance
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.models.base import MlpParts, PrunableViT
 from exporter.models.registry import adapt
 from exporter.vocabulary import AttentionVariant
-from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, relevance, tiny_vit
 from tests.calibration.whole_attention import gradients_of_attention
 from tests.versions import runs_in_double
 from tests.vits import cut_vit, make_tower, make_vit, random_images

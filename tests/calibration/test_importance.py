@@ -18,13 +18,12 @@ from exporter.calibration.importance import (
     average_cosine_similarity,
     average_over_classes,
     normalise_rows,
-    relevance,
     scores_of_image,
     sweep,
 )
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.base import weights_sha256
-from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, relevance, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]

@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.importance import relevance
 from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import list_images
 from exporter.models.base import BlockParts, PrunableViT
-from tests.calibration.samples import frozen_images, tiny_vit
+from tests.calibration.samples import frozen_images, relevance, tiny_vit
 from tests.vits import cut_vit, make_images, make_vit
 
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])

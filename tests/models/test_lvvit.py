@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from exporter.calibration.importance import relevance
 from exporter.errors import ModelError
 from exporter.models.lvvit import LvVit, LvVitAdapter, preprocessing_of
 from exporter.models.registry import describe, load
@@ -17,6 +16,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import manual_schedule, star_schedule
 from exporter.schedule.prune import Prune
+from tests.calibration.samples import relevance
 from tests.vits import make_model, make_vit, random_images
 
 

@@ -9,7 +9,6 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 import exporter
-from exporter.calibration.importance import relevance
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
@@ -18,6 +17,7 @@ from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
+from tests.calibration.samples import relevance
 from tests.vits import random_images
 
 
