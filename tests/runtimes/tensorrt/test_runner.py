@@ -60,13 +60,13 @@ def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_its_uuid_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt_runner, "_driver", driver)
     assert tensorrt_runner.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert tensorrt_runner.gpu_uuid(device=1) == ""
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorrt_runner, "_driver", driver)
-    with pytest.raises(UserError, match="a driver without GPU 1"):
-        tensorrt_runner.this_machine("11.4.0", device=1)
+    monkeypatch.setattr(tensorrt_runner, "_driver", lambda: driver(gpus=0))
+    assert tensorrt_runner.gpu_uuid() == ""
+    with pytest.raises(UserError, match="a driver without GPU 0"):
+        tensorrt_runner.this_machine("11.4.0")
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

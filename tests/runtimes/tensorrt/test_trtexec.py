@@ -66,14 +66,13 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
 
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     settings = replace(everything(tmp_path), hardware="same-compute-capability")
-    words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
+    words = build_command(Path("m.onnx"), IMAGE, 1, settings)
     assert {
         "--memPoolSize=workspace:512",
         "--hardwareCompatibilityLevel=sameComputeCapability",
         "--versionCompatible",
         f"--dynamicPlugins={tmp_path}/lib.so",
         f"--setPluginsToSerialize={tmp_path}/lib.so",
-        "--saveEngine=m.engine",
         "--builderOptimizationLevel=5",
         "--maxAuxStreams=0",
     } <= set(words)
