@@ -225,15 +225,9 @@ def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
     assert [total for _, total in seen] == [4 if n <= 4 else 8 if n <= 8 else 16 for n in range(1, read + 1)]
     files = [image.file for image in plan(images, AUTO)[:read]]
     assert found.record.dataset_sha256 == dataset_sha256(files)
-
-
-@pytest.mark.usefixtures("checks")
-def test_auto_without_relevance_stops_at_its_first_check(vit: PrunableViT, images: ImageFolder) -> None:
+    # Without relevance it is settled at once: images go in groups of eight past the check at 4.
     found = calibrate(vit, images, replace(AUTO, relevance=False))
-    assert (found.record.images, found.overlap) == (
-        8,
-        None,
-    )  # images go in groups of eight past the check at 4
+    assert (found.record.images, found.overlap) == (8, None)
 
 
 @pytest.mark.usefixtures("checks")
