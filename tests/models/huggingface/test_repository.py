@@ -107,27 +107,17 @@ def test_weights_may_be_in_shards_of_which_only_the_towers_are_read(tmp_path: Pa
     agrees(f"{tmp_path}/llava#vision_tower", model.model.vision_tower)
 
 
-def in_shards(folder: Path, shards: dict[str, str] | None = None) -> None:
-    """Put the weights of a folder in two files of PyTorch's own format, and an index beside them."""
-    whole = folder / "model.safetensors"
+def test_shards_of_pytorchs_own_format_are_read_without_running_code(tmp_path: Path) -> None:
+    model, whole = saved(tmp_path), tmp_path / "model.safetensors"
     state = load_file(whole)
     whole.unlink()
     own = {key: f"pytorch_model-{index % 2}.bin" for index, key in enumerate(state)}
     for name in set(own.values()):
-        torch.save({key: state[key] for key in state if own[key] == name}, folder / name)
-    index = {"weight_map": {**own, **(shards or {})}}
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-
-
-def test_shards_may_be_of_pytorchs_own_format(tmp_path: Path) -> None:
-    model = saved(tmp_path)
-    in_shards(tmp_path)
+        torch.save({key: state[key] for key in state if own[key] == name}, tmp_path / name)
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": own}))
     agrees(tmp_path, model)
-
-
-def test_a_shard_is_read_without_running_code(tmp_path: Path) -> None:
-    saved(tmp_path)
-    in_shards(tmp_path, {"x": "more.bin"})
+    index.write_text(json.dumps({"weight_map": {**own, "x": "more.bin"}}))
     torch.save({"x": print}, tmp_path / "more.bin")
     with pytest.raises(CheckpointError, match=r"more\.bin \| got a pickled print"):
         load(ModelRequest(str(tmp_path)))
@@ -224,10 +214,11 @@ def test_describe_needs_the_config_alone(tmp_path: Path) -> None:
         load(ModelRequest(str(tmp_path)))
 
 
-def test_a_pooler_that_nothing_reads_is_left_out(tmp_path: Path) -> None:
+def test_what_no_answer_depends_on_is_left_out(tmp_path: Path) -> None:
     saved(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
-    save_file({**state, "vit.pooler.dense.weight": torch.zeros(48, 48)}, tmp_path / "model.safetensors")
+    unread = ("vit.pooler.dense.weight", "vit.embeddings.mask_token", "vit.embeddings.position_ids")
+    save_file({**state, **{name: torch.zeros(1) for name in unread}}, tmp_path / "model.safetensors")
     assert load(ModelRequest(str(tmp_path))).spec.num_classes == 7
 
 
