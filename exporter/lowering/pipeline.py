@@ -171,6 +171,14 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
         parameter.requires_grad_(True)
     try:
         return torch.export.export(pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False)
+    except RuntimeError as error:  # of torch._dynamo, whose import takes seconds
+        if "CONSTRAINT_VIOLATION" not in str(getattr(error, "error_type", "")):
+            raise
+        got, expected = (
+            "a size that is the batch's of the export, e.g. by len(images)",
+            "e.g. images.shape[0]",
+        )
+        raise ModelError(pruned.vit.spec.name, got, expected) from None
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)

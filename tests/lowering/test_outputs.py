@@ -138,7 +138,7 @@ def test_a_wrong_position_or_token_fails() -> None:
         answers = runner.run({"images": images})
     for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
         recorded = {"images": images, **answers, name: np.ascontiguousarray(change(answers[name]))}
-        wrong = PlaybackRunner(recorded, vit.spec.outputs, name="wrong")
+        wrong = PlaybackRunner(recorded, vit.spec.outputs)
         models = Models(reference_runner(model), wrong, outputs=vit.spec.outputs)
         report = compare(models, [images], TOLERANCES["fp32"])
         assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
