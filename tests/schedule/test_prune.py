@@ -80,18 +80,6 @@ def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     assert found.rho == pytest.approx(0.7, abs=1e-3)
 
 
-def test_acs_is_wanted_where_rates_follow_it(tiny_vit: PrunableViT) -> None:
-    with pytest.raises(ScheduleError, match=r"ACS \| got 0 values \| need 4"):
-        schedule_of(intra(rho=0.5), tiny_vit.spec)
-
-
-def test_a_schedule_of_another_model(tiny_vit: PrunableViT) -> None:
-    given = manual_schedule(tiny_vit.spec, {2: 0.5}, INTRA)
-    other = Schedule(**{**vars(given), "num_patches": 17})
-    with pytest.raises(ScheduleError, match="17 patches"):
-        schedule_of(Prune(), tiny_vit.spec, given=other)
-
-
 RISING, EARLY_PEAK = (0.1, 0.3, 0.5, 0.9), (0.1, 0.9, 0.3, 0.2)
 
 
