@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +13,9 @@ from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
+from tests.killed import killed
 from tests.vits import make_images
 
-ROOT = Path(__file__).parents[2]
 QUICK = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF)
 STAR = ("--method", "star", "--rho", "0.6", "--max-images", "4")
 
@@ -116,9 +113,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
     """STAR with its own calibration, averaged weights and an augmentation, in a process of as many threads."""
     uninterrupted, flags = whole
     command = ["finetune", *flags, "--out", str(tmp_path / "w.safetensors")]
-    killed = [sys.executable, "-m", "tests.killed", function, str(times), *command]
-    done = subprocess.run(killed, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    killed(function, times, *command)
     assert {re.sub(r"\.[0-9a-f]{8}-\d+\.partial$", "", path.name) for path in tmp_path.iterdir()} == left
     if "w.ckpt" in left:
         kept = torch.load(tmp_path / "w.ckpt", weights_only=True)
@@ -192,6 +187,16 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
 def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
     told = star_export("inspect", trained, "--json").json
     assert (told["kind"], told["schedule"]["rho"], told["has_calibration"]) == ("checkpoint", 0.6, True)
+
+
+@pytest.mark.ort
+def test_what_is_exported_passes_its_check(
+    star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
+) -> None:
+    source, model = ("--checkpoint", trained), tmp_path / "m.onnx"
+    assert star_export("export", *source, "--out", model, "--json").json["method"] == "star"
+    done = star_export("check", *source, "--images", workplace.images, "--onnx", model, "--json")
+    assert (done.code, done.json["passed"]) == (0, True), done.err
 
 
 @pytest.mark.parametrize(
