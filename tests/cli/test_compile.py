@@ -28,21 +28,9 @@ SETTINGS = {"gamma": 2, "seed": 1}
 def test_it_leaves_a_folder_that_proves_itself(
     star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
 ) -> None:
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-        "--method",
-        "star",
-        "--rho",
-        "0.5",
-        "--input-kind",
-        input_kind,
-    )
-    done = star_export(
-        "compile", *flags, "--rounds", "5", "--batch", "2", "--out", tmp_path / "out", "--json"
-    )
+    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
+    flags += ("--method", "star", "--rho", "0.5", "--input-kind", input_kind, "--rounds", "5", "--batch", "2")
+    done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     report = done.json
     assert report == json.loads((tmp_path / "out/report.json").read_text())
@@ -107,19 +95,9 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 def test_compiling_a_star_for_a_mean_of_macs(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-        "--mac-reduction",
-        "0.3",
-    )
-    done = star_export(
-        "compile",
-        *(*flags, "--method", "a-star"),
-        *("--rounds", "5", "--batch", "4", "--out", tmp_path / "out", "--json"),
-    )
+    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
+    flags += ("--method", "a-star", "--mac-reduction", "0.3", "--rounds", "5", "--batch", "4")
+    done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     report = done.json
     assert report["parity"]["pruned"]["passed"]

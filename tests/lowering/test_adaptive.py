@@ -15,8 +15,7 @@ from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
-from tests.lowering.models import a_star, biased_vit, lowered
-from tests.pruning.adaptive import LAYOUTS, make_adaptive
+from tests.lowering.models import a_star, lowered
 from tests.vits import varied_images
 
 
@@ -61,13 +60,6 @@ def test_the_padded_layout_is_static_and_standard() -> None:
     assert not model.functions
     assert {each.domain for each in model.opset_import} <= {"", "com.microsoft"}
     assert not {node.op_type for node in model.graph.node} & {"NonZero", "Compress", "Loop", "If"}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_bytes_are_the_same_twice(layout: str) -> None:
-    again = lower(make_adaptive(biased_vit(), layout), ONNXRUNTIME)
-    shared = lowered(a_star(layout=layout))
-    assert again.SerializeToString(deterministic=True) == shared.SerializeToString(deterministic=True)
 
 
 def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.pipeline import lower
-from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, Target
+from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, TENSORRT_INT8, Target
 from tests.lowering import graphs
 from tests.lowering.graphs import (
     BF16,
@@ -30,14 +30,16 @@ from tests.lowering.graphs import (
 )
 from tests.lowering.models import lowered, pruned_of, star
 from tests.pruning.adaptive import RATES
-from tests.vits import make_vit
+from tests.vits import make_vit, random_images
 
 BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME_FP16, TENSORRT_FP16, TENSORRT_INT8], ids=lambda each: each.name
+)
 def test_no_node_mixes_precisions(target: Target) -> None:
-    model = lowered(star(), target)
+    model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
     kinds = kinds_of(model)
     for node in model.graph.node:
         floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
