@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from exporter.processes import Processes
-from tests.commands import NAME, Command, Workplace, recipe_file
+from tests.commands import Command, Workplace
 from tests.shards import encoded, write_shard
-from tests.vits import TINY_SHAPE
 
 pytestmark = pytest.mark.ort
 QUICK = ("--batch", "4", "--workers", "1", "--threads", "1")
@@ -100,18 +99,6 @@ def test_pytorch_alone_and_pruned(star_export: Command, folder: Path, workplace:
     assert set(done.json["models"]) == {"dense", "pruned"}
     pruned = json.loads((folder / "report.json").read_text())["accuracy"]["pruned"]
     assert done.json["models"]["pruned"]["accuracy"] == pruned
-
-
-def test_a_recipe_describes_the_pytorch_model(
-    star_export: Command, folder: Path, workplace: Workplace, tmp_path: Path
-) -> None:
-    schedule, checkpoint = str(folder / "schedule.json"), str(workplace.checkpoint)
-    told = recipe_file(
-        tmp_path, model=NAME, checkpoint=checkpoint, model_kwargs=TINY_SHAPE, schedule=schedule
-    )
-    done = star_export("eval", *told, "--images", workplace.images, *QUICK, "--json")
-    assert done.code == 0, done.err
-    assert set(done.json["models"]) == {"dense", "pruned"}
 
 
 def test_without_labels_two_models_agree(
