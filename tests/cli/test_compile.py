@@ -3,6 +3,7 @@
 import hashlib
 import html
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from exporter.vocabulary import Method
 from exporter.workflows import compile as compile_module
 from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
+from tests.evaluation.report.reports import full_report
 
 SETTINGS = {"gamma": 2, "seed": 1}
 
@@ -141,6 +143,7 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
         lambda report: report["parity"]["dense"],
         lambda report: report["accuracy"]["dense"],
         lambda report: [each["throughput"]["dense"] for each in report["batches"]],
+        lambda report: [each["as_it_came"]["throughput"] for each in report["batches"]],
         lambda report: [(each["image"], each["dense"]) for each in report["examples"]],
     ):
         first, *others = map(shared, done.json.values())
@@ -249,6 +252,31 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
     assert "images/s" not in shown.out
     printed = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o", "--json").json
     assert printed == json.loads((compiled() / "report.json").read_text())
+
+
+def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
+    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One method, and several."""
+    full = full_report()
+    plain = replace(full, batches=tuple(replace(each, as_it_came=None) for each in full.batches))
+    flags = ("--rho", "0.5", "--out", tmp_path / "o", "--method")
+    for report, shown in ((full, True), (plain, False)):
+        monkeypatch.setattr(compile_module, "compile_model", lambda *_, report=report, **__: report)
+        found = {Method.STAR: report, Method.TOME: report}
+        monkeypatch.setattr(compile_module, "compare_methods", lambda *_, found=found, **__: found)
+        alone = star_export("compile", *flags, "star").out
+        assert re.search(r"│ images/s, batch 8 +│ +100.0 │ +166.7 │", alone)
+        assert bool(re.search(r"│ images/s, batch 8, as it came +│ +90.9 │ +│", alone)) == shown
+        told = "over the model as it came, in fp32: 1.83 × (quartiles 1.83 to 1.83)"
+        assert (told in alone.splitlines()) == shown
+        rows = [line.split("│") for line in star_export("compile", *flags, "star,tome").out.splitlines()]
+        cells = {row[1].strip(): [each.strip() for each in row[2:-1]] for row in rows if len(row) > 2}
+        assert list(cells) == [*["as it came"] * shown, "dense", "star", "tome"]
+        assert cells["star"][4:] == ["1.67 (1.67 to 1.67)", *["1.83"] * shown]
+        assert cells["dense"][3:] == ["100.0", "", *["1.10"] * shown]
+        if shown:
+            assert cells["as it came"] == ["4.250", "", "", "90.9", "", ""]
 
 
 @pytest.mark.usefixtures("told")

@@ -145,6 +145,8 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
     pins = (
         "--scorer",
         "fused",
+        "--counts",
+        "few",
         "--rho",
         "0.7",
         "--target",
@@ -155,7 +157,8 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
     )
     done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-ms", "5", *pins)
     assert done.code == 0, done.err
-    assert (asked["recipe"].prune.scorer, asked["recipe"].prune.rho) == ("fused", 0.7)
+    prune = asked["recipe"].prune
+    assert (prune.scorer, prune.counts, prune.rho) == ("fused", "few", 0.7)
     assert (asked["settings"].target, asked["settings"].max_ms) == ("openvino-fp32", 5.0)
     assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
 

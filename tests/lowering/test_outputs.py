@@ -11,9 +11,9 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.evaluation.parity.checks import ParityReport, explain
-from exporter.evaluation.parity.comparison import compare
+from exporter.evaluation.parity.comparison import Models, compare
 from exporter.evaluation.parity.reference import check, reference_runner
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
@@ -128,12 +128,7 @@ def test_a_wrong_position_or_token_fails() -> None:
         answers = runner.run({"images": images})
     for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
         recorded = {"images": images, **answers, name: np.ascontiguousarray(change(answers[name]))}
-        wrong = PlaybackRunner(recorded, vit.spec.outputs, name="wrong")
-        report = compare(
-            reference_runner(model),
-            wrong,
-            batches=[images],
-            tolerance=tolerance_for("fp32", "fp32"),
-            outputs=vit.spec.outputs,
-        )
+        wrong = PlaybackRunner(recorded, vit.spec.outputs)
+        models = Models(reference_runner(model), wrong, outputs=vit.spec.outputs)
+        report = compare(models, [images], TOLERANCES["fp32"])
         assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
