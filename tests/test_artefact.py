@@ -76,24 +76,6 @@ def test_a_file_of_an_earlier_version_is_one_line(missing: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("target", "abacus", "m.onnx | got target 'abacus' | need one of onnxruntime-fp32"),
-        ("input_kind", "int4", "m.onnx | got input kind 'int4' | need one of float32, uint8"),
-        ("layout", "folded", "m.onnx | got layout 'folded' | need one of shrinking"),
-        ("schedule", "{}", "m.onnx | got"),
-        ("schedule", "[1", "m.onnx | got"),
-        ("model", "null", "m.onnx | got"),
-    ],
-)
-def test_a_word_that_is_none_names_the_file(key: str, value: str, message: str) -> None:
-    metadata = {**to_metadata(PLAIN), f"star_export.{key}": value}
-    with pytest.raises(ArtefactError) as error:
-        from_metadata(metadata, "m.onnx")
-    assert message in str(error.value)
-
-
 @pytest.mark.parametrize("field", ["rates", "keep", "num_patches"])
 def test_a_schedule_of_another_model_is_refused(field: str) -> None:
     schedule = PLAIN.schedule
