@@ -10,13 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import exporter
-from exporter.artefact import (
-    REQUIRED,
-    from_metadata,
-    read_lowered,
-    read_pair,
-    to_metadata,
-)
+from exporter.artefact import REQUIRED, from_metadata, read_lowered, read_pair, to_metadata
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import to_json
 from exporter.formats.onnx_metadata import read_metadata
