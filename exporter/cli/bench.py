@@ -91,15 +91,20 @@ def _print(result: "Bench") -> None:
     print_lines(_lines(result))
 
 
-def _rows(at: AtBatch) -> Iterator[tuple[str, ...]]:
+def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
     yield ("", "pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison))
-    if at.selection is not None:
+    if sliced and at.selection is not None:
         yield ("", "plain slices", *_speed(at.selection.sliced), *against_dense(at.selection.ceiling))
 
 
-def _speed(time: Throughput) -> tuple[str, str, str]:
-    return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
+def _speed(time: Throughput) -> tuple[str, ...]:
+    """Return the first columns of a row; an engine's times have more digits, and its copies beside them."""
+    runs = time.engine
+    if runs is None:
+        return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
+    each_ms = (time.median_ms, time.p99_ms, runs.copy_in_ms, runs.copy_out_ms)
+    return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in each_ms)
 
 
 def _breakdown_rows(result: "Bench") -> Iterator[tuple[str, ...]]:
@@ -128,7 +133,7 @@ def _lines(result: "Bench") -> Iterator[str]:
 def print_gpu_time(result: "Bench") -> None:
     """Print the table, the clock rates and the trtexec commands."""
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
-    print_table(title, COLUMNS, [row for each in result.gpu for row in _gpu_rows(each)])
+    print_table(title, COLUMNS, [row for each in result.gpu for row in _rows(each, sliced=False)])
     print_lines(_gpu_lines(result))
 
 
@@ -154,17 +159,6 @@ def clock_words(clocks: Clocks) -> str:
     sm = f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
     told = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
     return f"{told}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else told
-
-
-def _gpu_rows(at: AtBatch) -> Iterator[tuple[str, ...]]:
-    yield (str(at.batch), "dense", *_gpu_speed(at.throughput.dense), "", "", "", "")
-    yield ("", "pruned", *_gpu_speed(at.throughput.pruned), *against_dense(at.comparison))
-
-
-def _gpu_speed(time: Throughput) -> tuple[str, ...]:
-    runs = time.engine
-    copies = () if runs is None else (f"{each:.3f}" for each in (runs.copy_in_ms, runs.copy_out_ms))
-    return f"{time.images_per_s:.1f}", f"{time.median_ms:.3f}", f"{time.p99_ms:.3f}", *copies
 
 
 def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:

@@ -33,6 +33,7 @@ from exporter.cli.output import (
 )
 from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Accuracy
+from exporter.evaluation.batch_sweep import AS_IT_CAME
 from exporter.evaluation.parity.checks import explain
 from exporter.evaluation.report.record import Report
 from exporter.settings.flags import add_flags
@@ -47,12 +48,15 @@ EXAMPLES = (
 )
 FAILS = "an exported model does not agree with PyTorch"
 
+# The column of speed-ups over the model as it came.
+OVER = f"× {AS_IT_CAME}"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
-    evaluated = ("eval_images", "max_eval_images", "calibration")
+    evaluated = ("eval_images", "max_eval_images", "calibration", "refit")
     add_flags(parser, Recipe, (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *AMOUNT, *SCHEDULE, *MEASURED))
     add_dry_run(parser)
 
@@ -91,6 +95,8 @@ def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: R
 def _print_all(found: Mapping[Method, Report], out: Path) -> None:
     reports = list(found.values())
     rows = dict(zip(("dense", *found), (_dense_cells(reports[0]), *map(_cells, reports)), strict=True))
+    if reports[0].original:
+        rows = {AS_IT_CAME: _original_cells(reports[0]), **rows}
     columns = list(_cells(reports[0]))
     cells = [(name, *(row.get(each, "") for each in columns)) for name, row in rows.items()]
     print_table(f"{reports[0].model}, {reports[0].target}", ("", *columns), cells)
@@ -103,14 +109,26 @@ def _print_all(found: Mapping[Method, Report], out: Path) -> None:
     print_lines([*told, f"full report: {out / 'report.html'}"])
 
 
+def _original_cells(report: Report) -> dict[str, str]:
+    """Return what was measured of the model as it came, by column."""
+    cells = {"GMACs": f"{report.gmacs.as_it_came:.3f}"}
+    if report.in_fp32 and report.in_fp32.accuracy:
+        cells["top-1 (95 %)"] = _with_interval(report.in_fp32.accuracy)
+    if report.original:
+        cells[f"images/s, batch {report.batch}"] = f"{report.original.throughput.images_per_s:.1f}"
+    return cells
+
+
 def _dense_cells(report: Report) -> dict[str, str]:
     cells = {"GMACs": f"{report.gmacs.dense:.3f}"}
     if report.accuracy:
         cells["top-1 (95 %)"] = _with_interval(report.accuracy.dense)
-    if report.as_it_came and report.as_it_came.accuracy:
+    if report.in_fp32 and report.in_fp32.accuracy:
         cells["points lost (95 %)"] = f"{report.precision_loss:.2f}"
     if report.speed:
         cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.dense.images_per_s:.1f}"
+    if report.original:
+        cells[OVER] = f"{report.original.gain.dense.median:.2f}"
     return cells
 
 
@@ -131,6 +149,8 @@ def _cells(report: Report) -> dict[str, str]:
         low, high = compared.quartiles
         cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.pruned.images_per_s:.1f}"
         cells["speed-up (quartiles)"] = f"{compared.speedup:.2f} ({low:.2f} to {high:.2f})"
+    if report.original:
+        cells[OVER] = f"{report.original.gain.pruned.median:.2f}"
     return cells
 
 
@@ -152,8 +172,8 @@ def _print(report: Report, out: Path) -> None:
         rows.append(("top-1", f"{pair.dense.top1:.2%}", f"{pair.pruned.top1:.2%}"))
         dense, pruned = percent_interval(pair.dense.interval), percent_interval(pair.pruned.interval)
         rows.append(("95 % interval", dense, pruned))
-        if report.as_it_came and report.as_it_came.accuracy:
-            rows.append(("top-1 as it came, fp32", f"{report.as_it_came.accuracy.top1:.2%}", ""))
+        if report.in_fp32 and report.in_fp32.accuracy:
+            rows.append(("top-1 as it came, fp32", f"{report.in_fp32.accuracy.top1:.2%}", ""))
     if report.pair:
         rows.append(("same class", "", f"{report.pair.agreement:.2%}"))
     if report.agreement:
@@ -165,6 +185,8 @@ def _print(report: Report, out: Path) -> None:
         times = report.speed.throughput
         title = f"images/s, batch {report.batch}"
         rows.append((title, f"{times.dense.images_per_s:.1f}", f"{times.pruned.images_per_s:.1f}"))
+    if report.original:
+        rows.append((f"{title}, as it came", f"{report.original.throughput.images_per_s:.1f}", ""))
     schedule = report.schedule
     rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     print_table(f"{report.model}, {schedule.method}, {schedule.reduce}{rho}", ("", "dense", "pruned"), rows)
@@ -188,13 +210,13 @@ def _lines(report: Report) -> Iterator[str]:
     if report.loss and report.loss.loss_interval_points:
         low, high = report.loss.loss_interval_points
         against = (
-            f"; the dense model loses {report.precision_loss:.2f} by the precision"
-            if report.as_it_came
-            else ""
+            f"; the dense model loses {report.precision_loss:.2f} by the precision" if report.in_fp32 else ""
         )
         against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
     yield from _recorded(report)
+    if report.refit:
+        yield f"refit: {report.refit.words}"
     yield from _skipped(report)
     if report.speed:
         compared = report.speed.comparison
@@ -203,6 +225,10 @@ def _lines(report: Report) -> Iterator[str]:
             f"{compared.outcome}: {compared.speedup:.2f} × on {report.timed_on} "
             f"(quartiles {low:.2f} to {high:.2f}), E = {compared.efficiency:.2f} relative to the MAC ratio"
         )
+    if report.original:
+        gain = report.original.gain.pruned
+        low, high = gain.quartiles
+        yield f"over the model as it came, in fp32: {gain.median:.2f} × (quartiles {low:.2f} to {high:.2f})"
 
 
 def _recorded(report: Report) -> list[str]:

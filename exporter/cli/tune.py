@@ -30,7 +30,7 @@ FAILS = "no model reaches the goal, or the compiled model does not agree with Py
 SPREAD = True
 # More images to measure on than other verbs take, since half of them judge, and fewer to calibrate on.
 DEFAULTS = {"max_eval_images": 4000, "max_images": 128}
-PINS = ("method", "scorer", "reduce", "alpha", "rho", "mac_reduction")
+PINS = ("method", "scorer", "reduce", "counts", "alpha", "rho", "mac_reduction")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -118,11 +118,24 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class AsItCame:
+    """The model as its owner runs it: in fp32, all tokens to the end. `gain`: how often as fast each file is."""
+
+    throughput: Throughput
+    gain: Pair[Ratio]
+
+
+# Its name among the models of a run.
+AS_IT_CAME = "as it came"
+
+
+@dataclass(frozen=True)
 class AtBatch:
     """Both models at one batch size, by one clock.
 
     `selection` is None if it was not measured, `breakdown_ms`, milliseconds per run by class of operator, if
-    nothing was profiled. `gpu` has the clock rates of a GPU, sampled while engines ran.
+    nothing was profiled. `gpu` has the clock rates of a GPU, sampled while engines ran. `as_it_came` is None where
+    the dense model is that one, and where only files were measured.
     """
 
     batch: int
@@ -131,10 +144,14 @@ class AtBatch:
     selection: Selection | None = None
     breakdown_ms: Pair[dict[str, float]] | None = None
     gpu: Clocks | None = None
+    as_it_came: AsItCame | None = None
 
     @classmethod
     def of(cls, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> "AtBatch":
-        """Return the result from times of the same rounds, by the names dense, pruned and, if it ran, sliced."""
+        """Return the result from times of the same rounds, by the names dense and pruned.
+
+        If they ran, also of the sliced model and of the one `AS_IT_CAME`.
+        """
         dense, pruned, sliced = times["dense"], times["pruned"], times.get("sliced")
         selection = None
         if sliced is not None:
@@ -142,7 +159,10 @@ class AtBatch:
             ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
             selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
         comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
-        return cls(dense.batch, Pair(dense, pruned), comparison, selection)
+        original, came = None, times.get(AS_IT_CAME)
+        if came is not None:
+            original = AsItCame(came, Pair(ratio_of(came, dense), ratio_of(came, pruned)))
+        return cls(dense.batch, Pair(dense, pruned), comparison, selection, as_it_came=original)
 
 
 def time_batches(

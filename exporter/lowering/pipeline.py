@@ -320,6 +320,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         pruned.layout,
         InputKind.named(input_kind),
         pruned.vit.weights_sha256,
+        pruned.refit_of,
     )
     if artefact.prunes and pruned.schedule.method == Method.A_STAR_BATCH:
         got = str(pruned.schedule.method)

@@ -1,7 +1,6 @@
 """Fine-tune a pruned model: prune, train with the unpruned model as teacher, and measure what that wins back."""
 
 import logging
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from exporter.models.request import ModelRequest
 from exporter.processes import processes
 from exporter.pruning.checkpoint import TUNED, save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Pair, Schedule
+from exporter.records import Pair
 from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
@@ -126,39 +125,24 @@ def finetune_model(
     """
     stages, path = stages or Silent(), _output_file(Path(out))
     opened = open_recipe(recipe, stages, model)
-    _check_amount(opened, settings)
-    models, images = models_of(opened, teacher), train_images(opened, settings.max_train_images)
-    vit = steps.with_class_names(models.student, images)
-    identity = models.identity and replace(models.identity, class_names=vit.spec.class_names)
-    check_batches("--batch-size", (settings.batch_size // processes().count,), vit.spec)
-    check_batches("--batch", (opened.recipe.measure.batch,), vit.spec)
-    exam = Exam(opened.recipe.images, vit.spec, stages)
-    pruned, calibration, macs = _pruned(vit, images, opened, path)
-    dense, before = exam.predictions("accuracy before", *torch_models(vit, pruned.schedule, calibration))
+    models, images, exam = _prepared(opened, settings, teacher)
+    pruned, calibration, macs = _pruned(models.student, images, opened, path)
+    ready = torch_models(models.student, pruned.schedule, calibration)
+    dense, before = exam.predictions("accuracy before", *ready)
     start, parts = deepcopy(pruned.state_dict()), parted(images, opened.recipe.images.seed)
     epoch, skipped = _train(pruned, models.teacher, parts, settings, out=path, stages=stages)
-    (after,) = exam.predictions("accuracy after", torch_models(vit, pruned.schedule, calibration)[1])
+    (after,) = exam.predictions("accuracy after", ready[1])
     if after.accuracy.top1 < before.accuracy.top1:
         pruned.load_state_dict(start)
         epoch, after = 0, before
     trained_on, held_out = (len(part.files) for part in parts)
-    result = result_of(
-        vit.spec,
-        pruned.schedule,
-        macs,
-        Trained(str(path), epoch, trained_on, held_out, skipped, settings, processes().count),
-        dense=dense,
-        before=before,
-        after=after,
-        class_names=exam.class_names,
-        skipped=exam.skipped,
-    )
-    began = opened.recipe.model.checkpoint
+    trained = Trained(str(path), epoch, trained_on, held_out, skipped, settings, processes().count)
+    result = result_of(pruned, macs, trained, (dense, before, after), exam)
     if processes().main:
-        place = str(Path(*exam.place.resolve().parts[-2:]))
+        began, place = opened.recipe.model.checkpoint, str(Path(*exam.place.resolve().parts[-2:]))
         accuracy, loss = Pair(dense.accuracy, after.accuracy), replace(result.loss_after, classes=())
         told = {TUNED: Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))}
-        save_checkpoint(pruned, identity, calibration, path, read_depth(began), **told)
+        save_checkpoint(pruned, models.identity, calibration, path, read_depth(began), **told)
     processes().wait()
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):
@@ -172,11 +156,25 @@ def dry_finetune(
     """Check what `finetune_model` checks before its first step, weights included; nothing is written."""
     _output_file(Path(out))
     opened = open_recipe(recipe)
-    _check_amount(opened, settings)
-    vit = models_of(opened, teacher).student
-    Exam(opened.recipe.images, vit.spec, Silent())
-    train_images(opened, settings.max_train_images)
+    _prepared(opened, settings, teacher)
     return dry_run(opened, recipe, settings)
+
+
+def _prepared(
+    opened: Opened, settings: FinetuneSettings, teacher: PathLike | OwnModel | None
+) -> tuple["Models", ImageFolder, Exam]:
+    """Return the models, the images to train on and those to measure on, after all checks."""
+    count = processes().count
+    if settings.batch_size % count:
+        raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
+    opened.check_amount("finetune")
+    models, images = models_of(opened, teacher), train_images(opened, settings.max_train_images)
+    student = steps.with_class_names(models.student, images)
+    identity = models.identity and replace(models.identity, class_names=student.spec.class_names)
+    check_batches("--batch-size", (settings.batch_size // count,), student.spec)
+    check_batches("--batch", (opened.recipe.measure.batch,), student.spec)
+    exam = Exam(opened.recipe.images, student.spec, opened.stages)
+    return Models(student, models.teacher, identity), images, exam
 
 
 def _output_file(path: Path) -> Path:
@@ -194,14 +192,6 @@ def _partial(path: Path) -> Path:
 def _sums(path: Path) -> Path:
     """Return the path of the sums of the calibration, which a continued run reads."""
     return path.with_suffix(".calibration.partial")
-
-
-def _check_amount(opened: Opened, settings: FinetuneSettings) -> None:
-    """Raise RecipeError where the amount to prune is missing, or processes cannot share a batch."""
-    count = processes().count
-    if settings.batch_size % count:
-        raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
-    opened.check_amount("finetune")
 
 
 def _pruned(
@@ -280,72 +270,67 @@ def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Models:
     student, request = opened.whole, opened.recipe.model
     if student is opened.own:
         student = deepcopy(student)
-    spec = student.spec
-    own = opened.own is not None
-    identity = None if own else identity_of(request, spec.num_classes, spec.class_names)
+    spec, identity = student.spec, None
+    if opened.own is None:
+        identity = identity_of(request, spec.num_classes, spec.class_names)
     found = Models(student, _teacher(opened, identity, teacher), identity)
-    classes, expected = found.teacher.spec.num_classes, spec.num_classes
-    if classes != expected:
-        raise ModelError("teacher", f"{classes} classes", f"{expected}, as the model has")
+    if found.teacher.spec.num_classes != spec.num_classes:
+        got = f"{found.teacher.spec.num_classes} classes"
+        raise ModelError("teacher", got, f"{spec.num_classes}, as the model has")
     return found
 
 
 def _teacher(opened: Opened, identity: Identity | None, teacher: PathLike | OwnModel | None) -> PrunableViT:
+    """Load the teacher: of a named model the same network, with other weights if there are any."""
     request = opened.recipe.model
     if isinstance(teacher, PrunableViT | nn.Module):
         return loaded(request, teacher)
-    if identity is not None:
-        return loaded(teacher_request(request, identity, teacher))
-    if teacher is not None:
-        raise RecipeError("teacher", "a file beside a model", "a model with the teacher's weights")
-    return loaded(request, opened.own)
-
-
-def teacher_request(request: ModelRequest, identity: Identity, weights: PathLike | None) -> ModelRequest:
-    """Return the request of the teacher: the same network, with other weights if there are any."""
-    if weights is None:
+    if identity is None:
+        if teacher is not None:
+            raise RecipeError("teacher", "a file beside a model", "a model with the teacher's weights")
+        return loaded(request, opened.own)
+    if teacher is None:
         if read_depth(request.checkpoint) is not None:
-            logger.warning(
-                "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
-            )
-        return request
+            text = "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
+            logger.warning(text)
+        return loaded(request)
     kwargs, preprocess = identity.model_kwargs, identity.preprocessing
-    return ModelRequest(
-        identity.architecture, weights, model_kwargs=kwargs, preprocess=preprocess, device=request.device
+    return loaded(
+        ModelRequest(
+            identity.architecture, teacher, model_kwargs=kwargs, preprocess=preprocess, device=request.device
+        )
     )
 
 
 def result_of(
-    spec: ModelSpec,
-    schedule: Schedule,
-    pruned_macs: float,
+    pruned: PrunedViT,
+    macs: float,
     trained: Trained,
-    *,
-    dense: Predictions,
-    before: Predictions,
-    after: Predictions,
-    class_names: Mapping[int, str],
-    skipped: dict[str, str],
+    found: tuple[Predictions, Predictions, Predictions],
+    exam: Exam,
 ) -> FinetuneResult:
-    """Compare the predictions of the three models for the same labelled images; `skipped` could not be read."""
-    accuracies = [each.accuracy for each in (dense, before, after)]
+    """Compare what the dense model, the pruned and the trained one predict for the same labelled images.
+
+    `macs` are the pruned model's, `exam` is where the images come from.
+    """
+    dense, before, after = found
     return FinetuneResult(
-        model=spec.name,
-        method=schedule.method,
-        reduce=schedule.reduce,
-        rho=schedule.rho,
-        gmacs_dense=dense_macs(spec).gmacs,
-        gmacs_pruned=pruned_macs / 1e9,
+        model=pruned.vit.spec.name,
+        method=pruned.schedule.method,
+        reduce=pruned.schedule.reduce,
+        rho=pruned.schedule.rho,
+        gmacs_dense=dense_macs(pruned.vit.spec).gmacs,
+        gmacs_pruned=macs / 1e9,
         images=len(dense.labels),
-        top1_dense=accuracies[0].top1,
-        top1_before=accuracies[1].top1,
-        top1_after=accuracies[2].top1,
-        interval_dense=accuracies[0].interval,
-        interval_before=accuracies[1].interval,
-        interval_after=accuracies[2].interval,
-        loss_before=compare_predictions(dense, before, ("dense", "before"), class_names),
-        loss_after=compare_predictions(dense, after, ("dense", "after"), class_names),
+        top1_dense=dense.accuracy.top1,
+        top1_before=before.accuracy.top1,
+        top1_after=after.accuracy.top1,
+        interval_dense=dense.accuracy.interval,
+        interval_before=before.accuracy.interval,
+        interval_after=after.accuracy.interval,
+        loss_before=compare_predictions(dense, before, ("dense", "before"), exam.class_names),
+        loss_after=compare_predictions(dense, after, ("dense", "after"), exam.class_names),
         recovery=recovery_of(dense.hits[:, 0], before.hits[:, 0], after.hits[:, 0]),
         trained=trained,
-        skipped=skipped,
+        skipped=exam.skipped,
     )

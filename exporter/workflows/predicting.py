@@ -203,7 +203,7 @@ def predict_models(
         runners = [model.runner for model in models]
         return predict_each(runners, batches, classes=classes, size=settings.batch)
 
-    return _answered(models, predicted, _ImagePass(source, advance, needs_labels=needs_labels), settings)
+    return _answered(models, predicted, _pass(source, advance, needs_labels=needs_labels), settings)
 
 
 def embed_models(
@@ -215,13 +215,17 @@ def embed_models(
         runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
         return embed_each(runners, batches, outputs, size=settings.batch)
 
-    return _answered(models, embedded, _ImagePass(source, advance, needs_labels=False), settings)
+    return _answered(models, embedded, _pass(source, advance), settings)
+
+
+def _pass(source: ImageSource, advance: Advance, *, needs_labels: bool = False) -> "ImagePass":
+    return ImagePass(source, advance, check_labels=True, needs_labels=needs_labels, count=processes().count)
 
 
 def _answered(
     models: Sequence[EvalModel],
     answer: Callable[[Batches], tuple[FoundT, ...]],
-    seen: "_ImagePass",
+    seen: "ImagePass",
     settings: EvalSettings,
 ) -> Answers[FoundT]:
     """Pass the images of this process to the models, and join what all processes found."""
@@ -274,12 +278,17 @@ def _refuse_odd(name: str, *, labelled: bool) -> None:
 
 
 @dataclass
-class _ImagePass:
-    """The images of a pass: it passes them on, and notes their names and what was skipped."""
+class ImagePass:
+    """The images of a pass: it passes them on, and notes their names and what was skipped.
+
+    With `check_labels`, all of them have a label or none has; `needs_labels`: all. `count` processes share them.
+    """
 
     source: ImageSource
     advance: Advance
-    needs_labels: bool
+    check_labels: bool = False
+    needs_labels: bool = False
+    count: int = 1
     labelled: bool | None = None
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -292,10 +301,11 @@ class _ImagePass:
             self.sizes.append(len(batch.files))
             if batch.files:
                 names = [self.source.name_of(file.path) for file in batch.files]
-                self._check_labels(batch.labels, names)
+                if self.check_labels:
+                    self._check_labels(batch.labels, names)
                 self.names += names
                 yield batch.views, batch.labels
-            done = (len(self.names) + len(self.skipped)) * processes().count
+            done = (len(self.names) + len(self.skipped)) * self.count
             self.advance(done, self.source.total)
 
     def _check_labels(self, labels: Array, names: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import html
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from exporter.vocabulary import Method
 from exporter.workflows import compile as compile_module
 from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
+from tests.evaluation.report.reports import full_report
 
 SETTINGS = {"gamma": 2, "seed": 1}
 
@@ -28,21 +30,9 @@ SETTINGS = {"gamma": 2, "seed": 1}
 def test_it_leaves_a_folder_that_proves_itself(
     star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
 ) -> None:
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-        "--method",
-        "star",
-        "--rho",
-        "0.5",
-        "--input-kind",
-        input_kind,
-    )
-    done = star_export(
-        "compile", *flags, "--rounds", "5", "--batch", "2", "--out", tmp_path / "out", "--json"
-    )
+    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
+    flags += ("--method", "star", "--rho", "0.5", "--input-kind", input_kind, "--rounds", "5", "--batch", "2")
+    done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     report = done.json
     assert report == json.loads((tmp_path / "out/report.json").read_text())
@@ -107,19 +97,9 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 def test_compiling_a_star_for_a_mean_of_macs(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-        "--mac-reduction",
-        "0.3",
-    )
-    done = star_export(
-        "compile",
-        *(*flags, "--method", "a-star"),
-        *("--rounds", "5", "--batch", "4", "--out", tmp_path / "out", "--json"),
-    )
+    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
+    flags += ("--method", "a-star", "--mac-reduction", "0.3", "--rounds", "5", "--batch", "4")
+    done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     report = done.json
     assert report["parity"]["pruned"]["passed"]
@@ -163,6 +143,7 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
         lambda report: report["parity"]["dense"],
         lambda report: report["accuracy"]["dense"],
         lambda report: [each["throughput"]["dense"] for each in report["batches"]],
+        lambda report: [each["as_it_came"]["throughput"] for each in report["batches"]],
         lambda report: [(each["image"], each["dense"]) for each in report["examples"]],
     ):
         first, *others = map(shared, done.json.values())
@@ -239,43 +220,21 @@ def test_rates_then_the_schedule_that_they_left(
 
 
 @pytest.fixture
-def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, Path]]:
-    """What a compilation is told; its report is another's."""
-    given: list[tuple[Recipe, Path]] = []
+def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compilation gives the report of another; at a rho of 0.1 one that failed."""
     report = load_json(Report, compiled() / "report.json")
+    assert report.calibration is not None
+    failed = replace(
+        report,
+        parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False)),
+        skipped={"a.tar/4.png": "torn"},
+        calibration=replace(report.calibration, skipped={"b.png": "x"}),
+    )
 
-    def compile_model(recipe: Recipe, out: Path, stages: object) -> Report:
-        given.append((recipe, out))
-        if recipe.prune.rho != 0.1:
-            return report
-        failed = replace(report.parity.pruned, passed=False)
-        assert report.calibration is not None
-        return replace(
-            report,
-            parity=Pair(report.parity.dense, failed),
-            skipped={"a.tar/4.png": "torn"},
-            calibration=replace(report.calibration, skipped={"b.png": "x"}),
-        )
+    def compile_model(recipe: Recipe, *_: object, **__: object) -> Report:
+        return failed if recipe.prune.rho == 0.1 else report
 
     monkeypatch.setattr(compile_module, "compile_model", compile_model)
-    return given
-
-
-def test_a_recipe_and_flags_over_it(
-    star_export: Command, workplace: Workplace, told: list[tuple[Recipe, Path]], tmp_path: Path
-) -> None:
-    kwargs = ", ".join(f"{text.replace('=', ' = ')}" for text in map(str, workplace.model[5:]))
-    recipe = f'[images]\nimages = "{workplace.images}"\n[model]\ncheckpoint = "{workplace.checkpoint}"\n'
-    recipe += f'name = "vit_tiny_patch16_224"\nmodel_kwargs = {{{kwargs}}}\n'
-    recipe += "[prune]\nrho = 0.9\nscorer = 'intra'\n[measure]\nrounds = 0\n"
-    (tmp_path / "r.toml").write_text(recipe)
-    flags = ("--rho", "0.6", "--out", tmp_path / "o", "--json")
-    assert star_export("compile", "--recipe", tmp_path / "r.toml", *flags).code == 0
-    ((recipe_told, out),) = told
-    assert out == tmp_path / "o"
-    prune, model = recipe_told.prune, recipe_told.model
-    assert (prune.rho, prune.scorer, recipe_told.measure.rounds) == (0.6, "intra", 0)
-    assert (model.checkpoint, model.model_kwargs["img_size"]) == (workplace.checkpoint, 32)
 
 
 @pytest.mark.usefixtures("told")
@@ -293,6 +252,31 @@ def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp
     assert "images/s" not in shown.out
     printed = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o", "--json").json
     assert printed == json.loads((compiled() / "report.json").read_text())
+
+
+def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
+    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One method, and several."""
+    full = full_report()
+    plain = replace(full, batches=tuple(replace(each, as_it_came=None) for each in full.batches))
+    flags = ("--rho", "0.5", "--out", tmp_path / "o", "--method")
+    for report, shown in ((full, True), (plain, False)):
+        monkeypatch.setattr(compile_module, "compile_model", lambda *_, report=report, **__: report)
+        found = {Method.STAR: report, Method.TOME: report}
+        monkeypatch.setattr(compile_module, "compare_methods", lambda *_, found=found, **__: found)
+        alone = star_export("compile", *flags, "star").out
+        assert re.search(r"│ images/s, batch 8 +│ +100.0 │ +166.7 │", alone)
+        assert bool(re.search(r"│ images/s, batch 8, as it came +│ +90.9 │ +│", alone)) == shown
+        told = "over the model as it came, in fp32: 1.83 × (quartiles 1.83 to 1.83)"
+        assert (told in alone.splitlines()) == shown
+        rows = [line.split("│") for line in star_export("compile", *flags, "star,tome").out.splitlines()]
+        cells = {row[1].strip(): [each.strip() for each in row[2:-1]] for row in rows if len(row) > 2}
+        assert list(cells) == [*["as it came"] * shown, "dense", "star", "tome"]
+        assert cells["star"][4:] == ["1.67 (1.67 to 1.67)", *["1.83"] * shown]
+        assert cells["dense"][3:] == ["100.0", "", *["1.10"] * shown]
+        if shown:
+            assert cells["as it came"] == ["4.250", "", "", "90.9", "", ""]
 
 
 @pytest.mark.usefixtures("told")
@@ -333,30 +317,3 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     assert "which has no top-1" in star_export("eval", pruned, *flags).error
     out = folder / "differing"
     assert "--disagreements" in star_export("eval", folder, *flags, "--disagreements", out).error
-
-
-@pytest.fixture
-def folder(star_export: Command, workplace: Workplace, tmp_path: Path) -> Path:
-    flags = ("--images", workplace.images, "--method", "tome", "--rho", "0.5", "--rounds", "0")
-    done = star_export("compile", *workplace.model, *flags, "--out", tmp_path / "out")
-    assert done.code == 0, done.err
-    assert "tome, merge-weighted, rho 0.5" in done.out
-    assert "calibration" not in done.err
-    return tmp_path / "out"
-
-
-@pytest.mark.ort
-def test_a_folder_without_a_calibration_says_what_was_done_and_passes(
-    star_export: Command, folder: Path
-) -> None:
-    assert not (folder / "calibration.safetensors").exists()
-    report = json.loads((folder / "report.json").read_text())
-    schedule = report["schedule"]
-    assert (schedule["method"], schedule["reduce"]) == ("tome", "merge-weighted")
-    assert (schedule["keep"], report["calibration"]) == ([13, 10, 7, 7], None)
-    assert all(each["passed"] for each in report["parity"].values())
-    assert "the other patches: merge-weighted" in (folder / "report.html").read_text()
-    checked = star_export("check", folder, "--json")
-    assert checked.code == 0
-    checks = {each["name"]: each["passed"] for each in checked.json["parity"]["pruned"]["checks"]}
-    assert checks["merges"] and checks["kept_sets"] and checks["kept_indices"]

@@ -142,9 +142,11 @@ def test_images_that_cannot_be_read_are_counted_and_named(
 
 
 def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    pins = [
+    pins = (
         "--scorer",
         "fused",
+        "--counts",
+        "few",
         "--rho",
         "0.7",
         "--target",
@@ -152,10 +154,11 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
         "--weights",
         "a.safetensors",
         "b.pt",
-    ]
+    )
     done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-ms", "5", *pins)
     assert done.code == 0, done.err
-    assert (asked["recipe"].prune.scorer, asked["recipe"].prune.rho) == ("fused", 0.7)
+    prune = asked["recipe"].prune
+    assert (prune.scorer, prune.counts, prune.rho) == ("fused", "few", 0.7)
     assert (asked["settings"].target, asked["settings"].max_ms) == ("openvino-fp32", 5.0)
     assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
 

@@ -10,6 +10,7 @@ import pytest
 
 from exporter.artefact import read_lowered
 from exporter.evaluation.batch_sweep import (
+    AS_IT_CAME,
     NOT_SLICED,
     AtBatch,
     BenchSettings,
@@ -73,7 +74,17 @@ def test_speed_up_efficiency_and_selection_cost() -> None:
 
 def test_without_the_sliced_model_there_is_no_selection_cost() -> None:
     (result,) = measure(dense={1: [0.4] * 5}, pruned={1: [0.2] * 5})
-    assert result.selection is None
+    assert result.selection is None and result.as_it_came is None
+
+
+def test_the_model_as_it_came_stands_beside_both() -> None:
+    came = {AS_IT_CAME: {4: [0.6] * 5}}
+    (result,) = measure(dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, **came)
+    assert result.as_it_came is not None
+    assert result.as_it_came.throughput.images_per_s == pytest.approx(4 / 0.6)
+    gain = result.as_it_came.gain
+    assert (gain.dense.median, gain.pruned.median) == pytest.approx((1.5, 2.4))
+    assert result.comparison.speedup == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import onnx
 import pytest
 import torch
 
-from exporter.evaluation.parity.comparison import BATCHES, compare, in_batches
+from exporter.evaluation.parity.comparison import BATCHES, Models, compare, in_batches
 from exporter.evaluation.parity.reference import check, reference_runner
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
@@ -200,14 +200,8 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
     assert {"into_01", "gap_01"} <= {info.name for info in recorded.outputs}
     variants = [tracing_variant(model), forced_variant(model)]
     tracing, forced = (OnnxRuntimeRunner(each.SerializeToString()) for each in variants)
-    report = compare(
-        recorded,
-        OnnxRuntimeRunner(model.SerializeToString()),
-        tracing=tracing,
-        forced=forced,
-        batches=in_batches(images, BATCHES),
-        tolerance=tolerance_for("fp32", "fp32"),
-    )
+    models = Models(recorded, OnnxRuntimeRunner(model.SerializeToString()), tracing, forced)
+    report = compare(models, in_batches(images, BATCHES), TOLERANCES["fp32"])
     assert report.passed, report.checks
 
 

@@ -189,7 +189,6 @@ def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:
     kinds = kinds_of(model)
     for node in model.graph.node:
         floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
-        assert len(floats) <= 1 or node.op_type == "Cast", node.name
         if node.op_type in ("LayerNormalization", "TopK"):
             assert floats <= {FP32}
         if node.op_type in ("Softmax", "Gelu") and "class_row" not in node.name:

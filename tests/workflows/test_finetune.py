@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from exporter.evaluation.loss import Tuned
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity, read_record
-from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import TUNED, read_pruning
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
@@ -31,7 +32,7 @@ from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import finetune
 from exporter.workflows.exam import Exam
-from exporter.workflows.finetune import Trained, finetune_model, models_of, result_of, teacher_request
+from exporter.workflows.finetune import Trained, finetune_model, models_of, result_of
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 from tests.commands import Workplace
@@ -320,16 +321,12 @@ def test_a_teacher_that_does_not_fit_is_refused(workplace: Workplace) -> None:
 def test_a_teacher_in_a_file_is_the_same_network(
     workplace: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened = open_recipe(workplace.recipe())
-    own = opened.recipe.model
-    identity = identity_of(own, 2)
-    assert teacher_request(own, identity, None) is own
-    request = teacher_request(own, identity, str(tmp_path / "t.pth"))
-    assert (request.name, request.checkpoint) == ("vit_tiny_patch16_224", tmp_path / "t.pth")
-    torch.save(make_model(seed=2, num_classes=2).state_dict(), tmp_path / "t.pth")
+    other = make_model(seed=2, num_classes=2).state_dict()
+    torch.save(other, tmp_path / "t.pth")
     with caplog.at_level(logging.WARNING):
-        assert models_of(opened, tmp_path / "t.pth").teacher.spec.num_classes == 2
-    assert caplog.text == ""
+        teacher = models_of(open_recipe(workplace.recipe()), tmp_path / "t.pth").teacher
+    assert torch.equal(teacher.model.state_dict()["head.weight"], other["head.weight"])
+    assert teacher.spec.name == "vit_tiny_patch16_224" and caplog.text == ""
 
 
 def answers(right: int) -> Predictions:
@@ -340,17 +337,9 @@ def answers(right: int) -> Predictions:
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     schedule = shape_schedule(tiny_vit.spec, 0.6, Prune())
     trained = Trained("w.safetensors", 2, 36, 4, {"torn.png": "why"}, FinetuneSettings(), 1)
-    found = result_of(
-        tiny_vit.spec,
-        schedule,
-        2e9,
-        trained,
-        dense=answers(9),
-        before=answers(5),
-        after=answers(8),
-        class_names={1: "one"},
-        skipped={"b.png": "why"},
-    )
+    exam: Any = SimpleNamespace(class_names={1: "one"}, skipped={"b.png": "why"})
+    three = answers(9), answers(5), answers(8)
+    found = result_of(PrunedViT(tiny_vit, schedule), 2e9, trained, three, exam)
     assert (found.top1_dense, found.top1_before, found.top1_after) == (0.9, 0.5, 0.8)
     assert found.loss_before.loss_points == pytest.approx(40)
     assert found.loss_after.loss_points == pytest.approx(10)

@@ -12,9 +12,11 @@ from exporter.data.images import ImageFolder, list_images
 from exporter.evaluation.report.record import Report
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, Target
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
+from exporter.vocabulary import InputKind
+from exporter.workflows import proof as proof_module
 from exporter.workflows.progress import Silent
-from exporter.workflows.proof import pictures_of, prove, save_page_of
+from exporter.workflows.proof import Made, pictures_of, prove, save_page_of
 from exporter.workflows.recipe import Measuring
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
@@ -22,19 +24,25 @@ from tests.vits import make_images
 QUIET = Measuring(batch=2, rounds=0, threads=1)
 
 
-def lowered_pair(folder: Path, pruned: PrunedViT, target: Target = ONNXRUNTIME) -> Pair[LoweredFile]:
-    """Both models in a folder; `pruned` is one of `tests.lowering.models`."""
-    for name, model in (("dense", dense()), ("pruned", pruned)):
+def lowered_pair(
+    folder: Path, pruned: PrunedViT, target: Target = ONNXRUNTIME, unpruned: PrunedViT | None = None
+) -> Pair[LoweredFile]:
+    """Both models in a folder; each is one of `tests.lowering.models`."""
+    for name, model in (("dense", unpruned or dense()), ("pruned", pruned)):
         onnx.save(lowered(model, target), folder / f"{name}.onnx")
     return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))
 
 
-def proved(pruned: PrunedViT, pair: Pair[LoweredFile], found: ImageFolder, **more: Any) -> Report:
+def proved(
+    pruned: PrunedViT,
+    pair: Pair[LoweredFile],
+    found: ImageFolder,
+    reference: PrunedViT | None = None,
+    **more: Any,
+) -> Report:
     """The proof of a pair on the first images of a folder, which is evaluated too."""
     (proof,) = prove(
-        [Pair(dense(), pruned)],
-        [pair],
-        calibrations=[None],
+        [Made(Pair(reference or dense(), pruned), pair)],
         images=first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3),
         stages=Silent(),
         **{"folder": found, "measuring": QUIET, **more},
@@ -49,7 +57,8 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
     (images / "class_1" / "torn.png").write_text("no image")
     found = list_images(images, num_classes=spec.num_classes if labelled else None)
-    proof = proved(star(), lowered_pair(tmp_path, star()), found)
+    pair = lowered_pair(tmp_path, star())
+    proof = proved(star(), pair, found)
     assert proof.passed
     assert proof.parity.pruned.layers and not proof.parity.dense.layers
     assert (proof.accuracy is not None) == labelled
@@ -62,11 +71,11 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
     assert (proof.speed, proof.trade_off, proof.use, proof.batches) == (None, None, None, ())
-    assert proof.as_it_came is None and proof.loss is proof.pair and proof.precision_loss == 0
+    assert proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
-    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
-    save_page_of(proof, lowered_pair(tmp_path, star()).pruned.artefact, pictures, tmp_path)
+    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
+    save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
 
@@ -76,8 +85,9 @@ def test_the_first_images_that_can_be_read_are_shown_without_examples(tmp_path: 
     found = list_images(make_images(tmp_path / "images", classes=2, each=3))
     for file in found.files[:2]:
         file.path.write_text("no image")
-    proof = proved(star(), lowered_pair(tmp_path, star()), found, folder=None)
-    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
+    pair = lowered_pair(tmp_path, star())
+    proof = proved(star(), pair, found, folder=None)
+    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
     assert len(pictures) == 4
 
 
@@ -95,6 +105,39 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     assert [each.batch for each in proof.batches] == [1, 2, 3]
     assert proof.batches[1] is proof.speed
     assert proof.gmacs.pruned <= proof.use.most_macs / 1e9
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("target", "family", "runs"),
+    [
+        (ONNXRUNTIME, "vit", ONNXRUNTIME),
+        (ONNXRUNTIME_FP16, "vit", ONNXRUNTIME),
+        (ONNXRUNTIME_FP16, "pooled", ONNXRUNTIME),
+        (ONNXRUNTIME, "pooled", None),
+        (TENSORRT, "vit", TENSORRT),
+    ],
+)
+def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, family: str, runs: Target | None
+) -> None:
+    """It computes all tokens to the end, in fp32, on the same runtime."""
+    lowered_as = []
+
+    def lower(model: PrunedViT, wanted: Target, kind: InputKind) -> onnx.ModelProto:
+        lowered_as.append((model.vit.spec.read_tokens, wanted))
+        return lowered(dense(family), wanted, kind)
+
+    monkeypatch.setattr(proof_module, "lower", lower)
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    timed = Measuring(batch=2, more_batches=(1,), rounds=5, threads=1)
+    pair = lowered_pair(tmp_path, star(family), target, dense(family))
+    proof = proved(star(family), pair, found, measuring=timed, reference=dense(family))
+    assert lowered_as == ([] if runs is None else [(0, runs)])
+    assert [each.as_it_came is not None for each in proof.batches] == [runs is not None] * 2
+    assert proof.original is (proof.speed and proof.speed.as_it_came)
+    if proof.original is not None:
+        assert len(proof.original.throughput.rounds_ms) == 5 and proof.original.throughput.batch == 2
 
 
 @pytest.mark.ort
@@ -124,7 +167,7 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
                 part.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(part), part.name))
         onnx.save(model, path)
     proof = proved(star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1))
-    came = proof.as_it_came
+    came = proof.in_fp32
     assert came is not None and came.accuracy is not None and proof.pair is not None
     assert proof.pair.agreement > 0.5
     assert came.losses.dense.agreement == came.losses.pruned.agreement == 0
@@ -134,7 +177,7 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert proof.trade_off is not None
     assert proof.trade_off.unpruned_loss == proof.precision_loss
     assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
-    (pictures,) = pictures_of([proof], [Pair(dense(), star())], [None], star().vit, found)
+    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
     save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "by the precision" in page and "top-1 of the model as it came, fp32" in page

@@ -28,7 +28,7 @@ from exporter.evaluation.parity.differences import (
     finite,
     own_values,
 )
-from exporter.evaluation.parity.tolerance import Tolerance, tolerance_for
+from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance
 from exporter.formats.onnx_metadata import read_largest_int8
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
@@ -52,17 +52,23 @@ from exporter.vocabulary import Precision
 
 
 @dataclass(frozen=True)
-class _Models:
-    """A reference, the shipped model, and its two variants if it prunes; all return the `outputs`."""
+class Models:
+    """A reference, the shipped model from `images` to the `outputs`, and its two variants if it prunes.
+
+    The reference returns the outputs and, if it prunes, `keep_NN` and `score_NN` of each pruning layer; under
+    a-STAR also `count_NN`, and if tokens merge `into_NN` and `gap_NN`. The tracing variant also returns its
+    decisions, under the same names, and the forced one takes them as inputs; None for a dense model.
+    """
 
     reference: Runner
     shipped: Runner
-    tracing: Runner | None
-    forced: Runner | None
-    outputs: tuple[Output, ...]
+    tracing: Runner | None = None
+    forced: Runner | None = None
+    outputs: Sequence[Output] = LOGITS_ALONE
 
     @property
     def present(self) -> tuple[Runner, ...]:
+        """Those that there are."""
         models = (self.reference, self.shipped, self.tracing, self.forced)
         return tuple(model for model in models if model is not None)
 
@@ -103,7 +109,7 @@ def _forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
     return [name for name in decisions if name in taken or name in needed]
 
 
-def _interface_faults(models: _Models) -> list[str]:
+def _interface_faults(models: Models) -> list[str]:
     """Describe the differences between what the models and the reference declare.
 
     ParityError if the models cannot run on the same inputs, or outputs or kept patches are missing.
@@ -173,38 +179,28 @@ CompareKept = Callable[[Sequence[int], Feed, Feed], list[LayerResult]]
 
 
 def compare(
-    reference: Runner,
-    shipped: Runner,
-    *,
-    tracing: Runner | None = None,
-    forced: Runner | None = None,
+    models: Models,
     batches: Iterable[Array],
     tolerance: Tolerance,
     masses: Mapping[int, float] = MappingProxyType({}),
+    *,
     pairs: bool = False,
-    outputs: Sequence[Output] = LOGITS_ALONE,
 ) -> ParityReport:
     """Compare a shipped model with its reference on all images; one batch is in memory at a time.
 
     Args:
-        reference: Returns the outputs and, if it prunes, `keep_NN` and `score_NN` of each pruning layer; under
-            a-STAR also `count_NN`, and if tokens merge `into_NN` and `gap_NN`.
-        shipped: The deployed model, from `images` to the outputs.
-        tracing: The variant that also returns its decisions, under the same names; None for a dense model.
-        forced: The variant that takes decisions as inputs; None for a dense model.
+        models: Each output is compared by its kind.
         batches: Images as every model takes them; use real ones, since noise has other scores.
-        tolerance: The allowed differences, from `tolerance_for`.
+        tolerance: The allowed differences, a row of `TOLERANCES`.
         masses: Under a-STAR, the share of the mass that each 1-based pruning layer keeps.
         pairs: Whether survivors are those of pairs: in ToMe's order, with cosines as scores.
-        outputs: The outputs of the models, each compared by its kind.
 
     Raises:
         ParityError: There is nothing to compare: no image, no common output, an output whose values are all equal,
             or a reference that contradicts itself.
         UserError: A batch does not fit the inputs of the models.
     """
-    models = _Models(reference, shipped, tracing, forced, tuple(outputs))
-    spreads = {output.name: Spread() for output in outputs}
+    spreads = {output.name: Spread() for output in models.outputs}
     kept_by = partial(compare_layers, masses=masses, ascending=not pairs)
     with ExitStack() as stack:
         for model in models.present:
@@ -215,10 +211,10 @@ def compare(
         raise ParityError("images", "none", "at least one to compare on")
     for name, spread in spreads.items():
         if spread.std == 0:
-            raise ParityError(f"{reference.name}: {name}", "one value everywhere", f"{name} that vary")
-    names = reference.name, shipped.name
+            raise ParityError(f"{models.reference.name}: {name}", "one value everywhere", f"{name} that vary")
+    names = models.reference.name, models.shipped.name
     allowed = tolerance.flip_mass if masses else tolerance.merge_gap if pairs else tolerance.flip_margin
-    deviations = {output: spreads[output.name].std for output in outputs}
+    deviations = {output: spreads[output.name].std for output in models.outputs}
     return report_on(names, faults, Differences.joined(parts), deviations, tolerance, flip_margin=allowed)
 
 
@@ -235,7 +231,7 @@ def whole_batches(images: Array, size: int) -> Iterator[Array]:
 
 
 def _measure(
-    models: _Models, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept
+    models: Models, images: Array, spreads: Mapping[str, Spread], kept_by: CompareKept
 ) -> Differences:
     """Run every model on one batch, and reduce the outputs to a few numbers per image."""
     feed = {IMAGES: images}
@@ -263,7 +259,7 @@ def _measure(
 
 
 def _variants(
-    models: _Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
+    models: Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
     """Return the outputs of the tracing and the forced variant, and the comparison of decisions.
 
@@ -280,13 +276,13 @@ def _variants(
     return traced, _answers(models, models.forced, {**feed, **forced}, expected), kept, merges
 
 
-def _answers(models: _Models, model: Runner, feed: Feed, expected: Feed) -> Feed:
+def _answers(models: Models, model: Runner, feed: Feed, expected: Feed) -> Feed:
     answers = model.run(feed)
     _check_answers(models, model, answers, expected)
     return answers
 
 
-def _check_answers(models: _Models, model: Runner, answers: Feed, expected: Feed) -> None:
+def _check_answers(models: Models, model: Runner, answers: Feed, expected: Feed) -> None:
     for output in models.outputs:
         check_shapes(model.name, output, answers, expected)
 
@@ -301,33 +297,21 @@ SATURATED = (
 
 
 def compare_lowered(
-    reference: Runner,
-    shipped: Runner,
-    variants: tuple[Runner | None, Runner | None],
-    *,
+    models: Models,
     artefact: Artefact,
+    batches: Iterable[Array],
+    *,
     model: Path | bytes,
     runtime: str,
-    batches: Iterable[Array],
     precision: str = "",
 ) -> ParityReport:
-    """Compare a lowered model with its reference by what its metadata says: outputs, masses, tolerance.
+    """Compare a lowered model with its reference by what its metadata says: masses, tolerance.
 
-    `variants` are the tracing and the forced one, None for a dense model. `precision` is that of the model's
-    products, by default the target's.
+    `model` is the shipped file. `precision` is that of the model's products, by default the target's.
     """
-    tracing, forced = variants
-    report = compare(
-        reference,
-        shipped,
-        tracing=tracing,
-        forced=forced,
-        batches=batches,
-        tolerance=tolerance_for("fp32", precision or artefact.target.precision),
-        masses=artefact.schedule.masses,
-        pairs=scorer_named(artefact.schedule.scorer).pairs,
-        outputs=artefact.spec.outputs,
-    )
+    tolerance = TOLERANCES[precision or artefact.target.precision]
+    pairs = scorer_named(artefact.schedule.scorer).pairs
+    report = compare(models, batches, tolerance, artefact.schedule.masses, pairs=pairs)
     return with_saturation(report, model, artefact.target, runtime)
 
 

@@ -13,7 +13,7 @@ from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
 from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.comparison import BATCHES, compare_lowered, in_batches
+from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches
 from exporter.files import regular
 from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.variants import forced_variant, tracing_variant
@@ -111,18 +111,15 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
     def runner(proto: onnx.ModelProto, role: str) -> Runner:
         return runner_for(proto.SerializeToString(), target, settings, name=f"{name}{role}")
 
-    return compare_lowered(
+    models = Models(
         reference_runner(pruned, artefact.input_kind),
         runner(model, ""),
-        (
-            runner(tracing_variant(model), ", tracing") if artefact.prunes else None,
-            runner(forced_variant(model), ", forced") if artefact.prunes else None,
-        ),
-        artefact=artefact,
-        model=model.SerializeToString(),
-        runtime=runtime_for(target, settings),
-        batches=in_batches(images, BATCHES),
+        tracing=runner(tracing_variant(model), ", tracing") if artefact.prunes else None,
+        forced=runner(forced_variant(model), ", forced") if artefact.prunes else None,
+        outputs=artefact.spec.outputs,
     )
+    runtime, batches = runtime_for(target, settings), in_batches(images, BATCHES)
+    return compare_lowered(models, artefact, batches, model=model.SerializeToString(), runtime=runtime)
 
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:

@@ -1,10 +1,8 @@
-"""Tolerances of the comparison: one row for each pair of precisions."""
+"""Tolerances of the comparison with a reference in fp32: one row for each precision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-
-from exporter.errors import ParityError
 
 
 @dataclass(frozen=True)
@@ -39,28 +37,19 @@ class Tolerance:
 # fp32, but query and key are rounded.
 _ELEVEN_BITS = Tolerance(2e-2, 1e-2, 1e-2, 1e-2, 0.99, 0.98, 0.999)
 
-TOLERANCES: Mapping[tuple[str, str], Tolerance] = MappingProxyType(
+TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
     {
-        ("fp32", "fp32"): Tolerance(1e-4, 1e-5, 1e-4, 1e-5, 1.0, 0.99, 0.999999),
-        ("fp32", "fp16"): _ELEVEN_BITS,
+        "fp32": Tolerance(1e-4, 1e-5, 1e-4, 1e-5, 1.0, 0.99, 0.999999),
+        "fp16": _ELEVEN_BITS,
         # Products of fp32 models in TF32, which has the bits of fp16 and the range of fp32; scores' too.
-        ("fp32", "tf32"): _ELEVEN_BITS,
+        "tf32": _ELEVEN_BITS,
         # 8 bits: rounding changes a value by up to 4e-3 of it.
-        ("fp32", "bf16"): Tolerance(0.2, 0.1, 0.1, 0.1, 0.97, 0.95, 0.98),
+        "bf16": Tolerance(0.2, 0.1, 0.1, 0.1, 0.97, 0.95, 0.98),
         # 4 bits: rounding changes a value by up to 6e-2 of it, whatever its size.
-        ("fp32", "fp8"): Tolerance(1.0, 0.2, 0.2, 0.2, 0.95, 0.9, 0.95),
+        "fp8": Tolerance(1.0, 0.2, 0.2, 0.2, 0.95, 0.9, 0.95),
         # 8 bits over a whole row: values differ, so the share of equal classes is the main check. The loss of
         # accuracy is measured with labels.
-        ("fp32", "int8"): Tolerance(1.0, 0.1, 0.1, 0.1, 0.95, 0.9, 0.95),
+        "int8": Tolerance(1.0, 0.1, 0.1, 0.1, 0.95, 0.9, 0.95),
     }
 )
-"""Keys: the precision of the reference and of the shipped model. Values: in the order of the fields."""
-
-
-def tolerance_for(reference: str, shipped: str) -> Tolerance:
-    """Return the row for a pair of precisions, e.g. ("fp32", "fp32")."""
-    try:
-        return TOLERANCES[reference, shipped]
-    except KeyError:
-        known = ", ".join("/".join(pair) for pair in TOLERANCES)
-        raise ParityError("precision", f"{reference}/{shipped}", f"one of {known}") from None
+"""By the precision of the shipped model's products; values in the order of the fields."""

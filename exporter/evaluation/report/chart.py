@@ -1,7 +1,6 @@
 """Draw the chart of accuracy against throughput, for light and for dark screens."""
 
-import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from exporter.evaluation.benchmark import TradeOff, TradePoint
-from exporter.evaluation.report.page import Chart
+from exporter.evaluation.report.page import Chart, data_address
 
 
 @dataclass(frozen=True)
@@ -38,54 +37,52 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
 
     Bars are the 95 % intervals of the front, the points that no other beats in both. A single point is no front.
     """
-    alone = "pruned" if len(trade_off.points) == 1 else None
-
-    def draw(axes: Axes) -> None:
-        others = [each for each in trade_off.points if not each.front]
-        best = sorted((each for each in trade_off.points if each.front), key=lambda each: each.images_per_s)
-        axes.axhline(0.0, color=palette.faint, linewidth=0.8)
-        if others:
-            _draw_points(axes, others, palette.faint, label=alone or "measured", marker="o", linestyle="")
-        if best:
-            _draw_points(axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-")
-        rates = list(trade_off.unpruned.values())
-        axes.plot(rates, [-trade_off.unpruned_loss] * len(rates), "s", color=palette.dense, label="unpruned")
-        unpruned = [(name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()]
-        _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
-        for some, colour in ((others, palette.text), (best, palette.pruned)):
-            named = [(each.label, each.images_per_s, -each.loss_points) for each in some]
-            _annotate(axes, [each for each in named if len(each[0]) <= LONGEST_NAME], colour)
-        axes.set_xlim(left=0)
-        axes.margins(x=0.3, y=0.25)
-
-    points = "top-1" if trade_off.metric == "top1" else "agreement"
-    reference = "model in fp32" if trade_off.unpruned_loss else "unpruned model"
-    labels = (f"images per second, batch {trade_off.batch}", f"points of {points} against the {reference}")
-    return _chart(draw, model, labels, palette)
-
-
-def _chart(
-    draw: Callable[[Axes], None], title: str, labels: tuple[str, str], palette: Palette = LIGHT
-) -> bytes:
-    """Return a PNG of what `draw` puts on the axes; `labels` are those of x and y."""
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained", facecolor=palette.page)
         axes = figure.subplots()
-        axes.set_facecolor(palette.page)
-        draw(axes)
-        axes.set_title(title, loc="left", fontsize=11, color=palette.text)
-        axes.set_xlabel(labels[0], color=palette.text)
-        axes.set_ylabel(labels[1], color=palette.text)
-        axes.tick_params(colors=palette.text)
-        axes.grid(color=palette.grid, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(palette.faint)
-        axes.legend(frameon=False, fontsize=9, labelcolor=palette.text)
+        _draw(axes, trade_off, palette)
+        _style(axes, palette)
+        axes.set_title(model, loc="left", fontsize=11, color=palette.text)
         content = BytesIO()
         # matplotlib would write its version into the file.
         figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
+
+
+def _draw(axes: Axes, trade_off: TradeOff, palette: Palette) -> None:
+    alone = "pruned" if len(trade_off.points) == 1 else None
+    others = [each for each in trade_off.points if not each.front]
+    best = sorted((each for each in trade_off.points if each.front), key=lambda each: each.images_per_s)
+    axes.axhline(0.0, color=palette.faint, linewidth=0.8)
+    if others:
+        _draw_points(axes, others, palette.faint, label=alone or "measured", marker="o", linestyle="")
+    if best:
+        _draw_points(axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-")
+    rates = list(trade_off.unpruned.values())
+    axes.plot(rates, [-trade_off.unpruned_loss] * len(rates), "s", color=palette.dense, label="unpruned")
+    unpruned = [(name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()]
+    _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
+    for some, colour in ((others, palette.text), (best, palette.pruned)):
+        named = [(each.label, each.images_per_s, -each.loss_points) for each in some]
+        _annotate(axes, [each for each in named if len(each[0]) <= LONGEST_NAME], colour)
+    axes.set_xlim(left=0)
+    axes.margins(x=0.3, y=0.25)
+    points = "top-1" if trade_off.metric == "top1" else "agreement"
+    reference = "model in fp32" if trade_off.unpruned_loss else "unpruned model"
+    axes.set_xlabel(f"images per second, batch {trade_off.batch}")
+    axes.set_ylabel(f"points of {points} against the {reference}")
+
+
+def _style(axes: Axes, palette: Palette) -> None:
+    axes.set_facecolor(palette.page)
+    axes.xaxis.label.set_color(palette.text)
+    axes.yaxis.label.set_color(palette.text)
+    axes.tick_params(colors=palette.text)
+    axes.grid(color=palette.grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(palette.faint)
+    axes.legend(frameon=False, fontsize=9, labelcolor=palette.text)
 
 
 def _draw_points(axes: Axes, points: Sequence[TradePoint], colour: str, **style: Any) -> None:
@@ -111,16 +108,13 @@ def _annotate(
         axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=place, textcoords="offset points")
 
 
-def png_address(content: bytes) -> str:
-    """Encode a PNG as a data URI."""
-    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
-
-
 def chart_of(trade_off: TradeOff, model: str) -> Chart:
     """Draw the accuracy of models against their speed."""
     words = (
         f"Loss on {trade_off.images} images, speed at batch {trade_off.batch}, all models measured interleaved "
         "in one run. Bars are 95 % intervals. Right and up is better."
     )
-    light, dark = (png_address(trade_off_chart(trade_off, model, palette)) for palette in (LIGHT, DARK))
+    light, dark = (
+        data_address("image/png", trade_off_chart(trade_off, model, palette)) for palette in (LIGHT, DARK)
+    )
     return Chart("Accuracy against images per second", words, light=light, dark=dark)

@@ -45,13 +45,8 @@ class Frame:
     heat: str = ""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """The frames of one image: whole, then after some of the pruning layers."""
-
-    frames: tuple[Frame, ...]
-
-
+# The frames of one image: whole, then after some of the pruning layers.
+Picture: TypeAlias = tuple[Frame, ...]
 # A report, and the pictures of its examples.
 Shown: TypeAlias = tuple[Report, Sequence[Picture]]
 
@@ -82,7 +77,7 @@ def drawn(
         whole = Frame(0, grid[0] * grid[1], image_address(zoomed(pixels)))
         scores = relevance[index] if index < len(relevance) else None
         after = (_frame(pixels, layer, positions[layer][index], grid, scores) for layer in shown)
-        pictures.append(Picture((whole, *after)))
+        pictures.append((whole, *after))
     return pictures
 
 
@@ -130,7 +125,12 @@ def image_address(image: Image.Image) -> str:
     """Encode an image as a data URI; WebP takes a tenth of a PNG's bytes for photos."""
     content = BytesIO()
     image.save(content, format="WEBP", quality=90)
-    return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode("ascii")
+    return data_address("image/webp", content.getvalue())
+
+
+def data_address(kind: str, content: bytes) -> str:
+    """Return the data URI of a file's bytes; `kind` is its MIME type."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 # By the name of a check; {output} is the output that the name ends or begins with.
@@ -253,7 +253,7 @@ def save_comparison(made: Mapping[str, Shown], path: Path, page: str, *, chart: 
         report=reports[0],
         passed=all(each.passed for each in reports),
         pictures=pictures,
-        explained=next((report for report, own in made.values() if own and own[0].frames[-1].heat), None),
+        explained=next((report for report, own in made.values() if own and own[0][-1].heat), None),
         chart=chart,
         page=page,
     )

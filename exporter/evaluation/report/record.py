@@ -8,11 +8,11 @@ import numpy as np
 
 from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.batch_sweep import AtBatch
+from exporter.evaluation.batch_sweep import AsItCame, AtBatch
 from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
 from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.records import Pair, Preprocessing, Schedule
+from exporter.records import Gain, Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
 from exporter.tensor_names import Array
@@ -115,8 +115,8 @@ class CalibratedOn:
 
 
 @dataclass(frozen=True)
-class AsItCame:
-    """The model as it came, fp32 in PyTorch, on the images of the report, and what each file loses against it."""
+class InFp32:
+    """The model in fp32, in PyTorch, on the images of the report, and what each file loses against it."""
 
     accuracy: Accuracy | None
     losses: Pair[PairResult]
@@ -129,7 +129,7 @@ class Report:
     What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
     the pruned model's embeddings with the dense one's, without an embedding. `batches` are the times at every batch
     size, none where no rounds were asked for; `batch` is that of the settings. `pair` compares the classes of both
-    models; `as_it_came` compares both with the model in fp32, None where the target computes in fp32 and its dense
+    models; `in_fp32` compares both with the model in fp32, None where the target computes in fp32 and its dense
     model is that one. `examples` are the images that the page shows, with the model's `class_names`. `file_bytes`
     are the sizes of `files`.
 
@@ -140,6 +140,7 @@ class Report:
     of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
     measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense
     model then has its weights, and what is lost against that one says nothing of the model before fine-tuning.
+    `refit` is what refitting the pruned model's weights gained, None where they were not to be refitted.
     `trtexec` are the command lines that build and time files for TensorRT, called in the folder.
     """
 
@@ -156,7 +157,7 @@ class Report:
     batches: tuple[AtBatch, ...] = ()
     accuracy: Pair[Accuracy] | None = None
     pair: PairResult | None = None
-    as_it_came: AsItCame | None = None
+    in_fp32: InFp32 | None = None
     agreement: Agreement | None = None
     use: PatchUse | None = None
     calibration: CalibratedOn | None = None
@@ -166,6 +167,7 @@ class Report:
     skipped: dict[str, str] = field(default_factory=dict)
     searched: TradeOff | None = None
     tuned: Tuned | None = None
+    refit: Gain | None = None
     trtexec: tuple[str, ...] = ()
 
     @property
@@ -179,14 +181,19 @@ class Report:
         return next((each for each in self.batches if each.batch == self.batch), None)
 
     @property
+    def original(self) -> AsItCame | None:
+        """The times of the model as it came, at the batch size of the settings; None where it is the dense one."""
+        return None if self.speed is None else self.speed.as_it_came
+
+    @property
     def loss(self) -> PairResult | None:
-        """What the pruned model loses against the model as it came, in fp32."""
-        return self.pair if self.as_it_came is None else self.as_it_came.losses.pruned
+        """What the pruned model loses against the model in fp32."""
+        return self.pair if self.in_fp32 is None else self.in_fp32.losses.pruned
 
     @property
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
-        return 0.0 if self.as_it_came is None else self.as_it_came.losses.dense.loss_points or 0.0
+        return 0.0 if self.in_fp32 is None else self.in_fp32.losses.dense.loss_points or 0.0
 
     @property
     def timed_on(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exporter.artefact import LoweredFile
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.comparison import BATCHES, compare_lowered, in_batches, whole_batches
+from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches, whole_batches
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
@@ -16,7 +16,7 @@ from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
 from exporter.vocabulary import Precision
-from exporter.workflows.folders.export_folder import ExportFolder, read_folder
+from exporter.workflows.folders.export_folder import read_folder
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
 
     if runtime != TENSORRT:
         return FolderCheck(runtime, both(in_batches(images, BATCHES)))
-    first, *others = _engine_batches(found)
+    # `build` gives the dense model's engine the same.
+    first, *others = _manifest(found.models.pruned.path).batches
     engines = {batch: both(whole_batches(images, batch)) for batch in others}
     return FolderCheck(runtime, both(whole_batches(images, first)), engines)
 
@@ -73,16 +74,10 @@ def _compared(
         _variant(variant_path(path, role), artefact.target, settings) if artefact.prunes else None
         for role in VARIANTS
     )
-    return compare_lowered(
-        playback,
-        runner_for(path, artefact.target, settings),
-        (tracing, forced),
-        artefact=artefact,
-        model=path,
-        runtime=runtime_for(artefact.target, settings),
-        batches=batches,
-        precision=_precision(model, settings),
-    )
+    shipped = runner_for(path, artefact.target, settings)
+    models = Models(playback, shipped, tracing, forced, artefact.spec.outputs)
+    runtime, precision = runtime_for(artefact.target, settings), _precision(model, settings)
+    return compare_lowered(models, artefact, batches, model=path, runtime=runtime, precision=precision)
 
 
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
@@ -98,11 +93,6 @@ def _precision(model: LoweredFile, settings: RunSettings) -> str:
     target = model.artefact.target
     rounded = target.precision == Precision.FP32 and runtime_for(target, settings) == TENSORRT
     return "tf32" if rounded and _manifest(model.path).tf32 else target.precision
-
-
-def _engine_batches(found: ExportFolder) -> tuple[int, ...]:
-    """Return the batch sizes of the pruned model's engine, ascending; `build` gives the dense one the same."""
-    return _manifest(found.models.pruned.path).batches
 
 
 def _manifest(onnx: Path) -> EngineManifest:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -263,29 +263,31 @@ class Meter:
     def right(self, candidate: Candidate, *parts: str) -> Array:
         """Return which images of some parts a candidate has right, bool [images]: on its target, or in PyTorch."""
         self.seen.add(candidate.on(""))
-        return np.concatenate([self._right(candidate, part) for part in parts if self.images[part].files])
-
-    def _right(self, candidate: Candidate, part: str) -> Array:
         if self.metric != "top1":
-            return self._same(candidate, part)
-        found = self._answers(candidate, part)
-        return np.array(found["classes"], np.int64) == np.array(found["labels"], np.int64)
+            return self.same(candidate, *parts)
+        own, labels = self._answers(candidate, parts)
+        return own == labels
 
     def same(self, candidate: Candidate, *parts: str) -> Array:
         """Return which images of some parts get the unpruned model's class, bool [images]; where, as in `right`."""
-        return np.concatenate([self._same(candidate, part) for part in parts if self.images[part].files])
+        (own, _), (dense, _) = (self._answers(each, parts) for each in (candidate, UNPRUNED))
+        return own == dense
 
-    def _same(self, candidate: Candidate, part: str) -> Array:
-        own, dense = (self._answers(each, part)["classes"] for each in (candidate, UNPRUNED))
-        return np.array(own, np.int64) == np.array(dense, np.int64)
+    def _answers(self, candidate: Candidate, parts: Sequence[str]) -> Array:
+        """Return the class that a candidate gives each image, and the true one, [2, images].
 
-    def _answers(self, candidate: Candidate, part: str) -> dict[str, Any]:
-        """Return the class that a candidate gives each image, and the true one; all processes share the work."""
-        what = f"answers on the part {part}: {candidate.label}"
-        told = self._told(candidate)
-        found = self.book.record(what, told, lambda: self._predict(candidate, part), together=True)
-        self.skipped.update(found["skipped"])
-        return dict(found)
+        All processes share the work.
+        """
+        told, found = self._told(candidate), list[Array]()
+        for part in (each for each in parts if self.images[each].files):
+            what, predict = (
+                f"answers on the part {part}: {candidate.label}",
+                partial(self._predict, candidate, part),
+            )
+            made = self.book.record(what, told, predict, together=True)
+            self.skipped.update(made["skipped"])
+            found.append(np.array([made["classes"], made["labels"]], np.int64))
+        return np.concatenate(found, axis=1)
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
         spec, images = self.networks[candidate.weights].vit.spec, self.images[part]

@@ -16,13 +16,13 @@ from exporter.workflows.recipe import Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import USUAL, TuneSettings, images_needed
 from exporter.workflows.tuning.measured import Network
-from exporter.workflows.tuning.ways import OWN, SCORING
+from exporter.workflows.tuning.ways import HOW, OWN
 
 # Images of the search half on which ways are screened.
 SCREENED = 256
 # A checkpoint beside the model has its own: what pins an axis of the search, and what names the model.
 OWN_VALUES: Mapping[str, Any] = {
-    **dict.fromkeys((*SCORING, "calibration", "rho", "mac_reduction", "num_classes")),
+    **dict.fromkeys((*HOW, "calibration", "rho", "mac_reduction", "num_classes")),
     "model": "",
     "model_kwargs": {},
     "preprocess": {},

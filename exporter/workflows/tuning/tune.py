@@ -42,7 +42,7 @@ from exporter.workflows.tuning.choice import (
 )
 from exporter.workflows.tuning.measured import Book, Meter, Network
 from exporter.workflows.tuning.opening import networks_and_parts, recipes_of
-from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate, Way, candidates, ways_of
+from exporter.workflows.tuning.ways import HOW, OWN, UNPRUNED, Candidate, Way, candidates, ways_of
 
 # What a search writes to its folder.
 RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
@@ -304,7 +304,7 @@ def _ways(networks: Mapping[str, Network], axes: Prune) -> list[Way]:
 
 def _recipe_of(recipes: Mapping[str, Recipe], choice: Candidate, meter: Meter) -> Recipe:
     """Return the recipe that compiles a choice; weights trained for pruning record their own schedule."""
-    free: dict[str, Any] = dict.fromkeys((*SCORING, "rho", "mac_reduction", "calibration"))
+    free: dict[str, Any] = dict.fromkeys((*HOW, "rho", "mac_reduction", "calibration"))
     plain = recipes[choice.weights].but(**free, target=choice.target, max_eval_images=1000)
     schedule = meter.schedule(choice)
     if choice.given or not choice.prunes or schedule is None:

@@ -23,17 +23,21 @@ AXES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "scorer": ("token-pairs", "fused", "intra", "inter", "random"),
         "reduce": ("merge-weighted", "drop"),
         "alpha": (None, 0.5),
+        "counts": (None,),
         "mac_reduction": tuple(step / 20 for step in range(2, 15)),
     }
 )
-# The axes that a recipe can pin by its settings of the same name.
+# The axes that a recipe can pin by its settings of the same name. A schedule has all but its counts' name.
 SCORING = ("method", "scorer", "reduce", "alpha")
+HOW = (*SCORING, "counts")
 AMOUNT = ("rho", "mac_reduction")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One value of each axis; alpha None is the model's default, target "" any: its accuracy is PyTorch's.
+
+    Without `counts` the method has its own.
 
     `weights` is the name of a checkpoint, "" for the model's own; `given`: they come with their schedule. Without
     that, `mac_reduction` and `rho` it prunes nothing.
@@ -45,6 +49,7 @@ class Candidate:
     scorer: str = "token-pairs"
     reduce: str = "merge-weighted"
     alpha: float | None = None
+    counts: str | None = None
     mac_reduction: float | None = None
     rho: float | None = None
     target: str = ""
@@ -52,7 +57,7 @@ class Candidate:
     @property
     def how(self) -> dict[str, Any]:
         """The settings by which it chooses patches."""
-        return {name: getattr(self, name) for name in SCORING}
+        return {name: getattr(self, name) for name in HOW}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -68,7 +73,8 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        followed = METHODS[self.method].counts[0] == ACS or scorer_named(self.scorer).calibrated
+        counts = self.counts or METHODS[self.method].counts[0]
+        followed = counts == ACS or scorer_named(self.scorer).calibrated
         return self.given or (self.prunes and followed)
 
     @property
@@ -82,6 +88,8 @@ class Candidate:
         yield f"{self.method}, {self.scorer}, {self.reduce}"
         if self.alpha is not None:
             yield f"α {self.alpha:g}"
+        if self.counts is not None:
+            yield f"counts {self.counts}"
         if self.given:
             yield "as given"
         elif self.rho is not None:
@@ -116,14 +124,14 @@ def candidates(
         raise RecipeError("counts", f"{SEARCH} for tune", "acs or a shape", "compile searches, for one model")
     pinned = {name: getattr(scoring, name) for name in AMOUNT} if scoring.has_number else {}
     axes = dict(AXES) | ({"mac_reduction": (None,)} if pinned else {})
-    axes |= {name: (getattr(scoring, name),) for name in SCORING if getattr(scoring, name) is not None}
+    axes |= {name: (getattr(scoring, name),) for name in HOW if getattr(scoring, name) is not None}
     if scoring.method is not None and scoring.scorer is None:
         scorers = METHODS[scoring.method].scorers
         axes["scorer"] = tuple(each for each in axes["scorer"] if each in scorers) or scorers[:1]
     if not spec.num_class_tokens and scoring.scorer is None:
         axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
     every = (Candidate(**dict(zip(axes, values, strict=True)) | pinned) for values in product(*axes.values()))
-    found = tuple(each for each in every if _makes_sense(each, scoring.counts))
+    found = tuple(each for each in every if _makes_sense(each))
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
@@ -143,12 +151,12 @@ def ways_of(found: Iterable[Candidate]) -> list[Way]:
     return [tuple(group) for group in groups.values()]
 
 
-def _makes_sense(candidate: Candidate, counts: str | None) -> bool:
+def _makes_sense(candidate: Candidate) -> bool:
     """Whether the method supports the score, the reduction and the counts; alpha is for the fused score alone."""
     if candidate.alpha is not None and scorer_named(candidate.scorer).alpha is not None:
         return False
     try:
-        Prune(**candidate.how, counts=counts)
+        Prune(**candidate.how)
     except RecipeError:
         return False
     return True

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.comparison import compare
-from exporter.evaluation.parity.tolerance import tolerance_for
+from exporter.evaluation.parity.comparison import Models, compare
+from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT
 
 Array = np.ndarray[Any, Any]
 Rescore = Callable[[int, Array], Array]
-FP32 = tolerance_for("fp32", "fp32")
+FP32 = TOLERANCES["fp32"]
 
 _PATCHES = {2: 16, 4: 10}
 _IMAGES = TensorInfo("images", ("batch", 3, SIDE, SIDE), "float32")
@@ -74,8 +74,9 @@ def with_outputs(runner: NumpyRunner | None, change: Callable[[dict[str, Array]]
 
 def compared(family: Family, *batches: Array, stream: Iterable[Array] = (), **more: Any) -> ParityReport:
     """Compare on batches, or on a stream of them; at the tolerance of fp32 unless `more` has another."""
-    given = {"tolerance": FP32, **more}
-    return compare(**vars(family), batches=batches or stream or (images(),), **given)
+    outputs = {"outputs": more.pop("outputs")} if "outputs" in more else {}
+    models = Models(**vars(family), **outputs)
+    return compare(models, batches or stream or (images(),), **{"tolerance": FP32, **more})
 
 
 def failing(report: ParityReport) -> list[str]:

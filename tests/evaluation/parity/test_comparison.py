@@ -9,7 +9,7 @@ import pytest
 
 from exporter.errors import ParityError
 from exporter.evaluation.parity.checks import Check, ParityReport, explain
-from exporter.evaluation.parity.comparison import compare
+from exporter.evaluation.parity.comparison import Models, compare
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
@@ -222,14 +222,8 @@ def test_the_whole_way_on_onnx_runtime() -> None:
         return OnnxRuntimeRunner(pruned_classifier(variant), name=variant or "shipped", threads=1)
 
     def against(batches: list[Array]) -> ParityReport:
-        return compare(
-            pruned_family().reference,
-            runner(""),
-            tracing=runner("tracing"),
-            forced=runner("forced"),
-            batches=batches,
-            tolerance=FP32,
-        )
+        models = Models(pruned_family().reference, runner(""), runner("tracing"), runner("forced"))
+        return compare(models, batches, FP32)
 
     report = against([images(5), images(2, seed=1)])
     assert report.passed, explain(report)

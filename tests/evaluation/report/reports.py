@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.batch_sweep import AtBatch
-from exporter.evaluation.benchmark import Throughput, TradeOff, TradePoint, compare_speed, environment
+from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch
+from exporter.evaluation.benchmark import Throughput, TradeOff, TradePoint, environment
 from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.report.record import Example, Gmacs, Report
 from exporter.records import Pair
+from exporter.schedule.macs import MacCount
 from tests.evaluation.parity.models import compared, images, pruned_family
 from tests.folders import artefacts
 
@@ -32,7 +33,7 @@ def small_report() -> Report:
 
 
 def full_report() -> Report:
-    """With accuracy, times at three batch sizes, examples and a trade-off."""
+    """With accuracy, times at three batch sizes, also of the model as it came, examples and a trade-off."""
     labels = np.arange(100) % 3
     best = np.stack([labels, (labels + 1) % 3], axis=1)
     dense, pruned = (
@@ -40,11 +41,13 @@ def full_report() -> Report:
         Predictions(np.where(labels == 2, best.T[::-1], best.T).T, labels),
     )
     batches = tuple(
-        AtBatch(
-            each,
-            Pair(times(10.0 * each, each), times(6.0 * each, each)),
-            compare_speed(times(10.0 * each, each), times(6.0 * each, each), (4.0, 3.0)),
-            selection=None,
+        AtBatch.of(
+            {
+                "dense": times(10.0 * each, each),
+                "pruned": times(6.0 * each, each),
+                AS_IT_CAME: times(11.0 * each, each),
+            },
+            Pair(MacCount(4_000_000_000, 0), MacCount(3_000_000_000, 0)),
         )
         for each in (1, 4, 8)
     )

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -12,7 +11,6 @@ from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.report.chart import (
     DARK,
     LIGHT,
-    png_address,
     trade_off_chart,
 )
 from tests.evaluation.report.reports import trade_off
@@ -45,7 +43,3 @@ def test_a_single_point_is_drawn_whether_or_not_it_is_a_gain() -> None:
 
 def test_a_trade_off_of_nothing_is_drawn() -> None:
     assert trade_off_chart(TradeOff(8, "agreement", 10, {"a": 1.0}, ()), "deit")
-
-
-def test_the_address_holds_the_picture(tmp_path: Path) -> None:
-    assert png_address(b"abc") == "data:image/png;base64,YWJj"

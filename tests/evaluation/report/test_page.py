@@ -54,10 +54,10 @@ def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
     pictures = drawn({IMAGES: pixels, **keep}, (4, 4))
-    assert [[(frame.layer, frame.left) for frame in each.frames] for each in pictures] == [
+    assert [[(frame.layer, frame.left) for frame in each] for each in pictures] == [
         [(0, 16), (2, 3), (4, 1)]
     ] * 2
-    whole = decoded(pictures[0].frames[0].address)
+    whole = decoded(pictures[0][0].address)
     assert whole.shape == (96, 96, 3)
     assert abs(whole[1::3, 1::3].astype(int) - pixels[0].transpose(1, 2, 0)).mean() < 40
 
@@ -65,7 +65,7 @@ def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
 def test_an_image_of_a_star_shows_its_own_count() -> None:
     pixels = np.zeros((2, 3, 8, 8), np.uint8)
     keep = {keep_name(1): np.array([[0, 1], [3, 0]]), count_name(1): np.array([2, 1])}
-    assert [each.frames[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2))] == [2, 1]
+    assert [each[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2))] == [2, 1]
 
 
 def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
@@ -84,9 +84,9 @@ def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() ->
     keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
     scores = np.random.default_rng(1).random((4, 16))
     first, second = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
-    assert [bool(each.heat) for each in first.frames] == [False, True, True]
-    assert not any(each.heat for each in second.frames)
-    whole = decoded(first.frames[2].heat)[1::3, 1::3].astype(int)
+    assert [bool(each.heat) for each in first] == [False, True, True]
+    assert not any(each.heat for each in second)
+    whole = decoded(first[2].heat)[1::3, 1::3].astype(int)
     assert abs(whole - heated(pixels[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
     again, _ = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
     assert again == first
@@ -202,6 +202,23 @@ def test_latencies_of_every_batch_size(tmp_path: Path) -> None:
     for batch in (1, 4, 8):
         assert f"<td>{batch}</td>" in page
         assert f"<small>{10.0 * batch:.1f}, {11.0 * batch:.1f} ms</small>" in page
+
+
+def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
+    full = full_report()
+    plain = replace(full, batches=tuple(replace(each, as_it_came=None) for each in full.batches))
+    told = ("1.83 × the model as it came", "1.83 ×<small>1.83 to 1.83; dense 1.10 ×", "<td>90.9<small>")
+    for report, shown in ((full, True), (plain, False)):
+        page = page_of(report, tmp_path)
+        assert [text in page for text in told] == [shown] * 3
+        assert "1.67 ×<small>1.67 to 1.67, faster</small>" in page
+        save_comparison(
+            {each: (report, drawn(FRAMES, (2, 2))) for each in ("star", "tome")},
+            tmp_path / "both.html",
+            page="own.html",
+        )
+        both = (tmp_path / "both.html").read_text(encoding="utf-8")
+        assert ("over the model as it came" in both, both.count("<td>1.83 ×")) == (shown, 2 * shown)
 
 
 def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:

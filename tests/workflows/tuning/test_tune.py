@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from exporter.formats.canonical_json import to_json
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.pruning.checkpoint import save_checkpoint
-from exporter.schedule.plan import manual_schedule
+from exporter.schedule.plan import manual_schedule, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
 from exporter.workflows import steps
@@ -187,6 +188,26 @@ def test_a_time_is_reached_by_the_most_accurate_model(search: Search, goal: dict
     slower = [each for each in found.tried if each.median_ms > found.choice.median_ms]
     assert not any(each.reaches(settings) and each.loss_points < found.choice.loss_points for each in slower)
     assert found.judged.status == Status.MET
+
+
+def test_counts_are_kept_to_and_go_into_the_recipe(
+    search: Search, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for other weights, and without the images that only the rates of ACS need."""
+    vit, plan, smaller = load(workplace.request), DepthPlan((2,)), tmp_path / "smaller.safetensors"
+    identity = identity_of(workplace.request, vit.spec.num_classes)
+    save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
+    planned = Mock(side_effect=schedule_of)
+    monkeypatch.setattr(measured, "schedule_of", planned)
+    fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
+    found = search(fast, (smaller,), counts="linear", calibration=None, images=None)
+    assert {call.args[0].counts for call in planned.call_args_list} == {"linear"}
+    methods = {
+        (each.candidate.weights, each.candidate.method) for each in found.tried if each.candidate.prunes
+    }
+    assert methods >= {("", Method.MATCHING), ("", Method.STAR), ("smaller", Method.MATCHING)}
+    assert found.choice is not None and found.choice.candidate.prunes
+    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "linear"
 
 
 def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(search: Search, tmp_path: Path) -> None:

@@ -57,11 +57,18 @@ def test_what_is_pinned_has_one_value() -> None:
         candidates(SPEC, Prune("pairs", method=Method.STAR, alpha=0.2))
 
 
+def found_by(counts: str) -> tuple[Candidate, ...]:
+    return candidates(SPEC, Prune(counts=counts))
+
+
 def test_counts_that_are_pinned_go_with_every_candidate() -> None:
     for scoring in (Prune(counts="geometric"), Prune(counts="acs", method=Method.STAR)):
         found = candidates(SPEC, scoring)
         assert Method.STAR in {each.method for each in found}
-        assert all(replace(scoring, **each.settings).counted_by == scoring.counts for each in found)
+        assert all(replace(FREE, **each.settings).counted_by == scoring.counts for each in found)
+    needy = {each.scorer for each in found_by("geometric") if each.calibrated}
+    assert needy == {"fused", "inter"}  # the rates of ACS are not read
+    assert Candidate(counts="few", rho=0.7).label.endswith("counts few, rho 0.7")
     with pytest.raises(RecipeError, match=r"counts \| got search for tune"):
         candidates(SPEC, Prune(counts="search"))
 
