@@ -28,7 +28,10 @@ PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 16: Precision.BF16, 10: Prec
 
 @dataclass(frozen=True)
 class Artefact:
-    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target."""
+    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
+
+    `refit_of` is the hash of the weights that were refitted to the schedule, "" where none were.
+    """
 
     spec: ModelSpec
     schedule: Schedule
@@ -36,6 +39,12 @@ class Artefact:
     layout: Layout = Layout.SHRINKING
     input_kind: InputKind = InputKind.FLOAT32
     weights_sha256: str = ""
+    refit_of: str = ""
+
+    @property
+    def trained_sha256(self) -> str:
+        """The hash of the weights as they were trained."""
+        return self.refit_of or self.weights_sha256
 
     @property
     def prunes(self) -> bool:
@@ -94,6 +103,7 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
         "target": artefact.target.name,
         "input_kind": str(artefact.input_kind),
         **({"layout": str(artefact.layout)} if artefact.schedule.adaptive else {}),
+        **({"refit_of": artefact.refit_of} if artefact.refit_of else {}),
     }
     return {KEY_PREFIX + key: value for key, value in entries.items()}
 
@@ -119,6 +129,7 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
             layout=Layout.named(own.get("layout", Artefact.layout)),
             input_kind=InputKind.named(own["input_kind"]),
             weights_sha256=own["weights_sha256"],
+            refit_of=own.get("refit_of", ""),
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
@@ -177,7 +188,7 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
         raise ArtefactError(str(files.dense), "a pruned model", "the dense one")
     if not pruned.prunes:
         raise ArtefactError(str(files.pruned), "a model that drops no patch", "a pruned one")
-    if (dense.spec, dense.weights_sha256) != (pruned.spec, pruned.weights_sha256):
+    if (dense.spec, dense.trained_sha256) != (pruned.spec, pruned.trained_sha256):
         got = f"{dense.spec.name} with other weights or shapes"
         raise ArtefactError(str(files.dense), got, f"the dense model of {files.pruned.name}")
     if (dense.target, dense.input_kind) != (pruned.target, pruned.input_kind):

@@ -233,7 +233,6 @@ def _replaceable(path: Path) -> Path:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders that hold nothing, the deepest first."""
     for each in folders:
         with suppress(OSError):
             each.rmdir()

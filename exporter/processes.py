@@ -124,7 +124,6 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _patience() -> timedelta:
-    """Return how long to wait for another process."""
     given = os.environ.get(PATIENCE_S, str(DEFAULT_PATIENCE_S))
     try:
         found = timedelta(seconds=float(given))

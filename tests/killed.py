@@ -5,7 +5,9 @@ python -m tests.killed FUNCTION TIMES VERB ...
 
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -27,6 +29,14 @@ def kill_after(name: str, times: int) -> None:
         return found
 
     pytest.MonkeyPatch().setattr(name, counted)
+
+
+def killed(name: str, times: int, *words: object) -> None:
+    """Run a command that is killed so, in a process of its own."""
+    command = [sys.executable, "-m", "tests.killed", name, str(times), *map(str, words)]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 if __name__ == "__main__":

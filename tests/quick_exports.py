@@ -4,15 +4,12 @@ What torch.onnx does again in each export is done once a process, and what chang
 a library without such a function is left as it is.
 """
 
-import typing
 from collections.abc import Callable
 from functools import cache, cached_property
 from inspect import signature
 from typing import Any
 
 import jaxtyping
-import onnx
-import onnx_ir
 import torch
 import torch.fx.proxy
 from onnxscript.rewriter import _rewrite_rule
@@ -24,14 +21,12 @@ from torch.onnx._internal.fx.passes import type_promotion
 NAME = "function_ir"
 SIGNATURE = "op_signature_from_function"
 DECOMPOSITIONS = "create_onnx_friendly_decomposition_table"
-MEMBERS = "_get_protocol_attrs"
 INTERPRETER = "_TypePromotionInterpreter"
 
 
 def make_exports_quick() -> None:
     """Leave out what was done before, what changes nothing, and the checks of axis names."""
     _read_translations_once()
-    _read_schemas_once()
     _list_decompositions_once()
     _run_no_node_again()
     _try_rules_of_the_operator()
@@ -49,23 +44,6 @@ def _read_translations_once() -> None:
         setattr(TracedOnnxFunction, NAME, once)
     if hasattr(_schemas, SIGNATURE):
         setattr(_schemas, SIGNATURE, cache(getattr(_schemas, SIGNATURE)))
-
-
-def _read_schemas_once() -> None:
-    """torch.onnx reads an operator's schema at each node, and isinstance the members of a protocol at each call."""
-    signatures: Any = getattr(getattr(onnx_ir, "schemas", None), "OpSignature", None)
-    if signatures is not None:
-        read, known = signatures.from_op_schema, dict[tuple[str, str, int], Any]()
-
-        def once(schema: onnx.defs.OpSchema) -> Any:
-            key = (schema.domain, schema.name, schema.since_version)
-            if key not in known:
-                known[key] = read(schema)
-            return known[key]
-
-        signatures.from_op_schema = once
-    if hasattr(typing, MEMBERS):
-        setattr(typing, MEMBERS, cache(getattr(typing, MEMBERS)))
 
 
 def _list_decompositions_once() -> None:

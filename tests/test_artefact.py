@@ -51,11 +51,6 @@ def test_what_is_written_is_read_back(
         assert read_metadata(path) == {each.key: each.value for each in onnx.load(path).metadata_props}
 
 
-def test_neither_a_time_nor_a_path_is_written() -> None:
-    assert to_metadata(PLAIN) == to_metadata(artefacts().pruned)
-    assert not [value for value in to_metadata(PLAIN).values() if "/tmp" in value]
-
-
 def test_the_methods_of_both_files() -> None:
     made = artefacts()
     assert (made.dense.method, made.pruned.method) == ("dense", "star")
@@ -66,15 +61,6 @@ def test_the_methods_of_both_files() -> None:
         for layout in (Layout.PADDED, Layout.PACKED, Layout.SHRINKING)
     ] == [False, True, True]
     assert not made.pruned.follows_image
-
-
-def test_what_is_no_onnx_file(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.onnx", tmp_path):
-        with pytest.raises(ArtefactError, match="need an ONNX model that star-export made"):
-            read_lowered(path)
-    for content in (b"", b"text", b"PK\x03\x04", b'{"a": 1}', linear_classifier()):
-        with pytest.raises(ArtefactError, match=r"m\.onnx"):
-            read_lowered(written(tmp_path / "m.onnx", content))
 
 
 @pytest.mark.parametrize("missing", REQUIRED)

@@ -172,13 +172,8 @@ def test_the_reference_has_every_verb_and_flag() -> None:
     page = docs_site().verbs()
     for verb in ("compile", "tune", "depth choose", "depth apply", "serve-config"):
         assert f"\n## {verb}\n" in f"\n{page}"
-    for flag in (
-        "--mac-reduction",
-        "--batches",
-        "--max-drop",
-        "[measure] more_batches",
-        "[training] ema_decay",
-    ):
+    keys = ("[measure] more_batches", "[training] ema_decay")
+    for flag in ("--mac-reduction", "--batches", "--max-drop", *keys):
         assert f"`{flag}" in page
 
 

@@ -133,14 +133,6 @@ def test_a_name_too_long_for_the_temporary_file_is_refused_before_the_work(tmp_p
         writable_file(tmp_path / ("x" * 250))
 
 
-def test_a_folder_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(OutputError, match="taken"):
-        writable_folder(tmp_path / "taken" / "out")
-    with pytest.raises(OutputError, match="taken"):
-        writable_folder(tmp_path / "taken")
-
-
 def test_processes_try_the_same_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have made the folder when the first one ends; only then does the second one write into it."""
     place, write, both, ended = tmp_path / "new" / "out", tempfile.TemporaryFile, Barrier(2), Event()
@@ -161,9 +153,14 @@ def test_processes_try_the_same_place_at_once(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writable_folder_leaves_nothing_behind(tmp_path: Path) -> None:
-    assert writable_folder(tmp_path / "new" / "out") == tmp_path / "new" / "out"
-    assert list(writable_folder(tmp_path).iterdir()) == []
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    for place in (tmp_path / "new" / "out", tmp_path):
+        assert writable_folder(place) == place
+    for place in (tmp_path / "taken" / "out", tmp_path / "taken"):
+        with pytest.raises(OutputError, match="taken"):
+            writable_folder(place)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("taken", "mine")]
 
 
 def test_folders_deeper_than_python_makes_are_refused(tmp_path: Path) -> None:
@@ -178,13 +175,6 @@ def test_folders_deeper_than_python_makes_are_refused(tmp_path: Path) -> None:
 def test_sha256(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"star" * 500_000)
     assert sha256_of(tmp_path / "file") == hashlib.sha256(b"star" * 500_000).hexdigest()
-
-
-def test_a_folder_is_tried_without_touching_what_is_in_it(tmp_path: Path) -> None:
-    (tmp_path / "probe").write_text("mine")
-    writable_folder(tmp_path)
-    assert [each.name for each in tmp_path.iterdir()] == ["probe"]
-    assert (tmp_path / "probe").read_text() == "mine"
 
 
 @pytest.mark.parametrize("text", ["x" * 256, "é" * 128, "x/" * 2048, "a\0b"])

@@ -1,7 +1,6 @@
 """Closed words: strings wherever they go, and refused with the list of them."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,24 +67,11 @@ def test_layers_come_back_from_names_in_order() -> None:
     assert keep_layers([]) == ()
 
 
-@pytest.mark.parametrize("name", [keep_name, ranked_name])
-def test_rows_stand_for_patches_or_tokens_alike(name: Callable[[int], str]) -> None:
-    assert rows_of(name(4)) == "keep_04/rows"
-
-
 def test_a_variant_lies_beside_its_model() -> None:
     assert [variant_path(Path("a/vit.star.onnx"), role) for role in VARIANTS] == [
         Path("a/vit.star.tracing.onnx"),
         Path("a/vit.star.forced.onnx"),
     ]
-
-
-def test_the_shape_of_a_model(tiny_vit: PrunableViT) -> None:
-    spec = tiny_vit.spec
-    assert spec.depth == len(spec.blocks)
-    assert spec.num_patches == spec.grid[0] * spec.grid[1]
-    assert replace(spec, outputs=(Output("tokens", OutputKind.TOKENS, 3),)).num_classes == 0
-    assert replace(spec, outputs=(Output("a", OutputKind.LOGITS, 7),)).num_classes == 7
 
 
 def test_layers_with_attention_are_counted_from_1(tiny_vit: PrunableViT) -> None:

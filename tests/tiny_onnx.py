@@ -112,3 +112,8 @@ def _model(
     helper.set_model_props(model, metadata or {})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def noise(batch: int = 2) -> np.ndarray:
+    """Images that these models take."""
+    return np.random.default_rng(0).standard_normal((batch, 3, SIDE, SIDE)).astype(np.float32)

@@ -1,6 +1,5 @@
 """What `all.py` is asked for, and its steps in their order: what each shows, and its command."""
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -135,7 +134,7 @@ def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
 
 def _training(cifar: Path, out: Path) -> tuple[str, ...]:
     """Return the command in the bundled model's record, on the GPU."""
-    recorded = shlex.split(json.loads(CIFAR_VIT.record.read_text(encoding="utf-8"))["command"])
+    recorded = shlex.split(CIFAR_VIT.record["command"])
     # The last one of a flag counts.
     here = {
         "--images": cifar / "train",

@@ -1,9 +1,11 @@
 """Files bundled with the package: three small ViTs with their training records, and the C++ sources."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 HERE = Path(__file__).parent
 # A symbolic link to plugins/ in a checkout; the files themselves in the wheel.
@@ -12,77 +14,47 @@ PLUGIN_SOURCE = HERE / "tensorrt"
 
 @dataclass(frozen=True)
 class BundledModel:
-    """A timm architecture, its arguments, and what its weights were trained on.
-
-    `preprocessing` overrides entries of timm's config, under timm's keys.
-    """
+    """A timm architecture with trained weights; all that is known of it is in its record."""
 
     name: str
-    architecture: str
-    model_kwargs: Mapping[str, int]
-    class_names: tuple[str, ...]
-    preprocessing: Mapping[str, object]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of logits."""
-        return len(self.class_names)
 
     @property
     def weights(self) -> Path:
         """The weights, fp16."""
         return HERE / f"{self.name}.safetensors"
 
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """How they were trained, and how good they are, as `calib_data/train.py` wrote it."""
+        return json.loads((HERE / f"{self.name}.json").read_text(encoding="utf-8"))
+
     @property
-    def record(self) -> Path:
-        """How they were trained, and how good they are."""
-        return HERE / f"{self.name}.json"
+    def architecture(self) -> str:
+        """Timm's name of the network."""
+        return self.record["settings"]["model"]
+
+    @property
+    def model_kwargs(self) -> dict[str, Any]:
+        """The arguments of the network."""
+        return {**self.record["settings"]["model_kwargs"], "num_classes": len(self.class_names)}
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """What differs from the preprocessing in timm's config, under timm's keys."""
+        trained = self.record["settings"]
+        colours = {key: tuple(trained[key]) for key in ("mean", "std")}
+        return {"interpolation": trained["interpolation"], "crop_pct": trained["crop_pct"], **colours}
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
+        return tuple(self.record["class_names"])
 
 
-DIGITS_VIT = BundledModel(
-    name="digits_vit",
-    architecture="vit_tiny_patch16_224",
-    model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 128, "num_heads": 4}),
-    class_names=tuple("0123456789"),
-    preprocessing=MappingProxyType(
-        {"interpolation": "bicubic", "crop_pct": 1.0, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-    ),
-)
-
+DIGITS_VIT = BundledModel("digits_vit")
 # Smaller digits anywhere on the canvas: no fixed choice of patches contains them.
-OFFSET_DIGITS_VIT = replace(
-    DIGITS_VIT,
-    name="offset_digits_vit",
-    model_kwargs=MappingProxyType({"img_size": 56, "patch_size": 4, "embed_dim": 96, "num_heads": 3}),
-)
-
+OFFSET_DIGITS_VIT = BundledModel("offset_digits_vit")
 # Photos. The images, CIFAR-10, are not bundled.
-CIFAR_VIT = BundledModel(
-    name="cifar_vit",
-    architecture="vit_tiny_patch16_224",
-    model_kwargs=MappingProxyType(
-        {"img_size": 32, "patch_size": 4, "embed_dim": 192, "num_heads": 3, "depth": 9}
-    ),
-    class_names=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ),
-    preprocessing=MappingProxyType(
-        {
-            "interpolation": "bicubic",
-            "crop_pct": 1.0,
-            "mean": (0.4914, 0.4822, 0.4465),
-            "std": (0.247, 0.2435, 0.2616),
-        }
-    ),
-)
+CIFAR_VIT = BundledModel("cifar_vit")
 
 MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)})

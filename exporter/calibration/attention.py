@@ -121,10 +121,8 @@ def _zeros(arriving: _Arriving) -> _Sums:
 
 
 def _joined(values: Float[Tensor, "b k h t c"]) -> Float[Tensor, "n t k c"]:
-    """Join images and heads."""
     return values.permute(0, 2, 3, 1, 4).flatten(0, 1).contiguous()
 
 
 def _split(values: Float[Tensor, "n t s c"], heads: int) -> Float[Tensor, "b s h t c"]:
-    """Undo `_joined`."""
     return values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4)

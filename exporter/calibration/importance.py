@@ -22,37 +22,24 @@ from torch import Tensor
 
 from exporter.calibration import attention, backward
 from exporter.calibration.backward import top_outputs
-from exporter.calibration.trace import ModelTrace, in_dtype, trace
+from exporter.calibration.trace import ModelTrace, trace
 from exporter.models.base import PrunableViT, whole_block
-
-
-def relevance(
-    vit: PrunableViT,
-    images: Float[Tensor, "b 3 height width"],
-    classes: Int[Tensor, "b k"],
-    dtype: torch.dtype = torch.float64,
-) -> Float[Tensor, "b k layers patches"]:
-    """Compute the relevance of every patch position at every layer to each of an image's classes.
-
-    Args:
-        vit: The unpruned ViT in eval mode. One of another dtype is copied, so convert it once (`in_dtype`)
-            before calling this for many images.
-        images: Preprocessed images.
-        classes: For each image the class indices to explain; 0 for an embedding.
-        dtype: The dtype of all computation.
-
-    Returns:
-        Scores >= 0 in `dtype`; index l is layer l + 1. Prefix tokens are left out.
-    """
-    vit = in_dtype(vit, dtype)
-    return sweep(vit, trace(vit, images), classes.to(vit.device))
 
 
 @torch.no_grad()
 def sweep(
     vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k layers patches"]:
-    """Compute `relevance` from a trace, with the ViT that was traced."""
+    """Compute the relevance of every patch position at every layer to each of an image's classes.
+
+    Args:
+        vit: The unpruned ViT in eval mode; its dtype is that of all computation.
+        seen: Its trace.
+        classes: For each image the class indices to explain; 0 for an embedding.
+
+    Returns:
+        Scores >= 0; index l is layer l + 1. Prefix tokens are left out.
+    """
     cam, gradient = (
         backward.cam_of_outputs(vit, seen, classes),
         backward.gradient_of_outputs(vit, seen, classes),

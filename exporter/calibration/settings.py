@@ -106,7 +106,6 @@ def _in_steps(rank: list[int], settings: CalibrationSettings) -> list[int]:
 
 
 def _paper(total: int, settings: CalibrationSettings) -> tuple[dict[int, tuple[int, ...]], set[int]]:
-    """Return the rounds of each place that has any, and the places that ACS is taken from."""
     if settings.relevance and total < settings.images_per_round:
         raise CalibrationError(
             "images",

@@ -80,6 +80,9 @@ def _check_file(arguments: argparse.Namespace) -> int:
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))
+    if artefact.refit_of:
+        got, expected = "a model with refitted weights", "one with the weights of --model"
+        raise ArtefactError(str(arguments.onnx), got, expected, "check its export folder")
     whole = opened.whole
     if artefact.spec.preprocessing != whole.spec.preprocessing:
         got = "another preprocessing than that of the model"

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
-    evaluated = ("eval_images", "max_eval_images", "calibration")
+    evaluated = ("eval_images", "max_eval_images", "calibration", "refit")
     add_flags(parser, Recipe, (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *AMOUNT, *SCHEDULE, *MEASURED))
     add_dry_run(parser)
 

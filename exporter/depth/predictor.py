@@ -113,12 +113,10 @@ def accuracies_of(samples: Sequence[Sample]) -> Array:
 
 
 def _kept(samples: Sequence[Sample]) -> Array:
-    """Return the shares kept, [samples, 2]."""
     return np.array([[1 - each.attention, 1 - each.activation] for each in samples]).reshape(-1, 2)
 
 
 def _count(degree: int) -> int:
-    """Return the number of terms up to a total degree."""
     return (degree + 1) * (degree + 2) // 2
 
 

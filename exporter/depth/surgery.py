@@ -50,13 +50,9 @@ def exchange(root: nn.Module, old: nn.Module, new: nn.Module) -> bool:
     return bool(places)
 
 
-def pieces(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that are run one after another: those of a Sequential, or the module alone."""
-    if isinstance(module, nn.Sequential):
-        for child in module:
-            yield from pieces(child)
-    else:
-        yield module
+def pieces(module: nn.Module) -> list[nn.Module]:
+    """Return the modules that are run one after another: those of a Sequential, or the module alone."""
+    return [*module] if isinstance(module, nn.Sequential) else [module]
 
 
 @dataclass(frozen=True)
@@ -194,7 +190,7 @@ def _fold_norm(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Mod
 def _fold_scales(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
     """Fold LV-ViT's residual scale and LayerScale; one that is a parameter of the block itself (EVA) stays."""
     left: list[nn.Module] = []
-    for piece in list(pieces(mlp.out)):
+    for piece in pieces(mlp.out):
         factor = scale_of(piece)
         if factor is not None and exchange(block.whole, piece, nn.Identity()):
             affine = affine.scaled(factor)

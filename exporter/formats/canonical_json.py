@@ -84,7 +84,6 @@ def _text(record: object, **layout: Any) -> str:
 
 
 def _plain(record: object) -> Any:
-    """Convert a record to dicts and lists, recursively."""
     return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
 
 

@@ -19,7 +19,7 @@ FIXED_BYTES = {1: 8, 5: 4}
 TORN = "no ONNX model, or a torn one"
 
 
-def fields(file: BinaryIO, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(file: BinaryIO, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield each field up to `end`: its number, its wire type, and its value, or the size of what follows in bytes.
 
     The caller may read what follows, or not.
@@ -44,7 +44,7 @@ def fields(file: BinaryIO, end: int) -> Iterator[tuple[int, int, int]]:
         raise ValueError(TORN)
 
 
-def text_of(file: BinaryIO, size: int) -> str:
+def _text_of(file: BinaryIO, size: int) -> str:
     """Read a text of so many bytes; ValueError if it is none."""
     return file.read(size).decode("utf-8")
 
@@ -80,7 +80,7 @@ SIZE, SIZE_NAME = 1, 2
 def read_metadata(path: Path) -> dict[str, str]:
     """Read the metadata of an ONNX file; the graph is skipped."""
     with _opened(path) as (file, size):
-        return dict(_entry(file, each) for each in _messages(file, METADATA, size))
+        return dict(_entry(file, each) for each in _messages(file, size, METADATA))
 
 
 def read_weight_types(path: Path) -> frozenset[int]:
@@ -88,9 +88,8 @@ def read_weight_types(path: Path) -> frozenset[int]:
     with _opened(path) as (file, size):
         return frozenset(
             value
-            for graph in _messages(file, GRAPH, size)
-            for tensor in _messages(file, INITIALIZER, graph)
-            for number, kind, value in fields(file, file.tell() + tensor)
+            for tensor in _messages(file, size, GRAPH, INITIALIZER)
+            for number, kind, value in _fields(file, file.tell() + tensor)
             if (number, kind) == (DATA_TYPE, VARINT)
         )
 
@@ -98,24 +97,17 @@ def read_weight_types(path: Path) -> frozenset[int]:
 def read_largest_int8(model: Path | bytes) -> int:
     """Read the largest magnitude among the weights of type int8 of an ONNX file, or of its bytes; 0 without any."""
     with _opened(model) as (file, size):
-        return max(
-            (
-                _largest_int8(file, tensor)
-                for graph in _messages(file, GRAPH, size)
-                for tensor in _messages(file, INITIALIZER, graph)
-            ),
-            default=0,
-        )
+        tensors = _messages(file, size, GRAPH, INITIALIZER)
+        return max((_largest_int8(file, each) for each in tensors), default=0)
 
 
 def read_domains(path: Path) -> frozenset[str]:
     """Read the domains of the operators of a graph's own nodes; ONNX's operators have none."""
     with _opened(path) as (file, size):
         return frozenset(
-            text_of(file, value)
-            for graph in _messages(file, GRAPH, size)
-            for node in _messages(file, NODE, graph)
-            for number, kind, value in fields(file, file.tell() + node)
+            _text_of(file, value)
+            for node in _messages(file, size, GRAPH, NODE)
+            for number, kind, value in _fields(file, file.tell() + node)
             if (number, kind) == (DOMAIN, SIZED)
         )
 
@@ -123,11 +115,7 @@ def read_domains(path: Path) -> frozenset[str]:
 def read_inputs(path: Path) -> dict[str, tuple[int | str, ...]]:
     """Read the shapes of a model's inputs by name; a dynamic size is its name, or "" without one."""
     with _opened(path) as (file, size):
-        return dict(
-            _input(file, each)
-            for graph in _messages(file, GRAPH, size)
-            for each in _messages(file, INPUT, graph)
-        )
+        return dict(_input(file, each) for each in _messages(file, size, GRAPH, INPUT))
 
 
 @contextmanager
@@ -141,25 +129,25 @@ def _opened(model: Path | bytes) -> Iterator[tuple[BinaryIO, int]]:
         raise ArtefactError(name, reason_of(error), EXPECTED) from None
 
 
-def _messages(file: BinaryIO, wanted: int, size: int) -> Iterator[int]:
-    """Yield the size of each message with the number `wanted` in a message of so many bytes, at its start."""
-    for number, kind, value in fields(file, file.tell() + size):
+def _messages(file: BinaryIO, size: int, wanted: int, *within: int) -> Iterator[int]:
+    """Yield the size of each message `wanted` in one of so many bytes, at its start; or of those `within` it."""
+    for number, kind, value in _fields(file, file.tell() + size):
         if (number, kind) == (wanted, SIZED):
-            yield value
+            yield from _messages(file, value, *within) if within else (value,)
 
 
 def _entry(file: BinaryIO, size: int) -> tuple[str, str]:
     parts = {KEY: "", VALUE: ""}
-    for number, kind, value in fields(file, file.tell() + size):
+    for number, kind, value in _fields(file, file.tell() + size):
         if kind != SIZED or number not in parts:
             raise ValueError("no ONNX metadata")
-        parts[number] = text_of(file, value)
+        parts[number] = _text_of(file, value)
     return parts[KEY], parts[VALUE]
 
 
 def _largest_int8(file: BinaryIO, size: int) -> int:
     """Read the largest magnitude of a tensor; 0 for one of another type."""
-    found = {number: (file.tell(), value) for number, _, value in fields(file, file.tell() + size)}
+    found = {number: (file.tell(), value) for number, _, value in _fields(file, file.tell() + size)}
     if found.get(DATA_TYPE, (0, 0))[1] != INT8 or RAW_DATA not in found:
         return 0
     start, length = found[RAW_DATA]
@@ -169,23 +157,18 @@ def _largest_int8(file: BinaryIO, size: int) -> int:
 
 def _input(file: BinaryIO, size: int) -> tuple[str, tuple[int | str, ...]]:
     name, shape = "", []
-    for number, kind, value in fields(file, file.tell() + size):
+    for number, kind, value in _fields(file, file.tell() + size):
         if (number, kind) == (NAME, SIZED):
-            name = text_of(file, value)
+            name = _text_of(file, value)
         elif (number, kind) == (TYPE, SIZED):
-            shape = [
-                _size(file, dimension)
-                for tensor in _messages(file, TENSOR, value)
-                for sizes in _messages(file, SHAPE, tensor)
-                for dimension in _messages(file, DIMENSION, sizes)
-            ]
+            shape = [_size(file, each) for each in _messages(file, value, TENSOR, SHAPE, DIMENSION)]
     return name, tuple(shape)
 
 
 def _size(file: BinaryIO, size: int) -> int | str:
-    for number, kind, value in fields(file, file.tell() + size):
+    for number, kind, value in _fields(file, file.tell() + size):
         if (number, kind) == (SIZE, VARINT):
             return value
         if (number, kind) == (SIZE_NAME, SIZED):
-            return text_of(file, value)
+            return _text_of(file, value)
     return ""

@@ -171,6 +171,14 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
         parameter.requires_grad_(True)
     try:
         return torch.export.export(pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False)
+    except RuntimeError as error:  # of torch._dynamo, whose import takes seconds
+        if "CONSTRAINT_VIOLATION" not in str(getattr(error, "error_type", "")):
+            raise
+        got, expected = (
+            "a size that is the batch's of the export, e.g. by len(images)",
+            "e.g. images.shape[0]",
+        )
+        raise ModelError(pruned.vit.spec.name, got, expected) from None
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)
@@ -312,6 +320,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         pruned.layout,
         InputKind.named(input_kind),
         pruned.vit.weights_sha256,
+        pruned.refit_of,
     )
     if artefact.prunes and pruned.schedule.method == Method.A_STAR_BATCH:
         got = str(pruned.schedule.method)

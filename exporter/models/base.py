@@ -182,7 +182,6 @@ class PrunableViT(ABC):
         return self.classify_pooled(pooled)
 
     def _is_before_classifier(self, output: Output) -> bool:
-        """Whether an output is the embedding of a model with logits."""
         gives_logits = any(own.kind == OutputKind.LOGITS for own in self.outputs)
         return gives_logits and output.kind == OutputKind.EMBEDDING
 

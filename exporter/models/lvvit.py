@@ -12,14 +12,17 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.layers import Attention
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
 from exporter.errors import ModelError
-from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
+from exporter.models.base import Classifier, PrunableViT
 from exporter.models.parts import Divided
 from exporter.models.spec import preprocessing_from, spec_of
+from exporter.models.timm_adapters import parts_of, why_not_blocks
 from exporter.records import Preprocessing
 
 STEM_CHANNELS = 64
@@ -58,7 +61,7 @@ class LvVit(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         patches = self.grid_size[0] * self.grid_size[1]
         self.pos_embed = nn.Parameter(torch.zeros(1, self.num_prefix_tokens + patches, dim))
-        self.blocks = nn.ModuleList(LvBlock(dim, num_heads, int(dim * mlp_ratio)) for _ in range(depth))
+        self.blocks = nn.ModuleList(lv_block(dim, num_heads, mlp_ratio) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, num_classes)
         self.aux_head = nn.Linear(dim, num_classes)
@@ -105,54 +108,12 @@ class Stem(nn.Module):
         return self.proj(pixels)
 
 
-class LvBlock(nn.Module):
-    """A pre-norm block whose branches are divided by `skip_lam` before they are added."""
-
-    def __init__(self, dim: int, num_heads: int, hidden: int) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(dim)
-        self.attn = LvAttention(dim, num_heads)
-        self.norm2 = nn.LayerNorm(dim)
-        self.mlp = LvMlp(dim, hidden)
-        # Modules, so that depth pruning can fold the scale of one branch into its linear layer.
-        self.attn_out: nn.Module = Divided(SKIP_LAM)
-        self.mlp_out: nn.Module = Divided(SKIP_LAM)
-
-    @override
-    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        tokens = tokens + self.attn_out(self.attn(self.norm1(tokens)))
-        return tokens + self.mlp_out(self.mlp(self.norm2(tokens)))
-
-
-class LvAttention(nn.Module):
-    """Multi-head attention; query, key and value have no bias."""
-
-    def __init__(self, dim: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads, self.head_dim = num_heads, dim // num_heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.proj = nn.Linear(dim, dim)
-
-    @override
-    def forward(self, tokens: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        qkv = self.qkv(tokens).unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
-        query, key, value = qkv.unbind(0)
-        context = F.scaled_dot_product_attention(query, key, value)
-        return self.proj(context.transpose(1, 2).flatten(2))
-
-
-class LvMlp(nn.Module):
-    """Two linear layers with GELU between them."""
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.act: nn.Module = nn.GELU()
-        self.fc2 = nn.Linear(hidden, dim)
-
-    @override
-    def forward(self, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
-        return self.fc2(self.act(self.fc1(tokens)))
+def lv_block(dim: int, num_heads: int, mlp_ratio: float) -> Block:
+    """Return timm's block with both branches divided before they are added, where others have LayerScale."""
+    block = Block(dim, num_heads, mlp_ratio, norm_layer=nn.LayerNorm)
+    # Modules, so that depth pruning can fold the scale of one branch into its linear layer.
+    block.ls1, block.ls2 = Divided(SKIP_LAM), Divided(SKIP_LAM)
+    return block
 
 
 LVVITS: dict[str, Callable[..., LvVit]] = {
@@ -180,11 +141,13 @@ class LvVitAdapter(PrunableViT):
     def __init__(self, model: LvVit, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
         pixels = STEM_STRIDE * PATCH_STRIDE
         if any(side % pixels for side in model.img_size):
-            raise ModelError(
-                name, f"an input of {model.img_size} pixels", f"height and width in multiples of {pixels}"
-            )
+            expected = f"height and width in multiples of {pixels}"
+            raise ModelError(name, f"an input of {model.img_size} pixels", expected)
+        if reason := why_not_blocks(model, Block, (Attention,)):
+            raise ModelError(name, reason, "the blocks of LV-ViT")
         self.model = model
-        self.blocks = [_parts(block) for block in model.blocks]
+        blocks: list[Any] = [*model.blocks]
+        self.blocks = [parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in blocks]
         self.classifiers = [Classifier(0, model.head)]
         spec = spec_of(
             self,
@@ -216,28 +179,3 @@ def preprocessing_of(model: LvVit, overrides: Mapping[str, Any]) -> Preprocessin
     `overrides` has the values that differ, by timm's keys.
     """
     return preprocessing_from({**IMAGENET, "crop_pct": model.crop_pct, **overrides}, model.img_size)
-
-
-def _parts(block: Any) -> BlockParts:
-    if not isinstance(block, LvBlock):
-        raise TypeError(f"a {type(block).__name__} among LV-ViT's blocks")
-    attention, mlp = block.attn, block.mlp
-    return BlockParts(
-        whole=block,
-        attention=AttentionParts(
-            norm=block.norm1,
-            qkv=attention.qkv,
-            proj=attention.proj,
-            out=block.attn_out,
-            num_heads=attention.num_heads,
-            head_dim=attention.head_dim,
-        ),
-        mlp=MlpParts(
-            norm=block.norm2,
-            fc1=mlp.fc1,
-            act=mlp.act,
-            fc2=mlp.fc2,
-            whole=mlp,
-            out=block.mlp_out,
-        ),
-    )

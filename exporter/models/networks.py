@@ -104,8 +104,10 @@ def source_of(request: ModelRequest) -> Source:
         return Source(repository.name, architecture, kwargs, preprocessing, names, place, taken, asked)
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
-        kwargs = {**model.model_kwargs, "num_classes": model.num_classes, **kwargs}
-        preprocessing = {**model.preprocessing, **request.preprocess}
+        kwargs, preprocessing = (
+            {**model.model_kwargs, **kwargs},
+            {**model.preprocessing, **request.preprocess},
+        )
         place = request.checkpoint or model.weights
         names = model.class_names if request.checkpoint is None else ()
         return Source(request.name, model.architecture, kwargs, preprocessing, names, place, None, asked)

@@ -219,7 +219,7 @@ class TimmViT(_Timm):
 
     @override
     def parts(self) -> list[BlockParts]:
-        return [_parts(each, each.attn.qkv, (each.ls1, each.ls2)) for each in self.model.blocks]
+        return [parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in self.model.blocks]
 
 
 class TimmEva(_Timm):
@@ -241,7 +241,7 @@ class TimmEva(_Timm):
     @override
     def parts(self) -> list[BlockParts]:
         rotaries = zip(self.model.blocks, _rotaries(self.model), strict=True)
-        return [_parts(each, _qkv(each.attn), _scales(each), rotary) for each, rotary in rotaries]
+        return [parts_of(each, _qkv(each.attn), _scales(each), rotary) for each, rotary in rotaries]
 
 
 class BiasedQkv(WeightedModule):
@@ -292,9 +292,10 @@ def _qkv(attention: Any) -> Linear:
     return attention.qkv
 
 
-def _parts(
+def parts_of(
     block: Any, qkv: Linear, scales: tuple[nn.Module, nn.Module], rotary: Rotary | None = None
 ) -> BlockParts:
+    """Return the parts of a timm block, given its projection and the scales of its branches."""
     attention = block.attn
     return BlockParts(
         whole=block,

@@ -250,7 +250,6 @@ def _check_whole(content: object, found: Mapping[str, Tensor], path: Path) -> No
 
 
 def _say_which(content: Mapping[Any, Any], taken: str, found: Mapping[str, Tensor], path: Path) -> None:
-    """Log which of several sets of weights is taken."""
     longest = max(without_shared_prefix(found), key=len)
     others = [
         str(key)

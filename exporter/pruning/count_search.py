@@ -1,89 +1,45 @@
 """Search how many patches each layer keeps, without labels: what changes the dense model's answers least.
 
-The divergence of an image is the Kullback-Leibler divergence of its classes' chances from the dense model's (in
-nats), or one minus the cosine of its embeddings. Steps start from the best shape of `exporter.schedule.rates` at
-equal cost. Half of the images are read for it; the other half only say what was gained.
+Steps start from the best shape of `exporter.schedule.rates` at equal cost. Half of the images are read for it; the
+other half only say what was gained.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from exporter.errors import ImageError, ScheduleError
 from exporter.models.base import PrunableViT
+from exporter.pruning.divergence import answers, divergences, divergences_from, gain_of, held_out
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Output, Schedule
+from exporter.records import Gain, Schedule
 from exporter.schedule.plan import keep_everything, saving_schedule
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import SHAPES, Curve, OutOfReachError
-from exporter.vocabulary import OutputKind
 
 CANDIDATES = 24
 # The first steps change a layer's share of what it prunes by about this factor, the last ones by its root.
 STEP = 0.7
-# With fewer images to hold out, an interval says little.
-LEAST_IMAGES = 32
-# Two-sided 95 % of a normal mean.
-Z = 1.96
 
 
 @dataclass(frozen=True)
 class FoundCounts:
-    """The schedule to take, and what the search gained over the best shape on `held_out` images.
-
-    `shape` is that shape, `schedule` its own where no gain is shown. `gain` is the mean of the differences of
-    divergence, `interval` its 95 % interval; `divergence` is that of the best shape. Above 0 is better.
-    """
+    """The schedule to take, and the gain over the best `shape`, whose own it is where none is shown."""
 
     schedule: Schedule
     shape: str
-    divergence: float
-    gain: float
-    interval: tuple[float, float]
-    read: int
-    held_out: int
-
-    @property
-    def shown(self) -> bool:
-        """Whether the interval of the gain lies above 0."""
-        return self.interval[0] > 0.0
+    gain: Gain
 
     @property
     def told(self) -> str:
         """One line of what was found."""
-        low, high = self.interval
-        taken = "searched counts" if self.shown else f"counts {self.shape}, over which no gain is shown,"
+        gain, (low, high) = self.gain, self.gain.interval
+        taken = "searched counts" if gain.shown else f"counts {self.shape}, over which no gain is shown,"
         return (
-            f"{taken} from {self.read} images; on {self.held_out} others the search lowers the divergence "
-            f"{self.divergence:.4f} of {self.shape} by {self.gain:.4f} (95 % {low:.4f} to {high:.4f})"
+            f"{taken} from {gain.read} images; on {gain.held_out} others the search lowers the divergence "
+            f"{gain.divergence:.4f} of {self.shape} by {gain.gain:.4f} (95 % {low:.4f} to {high:.4f})"
         )
-
-
-def divergences(
-    vit: PrunableViT,
-    dense: Tensor,
-    schedule: Schedule,
-    images: Sequence[Tensor],
-    inter: np.ndarray | None = None,
-) -> np.ndarray:
-    """Return the divergence of each image under a schedule; `dense` is what `answers` gives of the dense model."""
-    found = answers(vit, schedule, images, inter)
-    if _output(vit).kind == OutputKind.EMBEDDING:
-        return (1.0 - torch.cosine_similarity(dense, found, dim=-1)).double().numpy()
-    own, other = dense.double().log_softmax(-1), found.double().log_softmax(-1)
-    return (own.exp() * (own - other)).sum(-1).numpy()
-
-
-def answers(
-    vit: PrunableViT, schedule: Schedule, images: Sequence[Tensor], inter: np.ndarray | None = None
-) -> Tensor:
-    """Return the logits, or the embeddings, of all images [images, channels], on the CPU."""
-    model, name = PrunedViT(vit, schedule, inter).eval(), _output(vit).name
-    with torch.inference_mode():
-        return torch.cat([model.trace(each.to(vit.device)).outputs[name].float().cpu() for each in images])
 
 
 def search_counts(
@@ -102,7 +58,7 @@ def search_counts(
     Args:
         vit: The dense model.
         settings: How patches are chosen and reduced; its seed draws the steps.
-        images: Batches of preprocessed images [b, c, h, w], without labels; at least `LEAST_IMAGES`.
+        images: Batches of preprocessed images [b, c, h, w], without labels.
         target: The target cost, in any unit.
         cost: The cost of a schedule, in the same unit.
         inter: Inter-layer importance [layers, patches], where the scorer needs it.
@@ -114,40 +70,26 @@ def search_counts(
         OutOfReachError: No shape reaches the target.
         ScheduleError: The model gives neither logits nor an embedding.
     """
-    every = torch.cat(list(images))
-    if len(every) < LEAST_IMAGES:
-        raise ImageError("counts search", f"{len(every)} images", f"at least {LEAST_IMAGES}")
-    size, half = len(images[0]), (len(every) + 1) // 2
-    read, held_out = every[:half].split(size), every[half:].split(size)
-    whole = keep_everything(vit.spec)
-    dense = answers(vit, whole, read)
+    read, others = held_out(images, "counts search", 0.5)
+    dense = PrunedViT(vit, keep_everything(vit.spec)).eval()
+    right = answers(dense, read)
 
     def planned(curve: Curve | str) -> Schedule:
         return saving_schedule(vit.spec, target, settings, inter_sha256, cost=cost, curve=curve)
 
+    def pruned(schedule: Schedule) -> PrunedViT:
+        return PrunedViT(vit, schedule, inter).eval()
+
     def mean(schedule: Schedule) -> float:
-        return float(divergences(vit, dense, schedule, read, inter).mean())
+        return float(divergences_from(right, pruned(schedule), read).mean())
 
     starts = _reached(planned)
     found = {shape: mean(schedule) for shape, schedule in starts.items()}
     shape = min(found, key=lambda each: found[each])
     best = _climbed(starts[shape], planned, mean, candidates=candidates, seed=settings.seed)
-    dense = answers(vit, whole, held_out)
-    own, other = (divergences(vit, dense, each, held_out, inter) for each in (starts[shape], best))
-    gains = own - other
-    gain, half_width = float(gains.mean()), Z * float(gains.std(ddof=1)) / len(gains) ** 0.5
-    interval = (gain - half_width, gain + half_width)
-    taken = best if interval[0] > 0.0 else starts[shape]
-    return FoundCounts(taken, shape, float(own.mean()), gain, interval, half, len(every) - half)
-
-
-def _output(vit: PrunableViT) -> Output:
-    for kind in (OutputKind.LOGITS, OutputKind.EMBEDDING):
-        for each in vit.spec.outputs:
-            if each.kind == kind:
-                return each
-    got = ", ".join(each.name for each in vit.spec.outputs)
-    raise ScheduleError("counts search", f"the outputs {got}", "logits or an embedding")
+    own, other = (divergences(dense, pruned(each), others) for each in (starts[shape], best))
+    gain = gain_of(own, other, sum(map(len, read)))
+    return FoundCounts(best if gain.shown else starts[shape], shape, gain)
 
 
 def _reached(planned: Callable[[Curve | str], Schedule]) -> dict[str, Schedule]:

@@ -50,6 +50,8 @@ class PrunedViT(nn.Module):
     has their queries only, and they alone go on, unless it drops patches. A schedule of rates 1 is the untouched
     model bit for bit.
 
+    `refit_of` is the hash of the trained weights where others were refitted to the schedule, else "".
+
     Args:
         vit: The trained ViT; its modules are used, not copied.
         schedule: How many patches each layer keeps, and by which score.
@@ -61,6 +63,8 @@ class PrunedViT(nn.Module):
         RecipeError: There is no such layout.
         ScheduleError: The schedule is not this model's, or inter-layer scores are missing or of another shape.
     """
+
+    refit_of: str = ""
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class PrunedViT(nn.Module):
                 tokens = tokens.through(block)
             else:
                 tokens, seen = tokens.attention(block)
-                decided = self._choose(layer, tokens, seen, None if forced is None else forced[layer])
+                decided = self.choose(layer, tokens, seen, None if forced is None else forced[layer])
                 decisions[layer], score[layer], clear = decided
                 if clear is not None:
                     gap[layer] = clear
@@ -143,10 +147,13 @@ class PrunedViT(nn.Module):
         ordered = {name: outputs[name] for name in output_names(self.vit.spec, self.schedule)}
         return Trace(ordered, decisions, score, gap)
 
-    def _choose(
-        self, layer: int, tokens: Tokens, seen: Seen, forced: Decision | None
+    def choose(
+        self, layer: int, tokens: Tokens, seen: Seen, forced: Decision | None = None
     ) -> tuple[Decision, Tensor, Tensor | None]:
-        """Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced."""
+        """Decide between attention and MLP of a layer.
+
+        Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced.
+        """
         if self.scorer.pairs:
             most, prefix = self.schedule.keep[layer - 1], self.vit.spec.num_prefix_tokens
             compared, sizes = seen.key, None

@@ -1,7 +1,7 @@
 """The interface of all runtimes: arrays by name in, arrays by name out, both checked.
 
-A new runtime implements `_activate`, `_deactivate` and `_run`. The public `run` makes the checks for every
-runtime. A wrong feed raises a one-line error, not a stack trace from inside the runtime.
+A new runtime implements `_run`, and `_activate` and `_deactivate` where it loads something. The public `run` makes
+the checks for every runtime. A wrong feed raises a one-line error, not a stack trace from inside the runtime.
 """
 
 from abc import ABC, abstractmethod
@@ -94,12 +94,10 @@ class Runner(ABC):
         if not self.active:
             self._deactivate()
 
-    @abstractmethod
-    def _activate(self) -> None:
+    def _activate(self) -> None:  # noqa: B027  (nothing where all is in memory)
         """Load the model; called once before the first `_run`."""
 
-    @abstractmethod
-    def _deactivate(self) -> None:
+    def _deactivate(self) -> None:  # noqa: B027
         """Free the resources that `_activate` allocated."""
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """`Runner` for OpenVINO on the CPU. It refuses a file with a precision that the CPU does not compute in."""
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,6 @@ class OpenVinoRunner(Runner):
         self._model, self._threads = model, threads
         self._network: Any = None
         self._requests: OrderedDict[int, Any] = OrderedDict()  # by batch size, the latest last
-
-    def executed(self) -> dict[tuple[str, str], int]:
-        """Count the nodes of the compiled graph by OpenVINO's names of their operator and their precision.
-
-        The precision is the one that they run in, whatever the file states.
-        """
-        self._require_active("read")
-        request = next(reversed(self._requests.values())) if self._requests else self._request_of(1)
-        nodes = (node.get_rt_info() for node in request.get_compiled_model().get_runtime_model().get_ops())
-        ran = ((str(info["layerType"].value), str(info["runtimePrecision"].value)) for info in nodes)
-        return dict(Counter((operator, precision) for operator, precision in ran if precision != "undefined"))
 
     def _activate(self) -> None:
         try:
@@ -140,6 +129,5 @@ def _info(port: Any) -> TensorInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line of OpenVINO's error text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

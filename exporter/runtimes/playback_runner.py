@@ -37,7 +37,6 @@ class PlaybackRunner(Runner):
         outputs: Sequence[Output] = LOGITS_ALONE,
         *,
         dense: bool = False,
-        name: str = "PyTorch",
     ) -> None:
         """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model."""
         self._answers = _answers(reference, outputs, dense)
@@ -48,14 +47,8 @@ class PlaybackRunner(Runner):
         infos = [
             _info(each, array, free=adaptive and each not in fixed) for each, array in self._answers.items()
         ]
-        super().__init__(name, [_info(IMAGES, reference[IMAGES])], infos)
+        super().__init__("PyTorch", [_info(IMAGES, reference[IMAGES])], infos)
         self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
-
-    def _activate(self) -> None:
-        """Do nothing: everything is in memory already."""
-
-    def _deactivate(self) -> None:
-        """Do nothing: the arrays belong to the caller."""
 
     def _run(self, feed: Feed) -> dict[str, Array]:
         rows = [self._rows.get(_key(image), -1) for image in feed[IMAGES]]

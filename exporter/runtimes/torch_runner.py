@@ -39,12 +39,6 @@ class TorchRunner(Runner):
         self._module = module
         self._device, self._threads = torch.device(device), threads
 
-    def _activate(self) -> None:
-        """Do nothing: the module is in memory already."""
-
-    def _deactivate(self) -> None:
-        """Do nothing: the module belongs to the caller."""
-
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         with torch.inference_mode(), _threads(self._threads):
             results = self._module({name: self._tensor(array) for name, array in feed.items()})

@@ -40,52 +40,39 @@ def finetune(
     on_epoch: OnEpoch | None = None,
     score: Score | None = None,
 ) -> int:
-    """Train a model in place; it ends in eval mode, with the averaged weights if there are any.
+    """Train a model in place, and return the epoch whose weights it has in the end, in eval mode.
 
-    Return the epoch whose weights those are: the last one, or with `score` the best, 0 for those before training.
-
-    With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, teacher's class), where a is
-    `settings.distillation`. Both terms use the same logits: hard distillation as in STAR. Gradients of a
-    `PrunedViT` pass through the tokens that it keeps or merges, but not through its decisions.
-
-    Under a launcher, every process calls this with its part of each batch; gradients are averaged, so that the step
-    is that of the whole batch, and all processes end with the same weights.
+    That is the last epoch, or with `score` the best, 0 for before training; averaged weights where there are any.
+    With a teacher the loss is (1 − a)·CE(student, label) + a·CE(student, teacher's class), a being
+    `settings.distillation`, of the same logits: hard distillation as in STAR. Gradients of a `PrunedViT` pass
+    through the tokens that it keeps or merges, not through its decisions. Under a launcher every process calls this
+    with its part of each batch: a step is that of the whole batch, and all end with the same weights.
 
     Args:
-        student: Maps images to logits [batch, classes]; already on its device. Frozen parameters do not change.
+        student: Maps images to logits [batch, classes]; on its device. Frozen parameters do not change.
         teacher: An unpruned model with the same interface, in eval mode; not changed. None: labels only.
-        batches: Returns an epoch, counted from 0, as images [batch, 3, height, width] and classes int64 [batch],
-            or class probabilities, float [batch, classes].
+        batches: Returns an epoch, counted from 0: images [batch, 3, height, width] and classes int64 [batch], or
+            their probabilities, float [batch, classes].
         settings: Epochs, learning rate, loss, seed.
-        checkpoint: Written after each epoch by the main process; if it exists and is of the same run, training
-            continues from it. It is removed where numbers stop being finite.
+        checkpoint: Written after each epoch, continued if it is there; removed where numbers stop being finite.
         identity: Identifies the run: a checkpoint with another identity is refused.
-        skipped: Where `batches` notes the images that this process could not read, with reasons. After each epoch
-            it has those of all processes; in a continued run, also those of earlier epochs.
+        skipped: Where `batches` notes images that this process could not read; has those of all after each epoch.
         on_epoch: Called after each epoch with the epochs done and the mean loss, the student in eval mode.
-        score: How good a model is, by images that it is not trained on; of equal ones, the later is the better.
-            Every process calls it, and gets the same.
+        score: How good a model is, the same in every process, by images that it is not trained on; the later of
+            equal ones is the better.
     """
     _check(student, teacher)
     run = _new_run(student, settings, identity, {} if skipped is None else skipped)
-    trainer = _Trainer(run, _joined(student), teacher, settings)
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
-    kept = checkpoint if processes().main else None
+    trainer, kept = (
+        _Trainer(run, _joined(student), teacher, settings),
+        checkpoint if processes().main else None,
+    )
     if score is not None and run.best is None:
         run.keep_best(score)
     for epoch in range(run.epochs_done, settings.epochs):
-        # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
-        random_seed(settings.seed * 100_003 + epoch, processes().index)
-        run.scheduler.step(epoch)
-        loss = trainer.epoch(batches(epoch))
-        if diverged := _diverged(run, loss):
-            if kept is not None:
-                # Training from it would diverge again, and it refuses the lower learning rate.
-                kept.unlink(missing_ok=True)
-            raise RecipeError("training", diverged, "finite numbers", "lower --lr")
-        for part in processes().gathered(run.skipped):
-            run.skipped.update(part)
+        loss = _trained(trainer, epoch, batches(epoch), kept)
         if score is not None:
             run.keep_best(score)
         if kept is not None:
@@ -95,10 +82,26 @@ def finetune(
         if on_epoch is not None:
             on_epoch(run.epochs_done, loss)
     student.eval()
-    last = (0.0, run.epochs_done, run.result.state_dict())
-    _, epoch, weights = last if run.best is None else run.best
+    _, epoch, weights = run.best or (0.0, run.epochs_done, run.result.state_dict())
     student.load_state_dict(weights)
     return epoch
+
+
+def _trained(trainer: "_Trainer", epoch: int, batches: Iterable[Batch], kept: Path | None) -> float:
+    """Train for an epoch, and return its mean loss; where numbers stop being finite, `kept` is removed."""
+    run = trainer.run
+    # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
+    random_seed(trainer.settings.seed * 100_003 + epoch, processes().index)
+    run.scheduler.step(epoch)
+    loss = trainer.epoch(batches)
+    if diverged := _diverged(run, loss):
+        if kept is not None:
+            # Training from it would diverge again, and it refuses the lower learning rate.
+            kept.unlink(missing_ok=True)
+        raise RecipeError("training", diverged, "finite numbers", "lower --lr")
+    for part in processes().gathered(run.skipped):
+        run.skipped.update(part)
+    return loss
 
 
 def _check(student: nn.Module, teacher: nn.Module | None) -> None:
@@ -175,7 +178,6 @@ class _Trainer:
         return total / seen
 
     def _step(self, images: Tensor, targets: Tensor) -> float:
-        """Train on one batch; return its loss."""
         run, settings = self.run, self.settings
         with _autocast(settings, images.device):
             logits = self.forward(images)

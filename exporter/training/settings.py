@@ -1,6 +1,5 @@
 """The settings of training runs, and the values that a fine-tuning starts from: a preset's, with a model's own."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -228,5 +227,5 @@ def preset_values(
     known = bundled.MODELS.get(identity.name if identity else model or "")
     if known is None or not own_augmentation:
         return dict(PRESETS[preset])
-    trained = json.loads(known.record.read_text(encoding="utf-8"))["settings"]
+    trained = known.record["settings"]
     return {**PRESETS[preset], **{name: trained[name] for name in AUGMENTED if name in trained}}

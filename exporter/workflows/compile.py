@@ -25,7 +25,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair
+from exporter.records import Gain, Pair
 from exporter.schedule.methods import SEARCH
 from exporter.tensor_names import Array
 from exporter.vocabulary import Method
@@ -86,7 +86,7 @@ def compile_model(
         UserError: The recipe cannot be carried out.
     """
     stages = stages or Silent()
-    opened = {Path(out): open_recipe(recipe, stages, model)}
+    opened = {Path(out): open_recipe(recipe, stages, model, refits=True)}
     ((report, _),) = _compiled([recipe], opened, stages, trade_off)
     return report
 
@@ -140,7 +140,7 @@ def _opened_each(
     recipes: Sequence[Recipe], outs: Sequence[Path], model: OwnModel | None, stages: Stages
 ) -> dict[Path, Opened]:
     """Open recipes of one model, which is loaded once, by their folders."""
-    first, *others = (open_recipe(each, stages, model) for each in recipes)
+    first, *others = (open_recipe(each, stages, model, refits=True) for each in recipes)
     every = (first, *(replace(each, own=first.whole) for each in others))
     return dict(zip(outs, every, strict=True))
 
@@ -162,16 +162,20 @@ def _compiled(
     vit = _named(first.vit, folder)
     calibrations = _calibrations(every)
     images, dense = _images(first, folder), steps.dense(vit)
-    references = [
-        Pair(dense, _pruned(opened, vit, calibration))
-        for opened, calibration in zip(every.values(), calibrations, strict=True)
-    ]
+    pruned, gains = zip(
+        *(_pruned(opened, vit, each) for opened, each in zip(every.values(), calibrations, strict=True)),
+        strict=True,
+    )
+    references = [Pair(dense, each) for each in pruned]
     models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
     made = list(map(Made, references, models, calibrations))
     reports = prove(made, folder=folder, images=images, measuring=measuring, stages=stages)
     with stages.stage("report"):
         pictures = pictures_of(reports, made, first.whole, folder)
-        reports = [replace(each, searched=trade_off, tuned=tuned) for each in reports]
+        reports = [
+            replace(each, searched=trade_off, tuned=tuned, refit=gain)
+            for each, gain in zip(reports, gains, strict=True)
+        ]
         shown = list(zip(reports, pictures, strict=True))
         for recipe, own, seen, (out, opened) in zip(recipes, made, shown, every.items(), strict=True):
             save_json(recipe, out / RECIPE)
@@ -181,7 +185,7 @@ def _compiled(
 
 def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
     """Check what `compile_model` checks before its first step, weights included; nothing is written."""
-    opened = open_recipe(recipe)
+    opened = open_recipe(recipe, refits=True)
     _check(opened, Path(out))
     if not opened.on_noise:
         _ = opened.evaluated
@@ -203,6 +207,8 @@ def _check(opened: Opened, out: Path) -> None:
         needed(images.images, "--images", f"{A_FOLDER}: the MACs of a-star depend on them")
     if prune.counted_by == SEARCH:
         needed(images.images, "--images", f"{A_FOLDER}, to search counts on")
+    if prune.refit:
+        needed(images.images, "--images", f"{A_FOLDER}, to refit on")
     if opened.given is not None and not prune.has_number and opened.given.inter_sha256:
         known = opened.has_calibration or None
         needed(known, "--calibration", "the calibration that the schedule was made with")
@@ -251,10 +257,17 @@ def _named(vit: PrunableViT, folder: ImageFolder | None) -> PrunableViT:
     return named
 
 
-def _pruned(opened: Opened, vit: PrunableViT, calibration: Calibration | None) -> PrunedViT:
+def _pruned(
+    opened: Opened, vit: PrunableViT, calibration: Calibration | None
+) -> tuple[PrunedViT, Gain | None]:
+    """Return the pruned model, refitted where the recipe says so, and what that gains."""
     schedule = opened.schedule(vit, calibration)
     warn_where_unsettled(schedule, calibration)
-    return steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
+    pruned = steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
+    if not opened.recipe.prune.refit:
+        return pruned, None
+    found = opened.refitted(pruned)
+    return found.pruned, found.gain
 
 
 def _finish(opened: Opened, out: Path, names: list[str]) -> None:

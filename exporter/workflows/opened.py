@@ -30,6 +30,8 @@ from exporter.models.request import ModelRequest
 from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.pruning.count_search import search_counts
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.refit import Refitted, bytes_to_refit, refit
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import SEARCH
@@ -47,6 +49,8 @@ from exporter.workflows.steps import OwnModel, loaded
 RANGE_IMAGES = 64
 # Half of them are read for the search of counts.
 READ_FOR_COUNTS = 512
+# A refit reads three quarters of so many, or of those whose tokens fit into so many bytes.
+READ_FOR_REFIT, REFIT_BYTES = 2048, 4 << 30
 
 A_FOLDER = "a folder of images"
 
@@ -192,6 +196,17 @@ class Opened:
         logger.warning("%s", found.told)
         return found.schedule
 
+    def refitted(self, pruned: PrunedViT) -> Refitted:
+        """Refit a copy of a pruned model on calibration images; errors as of `exporter.pruning.refit.refit`."""
+        spec = pruned.vit.spec
+        most = min(READ_FOR_REFIT, REFIT_BYTES // bytes_to_refit(spec))
+        files = sample(self.folder, most, self.recipe.images.seed).files
+        with self.stages.stage("refit, on calibration images") as advance:
+            pixels = batches(files, spec.preprocessing, InputKind.FLOAT32, 32)
+            found = refit(pruned, [torch.from_numpy(each) for each, _ in pixels], advance)
+        logger.warning("%s", found.told)
+        return found
+
     @property
     def searches_counts(self) -> bool:
         """Whether the counts are searched on the calibration images."""
@@ -245,6 +260,7 @@ def open_recipe(
     *,
     restore: bool = True,
     dense: bool = False,
+    refits: bool = False,
 ) -> Opened:
     """Check a recipe, before any work; nothing is loaded yet.
 
@@ -254,7 +270,10 @@ def open_recipe(
         model: A ViT to use instead of the recipe's: an adapter, or a module, which is copied.
         restore: Whether a checkpoint is pruned as it was trained, if it says how.
         dense: Whether only the dense model is lowered, for a target of any method.
+        refits: Whether the caller refits a pruned model where the recipe says so.
     """
+    if recipe.prune.refit and not refits:
+        raise RecipeError("refit", "true", "false: only compile refits a pruned model")
     check_device(recipe.model.device)
     _check_places(recipe.images)
     restored = _restored(recipe, restore=restore)
@@ -297,7 +316,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     if recipe.model.recalibrate:
         logger.warning("%s is not pruned as it was trained, with %s", file, trained)
         return None
-    names = [name for name in (*AMOUNTS, "calibration", "counts", *SCORING) if name != "seed"]
+    names = [name for name in (*AMOUNTS, "calibration", "counts", "refit", *SCORING) if name != "seed"]
     other = next((name for name in names if getattr(prune, name) != getattr(plain, name)), None)
     if other is not None:
         raise RecipeError(

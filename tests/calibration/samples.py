@@ -12,8 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from exporter.calibration.importance import sweep
 from exporter.calibration.record import Calibration, CalibrationRecord
 from exporter.calibration.settings import CalibrationSettings
+from exporter.calibration.trace import in_dtype, trace
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
@@ -70,6 +72,14 @@ def frozen_weights(model: nn.Module) -> None:
 def frozen_images(count: int, size: tuple[int, int] = (32, 32)) -> Tensor:
     """Preprocessed images, float64 [count, 3, height, width]."""
     return torch.from_numpy(np.random.RandomState(7).standard_normal((count, 3, *size)))
+
+
+def relevance(
+    vit: PrunableViT, images: Tensor, classes: Tensor, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """The relevance of images [b, 3, height, width] to classes [b, k]: [b, k, layers, patches]."""
+    vit = in_dtype(vit, dtype)
+    return sweep(vit, trace(vit, images), classes)
 
 
 def picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 36)) -> Path:

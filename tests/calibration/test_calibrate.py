@@ -225,15 +225,9 @@ def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
     assert [total for _, total in seen] == [4 if n <= 4 else 8 if n <= 8 else 16 for n in range(1, read + 1)]
     files = [image.file for image in plan(images, AUTO)[:read]]
     assert found.record.dataset_sha256 == dataset_sha256(files)
-
-
-@pytest.mark.usefixtures("checks")
-def test_auto_without_relevance_stops_at_its_first_check(vit: PrunableViT, images: ImageFolder) -> None:
+    # Without relevance it is settled at once: images go in groups of eight past the check at 4.
     found = calibrate(vit, images, replace(AUTO, relevance=False))
-    assert (found.record.images, found.overlap) == (
-        8,
-        None,
-    )  # images go in groups of eight past the check at 4
+    assert (found.record.images, found.overlap) == (8, None)
 
 
 @pytest.mark.usefixtures("checks")
@@ -335,30 +329,20 @@ def test_an_interrupt_amid_an_image_loses_that_image_alone(
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
-@pytest.mark.parametrize("other", [replace(ALL, seed=1), replace(ALL, gamma=1)], ids=["seed", "gamma"])
-def test_sums_of_other_settings_are_refused_and_left_alone(
-    vit: PrunableViT, images: ImageFolder, tmp_path: Path, other: CalibrationSettings
+@pytest.mark.parametrize("other", [{"seed": 1}, {"normalize": "sum"}, None], ids=str)
+def test_sums_of_other_settings_or_of_another_program_are_refused_and_left_alone(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path, other: dict[str, Any] | None
 ) -> None:
-    def interrupt(_done: int, _total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        calibrate_to(tmp_path / "c", vit, images, other, interrupt)
-    before = (tmp_path / "c.partial").read_bytes()
-    with pytest.raises(ArtefactError, match=r"c\.partial \| got a calibration of other settings"):
-        calibrate_to(tmp_path / "c", vit, images, ALL)
-    assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
-    assert (tmp_path / "c.partial").read_bytes() == before
-
-
-def test_a_file_of_another_program_is_left_alone(
-    vit: PrunableViT, images: ImageFolder, tmp_path: Path
-) -> None:
-    (tmp_path / "c.partial").write_bytes(b"no sums")
-    with pytest.raises(ArtefactError, match=r"c\.partial"):
+    partial = tmp_path / "c.partial"
+    if other is None:
+        partial.write_bytes(b"no sums")
+    else:
+        calibrate(vit, images, replace(ACS, **other), partial=partial)
+    before = partial.read_bytes()
+    with pytest.raises(ArtefactError, match=r"c\.partial \| got .* \| delete it to start again"):
         calibrate_to(tmp_path / "c", vit, images, ACS)
     assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
-    assert (tmp_path / "c.partial").read_bytes() == b"no sums"
+    assert partial.read_bytes() == before
 
 
 @pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])

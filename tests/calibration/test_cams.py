@@ -116,23 +116,6 @@ def test_classes_do_not_mix(variant: str) -> None:
         )
 
 
-@pytest.mark.parametrize("variant", ["plain", "inner norms", "distilled"])
-def test_attention_gets_what_the_rules_give_it(variant: str) -> None:
-    part, seen, _, _ = of_block(variant)
-    cam = arriving(seen.tokens, classes=1)
-    skip, given = backward.cam_to_context(part, seen, cam)
-    attention, value = relevance_of_attention(seen, given)
-    expected_skip, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
-    torch.testing.assert_close(skip, expected_skip)
-    context = rules.linear(branch, seen.proj_input[:, None], part.proj.weight)
-    for head in range(part.num_heads):
-        columns = slice(head * part.head_dim, (head + 1) * part.head_dim)
-        ratio = context[:, 0, :, columns] / (seen.merged[..., columns] + 1e-9) / 2
-        weights, values = matrices(seen)[1][:, head], seen.value[:, head]
-        torch.testing.assert_close(attention[:, 0, head], weights * (ratio @ values.transpose(1, 2)))
-        torch.testing.assert_close(value[:, 0, head], values * (weights.transpose(1, 2) @ ratio))
-
-
 def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
     part, seen, _, _ = of_block("plain")
     skip, context = backward.cam_to_context(part, seen, arriving(seen.tokens, classes=1))

@@ -4,12 +4,10 @@ import copy
 from typing import Any
 
 import pytest
-import timm
 import torch
 from torch import Tensor, nn
 
 from exporter.calibration import backward
-from exporter.calibration.attention import propagate
 from exporter.calibration.backward import (
     cam_of_outputs,
     explainable,
@@ -17,14 +15,16 @@ from exporter.calibration.backward import (
     share_of_outputs,
     top_outputs,
 )
-from exporter.calibration.importance import relevance
 from exporter.calibration.trace import MlpTrace, in_dtype, trace
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
 from exporter.models.base import MlpParts, PrunableViT
 from exporter.models.registry import adapt
-from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
-from tests.calibration.whole_attention import gradient_of_attention
+from exporter.vocabulary import AttentionVariant
+from tests.calibration.samples import VARIANTS, frozen_images, relevance, tiny_vit
+from tests.calibration.whole_attention import gradients_of_attention
 from tests.versions import runs_in_double
-from tests.vits import make_tower, make_vit, random_images
+from tests.vits import cut_vit, make_tower, make_vit, random_images
 
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
 POOLED = pytest.mark.parametrize("family", ["pooled", "eva02, pooled"])
@@ -124,51 +124,34 @@ def test_what_can_be_explained() -> None:
     assert explainable(make_tower())
 
 
-def by_autograd(vit: PrunableViT, images: Tensor, target: int) -> list[Tensor]:
-    """Gradient of a logit with regard to each block's attention after softmax, by the model's own forward."""
-    seen: list[Tensor] = []
-    model: Any = vit.model
-    handles = [
-        block.attn.attn_drop.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
-        for block in model.blocks
-    ]
+def with_an_identity() -> PrunableViT:
+    """Layer 2's attention is the identity, layer 3 has one linear layer in place of an MLP."""
+    return apply_plan(make_vit(depth=5), DepthPlan((2,), (3,), AttentionVariant.IDENTITY))
+
+
+SMALLER = {"cut": cut_vit, "with an identity": with_an_identity}
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, *SMALLER])
+def test_the_gradient_of_attention_is_autograds(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the model's own forward, of attention after softmax."""
+    runs_in_double(variant)
+    monkeypatch.setattr("timm.layers.attention.use_fused_attn", lambda *_: False)
+    monkeypatch.setattr("timm.models.eva.use_fused_attn", lambda *_: False)
+    vit = in_dtype(SMALLER[variant]() if variant in SMALLER else tiny_vit(variant), torch.float64)
+    images, attentions = frozen_images(2, vit.spec.preprocessing.input_size[1:]), list[Tensor]()
+    for name, module in vit.model.named_modules():
+        if name.endswith("attn_drop"):
+            module.register_forward_hook(lambda *call: attentions.append(call[-1]))
     vit.model.requires_grad_(True)
     logits = vit.model(images)
     vit.model.requires_grad_(False)
-    for handle in handles:
-        handle.remove()
-    return list(torch.autograd.grad(logits[:, target].sum(), seen))
-
-
-def of_attention(vit: PrunableViT, images: Tensor, targets: Tensor) -> list[Tensor]:
-    seen = trace(vit, images)
-    gradient, found = gradient_of_outputs(vit, seen, targets), []
-    for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
-        assert block.mlp and block.attention and here.attention
-        part, attention, (mlp,) = block.attention, here.attention, here.token_wise
-        middle = backward.gradient_to_middle(block.mlp, mlp, gradient)
-        context = backward.gradient_to_context(part, attention, middle)
-        found.append(gradient_of_attention(attention, context))
-        _, _, slopes = propagate(attention, torch.zeros_like(context[:, :, 0, :, 0]), context, context)
-        gradient = backward.gradient_to_block_input(part, attention, middle, slopes)
-    return found[::-1]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_gradient_of_attention_is_autograds(variant: str) -> None:
-    runs_in_double(variant)
-    fused = timm.layers.use_fused_attn()
-    timm.layers.set_fused_attn(False)
-    try:
-        vit = in_dtype(tiny_vit(variant), torch.float64)
-    finally:
-        timm.layers.set_fused_attn(bool(fused))
-    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
-    targets = torch.tensor([[1, 4], [1, 4]])
-    for place, target in enumerate((1, 4)):
-        expected = by_autograd(vit, images, target)
-        for ours, theirs in zip(of_attention(vit, images, targets), expected, strict=True):
-            torch.testing.assert_close(ours[:, place], theirs, rtol=1e-10, atol=1e-12)
+    seen, classes = trace(vit, images), torch.tensor([[1, 4], [1, 4]])
+    found = gradients_of_attention(vit, seen, gradient_of_outputs(vit, seen, classes))
+    for place, chosen in enumerate((1, 4)):
+        expected = torch.autograd.grad(logits[:, chosen].sum(), attentions, retain_graph=True)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours[:, place], theirs, rtol=1e-9, atol=1e-12)
 
 
 def test_identity_costs_nothing() -> None:

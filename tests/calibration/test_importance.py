@@ -18,13 +18,12 @@ from exporter.calibration.importance import (
     average_cosine_similarity,
     average_over_classes,
     normalise_rows,
-    relevance,
     scores_of_image,
     sweep,
 )
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.base import weights_sha256
-from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, tiny_vit
+from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, relevance, tiny_vit
 from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
@@ -124,14 +123,6 @@ def test_float32_is_an_option() -> None:
     assert (single - double)[:, :, last].norm() < 1e-2 * double[:, :, last].norm()
 
 
-def test_a_pass_can_be_swept_again_for_other_classes() -> None:
-    vit = in_dtype(tiny_vit(), torch.float64)
-    seen = trace(vit, frozen_images(2))
-    first = sweep(vit, seen, CLASSES)
-    sweep(vit, seen, CLASSES + 1 - 1)
-    assert torch.equal(first, sweep(vit, seen, CLASSES))
-
-
 def drawn(seed: int, *shape: int) -> Tensor:
     return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
 
@@ -151,13 +142,6 @@ def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: in
     acs = average_cosine_similarity(tokens, prefix)
     expected = [pair_by_pair(image[prefix:]) for image in tokens]
     torch.testing.assert_close(acs, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
-
-
-def test_prefix_tokens_have_no_part() -> None:
-    tokens = drawn(0, 1, 6, 4)
-    other = tokens.clone()
-    other[:, :2] = 100
-    assert torch.equal(average_cosine_similarity(tokens, 2), average_cosine_similarity(other, 2))
 
 
 def test_a_row_of_zeros_is_like_no_other() -> None:
@@ -217,13 +201,6 @@ def test_an_images_own_top_classes_are_explained() -> None:
     assert found.inter is not None
     np.testing.assert_allclose(found.inter, expected, rtol=1e-9)
     assert found.empty_rows == 0
-
-
-def test_without_classes_there_is_acs_alone() -> None:
-    found = scores_of_image(in_dtype(tiny_vit(), torch.float64), frozen_images(1), 0, "none")
-    assert found.inter is None
-    assert found.counted is None
-    assert found.acs.shape == (3,)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

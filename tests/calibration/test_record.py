@@ -31,14 +31,6 @@ def calibration(**settings: Any) -> Calibration:
     return Calibration(record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None)
 
 
-def test_the_overlap_comes_back(tmp_path: Path) -> None:
-    made = replace(calibration(max_images="auto"), overlap=np.array([0.75, 0.5, 1.0]))
-    save_calibration(made, tmp_path / "c.safetensors")
-    loaded = load_calibration(tmp_path / "c.safetensors")
-    assert loaded.record == made.record
-    assert loaded.overlap is not None and loaded.overlap.tolist() == [0.75, 0.5, 1.0]
-
-
 def test_a_model_that_ends_earlier_has_the_first_layers() -> None:
     first = replace(calibration(), overlap=np.array([0.5, 1.0, 0.25])).of_first(2)
     assert (len(first.acs), first.overlap_by_layer) == (2, (0.5, 1.0))
@@ -64,7 +56,8 @@ def test_an_overlap_of_another_depth_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("relevance", [True, False])
 def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool) -> None:
-    saved = calibration(relevance=relevance, max_images=None)
+    overlap = np.array([0.75, 0.5, 1.0]) if relevance else None
+    saved = replace(calibration(relevance=relevance, max_images=None), overlap=overlap)
     save_calibration(saved, tmp_path / "c.safetensors")
     loaded = load_calibration(tmp_path / "c.safetensors")
     assert saved.record == loaded.record
@@ -73,6 +66,7 @@ def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool) -> None:
     if saved.inter is not None and loaded.inter is not None:
         assert saved.inter.tolist() == loaded.inter.tolist()
     assert saved.inter_sha256 == loaded.inter_sha256
+    assert saved.overlap_by_layer == loaded.overlap_by_layer
 
 
 def test_equal_calibrations_are_equal_files_without_a_path(tmp_path: Path) -> None:
@@ -91,14 +85,11 @@ def test_the_hash_names_the_scores() -> None:
     assert calibration(relevance=False).inter_sha256 == ""
 
 
-def test_colours_are_the_users_affair() -> None:
-    """Other means do not move a patch."""
-    check_fits(calibration(), replace(SPEC, preprocessing=replace(PREPROCESSING, mean=(0.1, 0.1, 0.1))), "aa")
-
-
 def test_fits_the_model_that_it_was_made_with() -> None:
-    check_fits(calibration(), SPEC, "aa")
-    check_fits(calibration(), SPEC, "")
+    """Other mean colours do not move a patch."""
+    colours = replace(SPEC, preprocessing=replace(PREPROCESSING, mean=(0.1, 0.1, 0.1)))
+    for spec, weights in ((SPEC, "aa"), (SPEC, ""), (colours, "aa")):
+        check_fits(calibration(), spec, weights)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 import torch
 from torch import Tensor
 
+from exporter.calibration import backward
+from exporter.calibration.attention import propagate
 from exporter.calibration.rules import guarded_inverse
-from exporter.calibration.trace import AttentionTrace
+from exporter.calibration.trace import AttentionTrace, ModelTrace
+from exporter.models.base import PrunableViT
 
 
 def matrices(seen: AttentionTrace) -> tuple[Tensor, Tensor]:
@@ -28,3 +31,18 @@ def relevance_of_attention(seen: AttentionTrace, context: Tensor) -> tuple[Tenso
 def gradient_of_attention(seen: AttentionTrace, context: Tensor) -> Tensor:
     """Gradient of attention after its softmax [b, k, h, t, t], from that of the contexts."""
     return torch.einsum("bkhtc,bhuc->bkhtu", context, seen.value)
+
+
+def gradients_of_attention(vit: PrunableViT, seen: ModelTrace, gradient: Tensor) -> list[Tensor]:
+    """The same of each block that has attention, first to last, from that of the last block's output."""
+    found = []
+    for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
+        for part, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
+            gradient = backward.gradient_to_middle(part, inside, gradient)
+        if block.attention and here.attention:
+            context = backward.gradient_to_context(block.attention, here.attention, gradient)
+            found.append(gradient_of_attention(here.attention, context))
+            row = torch.zeros_like(context[:, :, 0, :, 0])
+            _, _, slopes = propagate(here.attention, row, context, context)
+            gradient = backward.gradient_to_block_input(block.attention, here.attention, gradient, slopes)
+    return found[::-1]

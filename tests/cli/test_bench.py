@@ -1,7 +1,6 @@
 """`star-export bench`: what it prints, and what it refuses."""
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.cli.bench import against_dense, break_even_words, print_gpu_time
+from exporter.cli.bench import break_even_words, print_gpu_time
 from exporter.evaluation.batch_sweep import CLASSES, AtBatch, BenchSettings, Selection
 from exporter.evaluation.benchmark import EngineRuns, Throughput, compare_speed, environment, ratio_of
 from exporter.records import Pair
@@ -26,12 +25,6 @@ QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs",
 @pytest.fixture(scope="module")
 def folder(compiled: Callable[..., Path]) -> Path:
     return compiled()
-
-
-@pytest.fixture
-def copied(folder: Path, tmp_path: Path) -> Path:
-    """A folder to break."""
-    return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -108,21 +101,22 @@ def at_batch(batch: int, *, cuda_graph: bool = True) -> AtBatch:
 
 AGAINST = ["2.000", "2.000 to 2.000", "1.00", "faster"]
 GPU = (at_batch(1), at_batch(8, cuda_graph=False))
-NAMES, MACS = Pair("d.onnx", "p.onnx"), Pair(2, 1)
-RESULT = Bench("vit", "tensorrt", "star", 0.5, NAMES, MACS, (), BenchSettings(), environment(), GPU, BUILT)
 
 
-def printed(result: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+def printed(
+    gpu: tuple[AtBatch, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     monkeypatch.setenv("COLUMNS", "200")
-    print_gpu_time(result)
-    return capsys.readouterr().out
+    names, macs = Pair("d.onnx", "p.onnx"), Pair(2, 1)
+    how = (BenchSettings(), environment())
+    print_gpu_time(Bench("vit", "tensorrt", "star", 0.5, names, macs, (), *how, gpu, BUILT))
+    return capsys.readouterr().out.splitlines()
 
 
-def test_a_row_for_each_engine_and_batch(
+def test_gpu_time_is_a_table_with_its_machine_clocks_and_commands_beneath(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = printed(RESULT, capsys, monkeypatch).splitlines()
-    assert "CUDA events" in lines[0]
+    lines = printed(GPU, capsys, monkeypatch)
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
     assert rows == [
         ["1", "dense", "250.0", "4.000", "4.500", "0.125", "0.062", "", "", "", ""],
@@ -130,59 +124,37 @@ def test_a_row_for_each_engine_and_batch(
         ["8", "dense", "2000.0", "4.000", "4.500", "0.125", "0.062", "", "", "", ""],
         ["", "pruned", "4000.0", "2.000", "2.500", "0.125", "0.062", *AGAINST],
     ]
-
-
-def test_what_stands_beneath_the_table(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = printed(RESULT, capsys, monkeypatch).splitlines()
-    (machine,) = (line for line in lines if BUILT.gpu in line and BUILT.driver in line)
-    assert BUILT.tensorrt in machine
-    clocks = [line for line in lines if "1410 MHz" in line]
-    assert all("slowed by software power cap" in line for line in clocks)
-    assert [("batch 1" in line, "batch 8" in line) for line in clocks] == [(True, False), (False, True)]
+    assert [line for line in lines if BUILT.gpu in line and BUILT.driver in line and BUILT.tensorrt in line]
+    assert sum("1410 MHz" in line and "slowed by software power cap" in line for line in lines) == 2
     (graph,) = (line for line in lines if "CUDA graph" in line)
     assert "pruned at batch 8" in graph
-    assert any(break_even_words(GPU) in line for line in lines)
     assert [line for line in lines if line.startswith("  trtexec ")] == [
         "  trtexec '--onnx=dense model.onnx'",
         "  trtexec --onnx=pruned.onnx",
     ] * 2
+    assert not [line for line in printed(GPU[:1], capsys, monkeypatch) if "CUDA graph" in line]
 
 
 def test_load_and_selection_cost_where_they_were_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = at_batch(8)
-    load = Load(2, 100, 4321.0, {50: 1.5, 99: 2.25})
     dense, pruned = at.throughput.dense, at.throughput.pruned
     assert pruned.engine is not None
-    loaded = Pair(dense, replace(pruned, engine=replace(pruned.engine, load=load)))
+    load = Load(2, 100, 4321.0, {50: 1.5, 99: 2.25})
     sliced = times(8, 1.6)
-    selection = Selection(sliced, ratio_of(pruned, sliced), at.comparison)
-    parts = Pair({"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125})
-    measured = replace(at, throughput=loaded, selection=selection, breakdown_ms=parts)
-    out = printed(replace(RESULT, gpu=(measured,)), capsys, monkeypatch)
-    assert "dense at batch 8, ms by class: linear 2.500\n" in out
-    assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125\n" in out
-    rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
-    assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in out
-    assert (
-        "selection cost in GPU time at batch 8: 1.250 (1.250 to 1.250) of the time with plain slices" in out
+    measured = replace(
+        at,
+        throughput=Pair(dense, replace(pruned, engine=replace(pruned.engine, load=load))),
+        selection=Selection(sliced, ratio_of(pruned, sliced), at.comparison),
+        breakdown_ms=Pair({"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125}),
     )
-
-
-def test_where_every_graph_was_captured_nothing_is_said_of_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = printed(replace(RESULT, gpu=(at_batch(1),)), capsys, monkeypatch)
-    assert "CUDA graph" not in out
-    assert break_even_words([at_batch(1)]) in out
-
-
-def test_the_columns_that_both_tables_share() -> None:
-    comparison = replace(at_batch(1).comparison, quartiles=(0.9, 2.5), outcome="undecided", efficiency=0.456)
-    assert against_dense(comparison) == ("2.000", "0.900 to 2.500", "0.46", "undecided")
+    lines = printed((measured,), capsys, monkeypatch)
+    assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125" in lines
+    rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
+    assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in lines
+    cost = "selection cost in GPU time at batch 8: 1.250 (1.250 to 1.250) of the time with plain slices"
+    assert cost in lines
 
 
 def test_from_which_batch_on_it_pays() -> None:

@@ -1,7 +1,6 @@
 """`star-export check`: a folder by its own answers, a file by the model that it was made from."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import onnx
 import pytest
 
 from exporter.records import Pair
-from exporter.workflows.folders.export_folder import save_checksums
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 
 
@@ -43,45 +41,6 @@ def test_another_models_file_fails_with_1(
     onnx.save(model, dense)
     outcome = star_export("check", *workplace.model, "--images", workplace.images, "--onnx", dense, "--json")
     assert (outcome.code, outcome.json["passed"]) == (1, False)
-
-
-def test_a_runtime_is_the_folders_choice_alone(star_export: Command) -> None:
-    done = star_export("check", "--onnx", "x.onnx", "--runtime", "openvino")
-    assert done.code == 2
-    assert "--runtime" in done.error
-
-
-@pytest.fixture(scope="module", params=["star", "a-star"])
-def folder(compiled: Callable[..., Path], request: pytest.FixtureRequest) -> Path:
-    return compiled(*([] if request.param == "star" else ["--method", request.param]))
-
-
-@pytest.mark.ort
-def test_a_folder_of_another_model_fails_with_1(star_export: Command, folder: Path, tmp_path: Path) -> None:
-    """A reference of other logits, with its checksum mended: the models are not what PyTorch computed."""
-    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
-    with np.load(copy / "reference.npz") as arrays:
-        changed = {name: arrays[name] + (name == "logits") for name in arrays.files}
-    np.savez(copy / "reference.npz", **changed)
-    done = star_export("check", copy)
-    assert done.code == 2
-    assert "SHA256SUMS" in done.error
-    sums = (copy / "SHA256SUMS").read_text().splitlines()
-    save_checksums(copy, [line.split("  ")[1] for line in sums])
-    done = star_export("check", copy, "--json")
-    assert done.code == 1
-    assert done.json["parity"]["dense"]["passed"]
-    assert not done.json["parity"]["pruned"]["passed"]
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("runtime", ["onnxruntime-cuda", "onnxruntime-tensorrt"])
-def test_a_provider_that_is_not_here(
-    star_export: Command, compiled: Callable[..., Path], runtime: str
-) -> None:
-    done = star_export("check", compiled(), "--runtime", runtime)
-    assert done.code == 2
-    assert "star-export[onnxruntime-gpu]" in done.error
 
 
 @pytest.mark.ort

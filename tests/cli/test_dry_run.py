@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-from safetensors.torch import save_file
-
 from tests.commands import Command, Workplace
-from tests.vits import make_model
 
 
 def dry(star_export: Command, workplace: Workplace, verb: str, out: Path, *flags: object) -> list[str]:
@@ -38,14 +34,6 @@ def test_a_schedule_that_is_not_known_yet(star_export: Command, workplace: Workp
     assert told["settings"]["method"] == "star"
 
 
-def test_counts_that_are_searched_follow_from_the_images(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    flags = ("--counts", "search", "--mac-reduction", "0.2")
-    lines = dry(star_export, workplace, "compile", tmp_path / "out", *flags)
-    assert lines[-1].endswith("(the schedule follows from the images)")
-
-
 def test_fine_tuning_has_its_own_settings(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     flags = ("--eval-images", workplace.images, "--rho", "0.6", "--preset", "short", "--epochs", "3")
     lines = dry(star_export, workplace, "finetune", tmp_path / "w.safetensors", *flags)
@@ -62,24 +50,3 @@ def test_a_search_has_no_schedule_yet(star_export: Command, workplace: Workplace
     assert "the search, which screens 17 ways on 6 images each" in lines[-1]
     assert "6 images are in the final half: to show a loss within 1 points takes 268" in done.err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("verb", ["compile", "finetune", "tune"])
-def test_weights_that_do_not_fit_are_refused(
-    star_export: Command, workplace: Workplace, tmp_path: Path, verb: str
-) -> None:
-    other = tmp_path / "other.safetensors"
-    save_file(make_model(num_classes=2, embed_dim=96, num_heads=3).state_dict(), other)
-    words = [other if word == workplace.checkpoint else word for word in workplace.model]
-    flags = (
-        "--images",
-        workplace.images,
-        "--eval-images",
-        workplace.images,
-        "--out",
-        tmp_path / "o.safetensors",
-    )
-    amount = ("--max-drop", "1") if verb == "tune" else ("--rho", "0.5")
-    done = star_export(verb, *words, *flags, *amount, "--dry-run")
-    assert done.code == 2
-    assert "other.safetensors" in done.error

@@ -139,15 +139,6 @@ def test_too_few_images_for_the_interval(star_export: Command, folder: Path, wor
     assert star_export(*flags, "--within", "99").code == 0
 
 
-def test_a_class_map_that_does_not_fit(
-    star_export: Command, folder: Path, workplace: Workplace, tmp_path: Path
-) -> None:
-    (tmp_path / "map.json").write_text('{"class_0": 0}')
-    done = star_export("eval", folder, "--images", workplace.images, "--class-map", tmp_path / "map.json")
-    assert done.code == 2
-    assert "no class for folder 'class_1'" in done.error
-
-
 def test_the_main_process_alone_writes_the_disagreements(
     star_export: Command,
     files: dict[str, Path],

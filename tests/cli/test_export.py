@@ -57,17 +57,9 @@ def test_int8_goes_to_the_lowering_with_its_images(
         return onnx.ModelProto(ir_version=10)
 
     monkeypatch.setattr(pipeline, "lower", lower)
-    flags = (
-        "--images",
-        workplace.images,
-        "--max-images",
-        "3",
-        "--target",
-        "openvino-int8",
-        "--input-kind",
-        "uint8",
-    )
-    done = star_export("export", *workplace.model, "--dense", *flags, "--out", tmp_path / "m.onnx")
+    images = ("--images", workplace.images, "--max-images", "3", "--input-kind", "uint8")
+    flags = ("--dense", *images, "--target", "openvino-int8", "--out", tmp_path / "m.onnx")
+    done = star_export("export", *workplace.model, *flags)
     assert done.code == 0, done.err
     assert asked == [("openvino-int8", "uint8", (3, 3, 32, 32))]
     assert onnx.load(tmp_path / "m.onnx").ir_version == 10

@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +13,9 @@ from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
+from tests.killed import killed
 from tests.vits import make_images
 
-ROOT = Path(__file__).parents[2]
 QUICK = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF)
 STAR = ("--method", "star", "--rho", "0.6", "--max-images", "4")
 
@@ -116,9 +113,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
     """STAR with its own calibration, averaged weights and an augmentation, in a process of as many threads."""
     uninterrupted, flags = whole
     command = ["finetune", *flags, "--out", str(tmp_path / "w.safetensors")]
-    killed = [sys.executable, "-m", "tests.killed", function, str(times), *command]
-    done = subprocess.run(killed, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    killed(function, times, *command)
     assert {re.sub(r"\.[0-9a-f]{8}-\d+\.partial$", "", path.name) for path in tmp_path.iterdir()} == left
     if "w.ckpt" in left:
         kept = torch.load(tmp_path / "w.ckpt", weights_only=True)
@@ -189,45 +184,9 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
     assert {path.name for path in tmp_path.iterdir()} == {"again.toml", "map.json"}
 
 
-def test_a_dry_run_needs_no_images_either(star_export: Command, trained: Path, tmp_path: Path) -> None:
-    done = star_export("compile", "--checkpoint", trained, "--dry-run", "--json", "--out", tmp_path / "out")
-    assert done.code == 0, done.err
-    assert done.json["schedule"]["rho"] == 0.6
-
-
 def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
     told = star_export("inspect", trained, "--json").json
     assert (told["kind"], told["schedule"]["rho"], told["has_calibration"]) == ("checkpoint", 0.6, True)
-
-
-@pytest.mark.parametrize(
-    ("verb", "flags"),
-    [
-        ("plan", ()),
-        ("finetune", QUICK),
-    ],
-)
-def test_a_verb_that_needs_an_amount_takes_its_own(
-    verb: str,
-    flags: tuple[str, ...],
-    star_export: Command,
-    workplace: Workplace,
-    trained: Path,
-    tmp_path: Path,
-) -> None:
-    given: tuple[object, ...] = () if verb == "plan" else ("--images", workplace.images)
-    if verb == "finetune":
-        given = (*images(workplace), "--out", tmp_path / "w.safetensors")
-    done = star_export(verb, "--checkpoint", trained, *given, *flags, "--json")
-    assert done.code == 0, done.err
-    assert done.json["rho"] == 0.6
-
-
-def test_eval_measures_it_dense_and_as_it_was_trained(
-    star_export: Command, workplace: Workplace, trained: Path
-) -> None:
-    shown = star_export("eval", "--checkpoint", trained, "--images", workplace.images, "--json")
-    assert list(shown.json["models"]) == ["dense", "pruned"], shown.err
 
 
 @pytest.mark.ort
@@ -235,9 +194,7 @@ def test_what_is_exported_passes_its_check(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
     source, model = ("--checkpoint", trained), tmp_path / "m.onnx"
-    assert star_export("export", *source, "--dense", "--out", model, "--json").json["method"] == "dense"
     assert star_export("export", *source, "--out", model, "--json").json["method"] == "star"
-    assert star_export("inspect", model, "--json").json["schedule"]["rho"] == 0.6
     done = star_export("check", *source, "--images", workplace.images, "--onnx", model, "--json")
     assert (done.code, done.json["passed"]) == (0, True), done.err
 

@@ -8,18 +8,12 @@ import pytest
 
 from exporter.cli import compile  # noqa: A004
 from exporter.cli.flags import (
-    AMOUNT,
-    IMAGES,
-    MEASURED,
-    MODEL,
-    SCHEDULE,
     add_recipe,
     add_training,
     recipe_of,
     training_of,
 )
 from exporter.schedule.prune import Prune
-from exporter.settings.fields import flags_of
 from exporter.settings.flags import Parser
 from exporter.training.settings import PRESETS, FinetuneSettings
 from exporter.workflows.recipe import Images, Recipe
@@ -30,21 +24,6 @@ def arguments_of(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     compile.add_arguments(parser)
     return parser.parse_args(["--out", "out", *flags])
-
-
-@pytest.mark.parametrize("group", [AMOUNT, IMAGES, MEASURED, MODEL, SCHEDULE])
-def test_a_group_names_fields_of_the_recipe(group: tuple[str, ...]) -> None:
-    assert set(group) <= set(flags_of(Recipe))
-    assert len(set(group)) == len(group)
-
-
-def test_no_two_groups_share_a_flag() -> None:
-    names = [*AMOUNT, *IMAGES, *MEASURED, *MODEL, *SCHEDULE]
-    assert len(set(names)) == len(names)
-
-
-def test_flags_alone() -> None:
-    assert recipe_of(arguments_of("--rho", "0.5", "--batch", "3")) == Recipe.of(rho=0.5, batch=3)
 
 
 def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
@@ -96,12 +75,3 @@ def test_a_recipe_takes_the_table_of_the_one_that_it_extends(tmp_path: Path) -> 
     base = recipe_file(tmp_path / "base", training={"ema_decay": 0.9, "epochs": 7})[1]
     recipe = recipe_file(tmp_path, extends=str(base), training={"epochs": 8})
     assert (settings_of(*recipe).epochs, settings_of(*recipe).ema_decay) == (8, 0.9)
-
-
-def test_few_settings_have_flags() -> None:
-    parser = Parser()
-    add_training(parser, "short")
-    flags = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
-    assert flags - {"--help"} == {
-        *("--preset", "--epochs", "--batch-size", "--lr", "--amp", "--no-amp", "--max-train-images"),
-    }

@@ -54,12 +54,6 @@ def test_why(star_export: Command, flags: tuple[str, ...], answer: str) -> None:
     assert accepted == ("cannot" not in outcome.out)
 
 
-def test_an_unknown_name_is_one_line(star_export: Command) -> None:
-    outcome = star_export("models", "--why", "deit_smal_patch16_224")
-    assert outcome.code == 2
-    assert "deit_small_patch16_224" in outcome.error
-
-
 def test_another_release_of_timm_is_asked_itself(
     star_export: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

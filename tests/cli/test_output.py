@@ -10,7 +10,6 @@ from rich.progress import Progress
 
 from exporter.cli.output import (
     RichStages,
-    percent_interval,
     print_json,
     print_lines,
     print_table,
@@ -63,10 +62,6 @@ def test_a_table_is_whole_on_a_narrow_terminal_and_in_a_pipe(
     assert "…" not in out
     assert all(column in out for column in columns)
     assert all(f"{index} to {index + 1} images/s" in out for index in range(12))
-
-
-def test_an_interval_is_in_percent() -> None:
-    assert percent_interval((0.91234, 1.0)) == "91.23% to 100.00%"
 
 
 def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,13 +117,6 @@ def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture
     with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
         raise ZeroDivisionError
     assert "✓" not in capsys.readouterr().err
-
-
-def test_a_line_comes_soon_and_the_next_ones_seldom() -> None:
-    told: list[int] = []
-    with repeated(lambda: told.append(1), 60.0, first=0.001):
-        time.sleep(0.1)
-    assert told == [1]
 
 
 def test_the_thread_ends_with_the_body() -> None:

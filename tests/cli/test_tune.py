@@ -142,7 +142,7 @@ def test_images_that_cannot_be_read_are_counted_and_named(
 
 
 def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    pins = [
+    pins = (
         "--scorer",
         "fused",
         "--counts",
@@ -154,7 +154,7 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
         "--weights",
         "a.safetensors",
         "b.pt",
-    ]
+    )
     done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-ms", "5", *pins)
     assert done.code == 0, done.err
     prune = asked["recipe"].prune

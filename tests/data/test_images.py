@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from exporter.data.images import (
     ImageFile,
     ImageFolder,
-    class_names,
     dataset_sha256,
     draw,
     halves,
@@ -127,11 +126,6 @@ def test_a_sample_keeps_the_order_and_depends_on_the_seed(tmp_path: Path) -> Non
     assert some == sample(images, 10, seed=1)
     assert some != sample(images, 10, seed=2)
     assert images == sample(images, 99, seed=1) == sample(images, None, seed=1)
-
-
-def test_classes_are_the_visible_folders(tmp_path: Path) -> None:
-    touch(tmp_path, "dog/1.png", ".cache/1.png", "cat/1.png", "1.png")
-    assert class_names(tmp_path) == ("cat", "dog")
 
 
 def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

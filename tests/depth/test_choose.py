@@ -1,5 +1,6 @@
 """Units go one at a time, in turns; a search that was killed ends with the same ones."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_how_many_may_go() -> None:
     with pytest.raises(DepthError, match=r"^attention units \| got 1 \| need at most 0, which can go \| one"):
         ranked(less, (0.0,) * 4).without(ATTENTION, 1, FREE)
     with pytest.raises(DepthError, match="activation units"):
-        spare(make_vit("dinov2, gated mlp"), ACTIVATION, FREE, 1)
+        choose_units(make_vit("dinov2, gated mlp"), ChoiceSettings(activation_units=1), nudge(0))
 
 
 COUNTS = ChoiceSettings(attention_units=2, activation_units=1)
@@ -161,18 +162,13 @@ def test_a_search_that_was_killed_ends_with_the_same_bits(tmp_path: Path, cut: i
     bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")
     with pytest.raises(PowerCutError):
         choose_units(vit, COUNTS, nudge(cut), bookmark)
+    with pytest.raises(ArtefactError, match=r"a search of other settings.*delete it to start again"):
+        choose_units(vit, COUNTS, nudge(), replace(bookmark, run="other settings"))
     seen: list[Stage] = []
     again = choose_units(vit, COUNTS, nudge(seen=seen), bookmark)
     assert [stage.index for stage in seen] == list(range(cut, 3))
     assert (again.plan, again.importance) == (whole.plan, whole.importance)
     assert again.vit.weights_sha256 == whole.vit.weights_sha256
-
-
-def test_what_cannot_be_reached_is_refused_before_training() -> None:
-    with pytest.raises(DepthError, match=r"^attention units \| got 4 \| need at most 3"):
-        choose_units(seeded_vit(), ChoiceSettings(attention_units=4), nudge(0))
-    with pytest.raises(DepthError, match="activation units"):
-        choose_units(seeded_vit(), ChoiceSettings(activation_units=3, keep_activation=(1, 2)), nudge(0))
 
 
 IDENTITY = Identity("seeded", "deit_tiny_patch16_224")
@@ -189,7 +185,7 @@ def bookmark(tmp_path: Path) -> Bookmark:
     return made
 
 
-def test_it_is_read_back(bookmark: Bookmark) -> None:
+def test_it_is_read_back_and_another_file_is_refused(bookmark: Bookmark) -> None:
     found = bookmark.read(seeded_vit())
     assert found is not None
     stages, ranked, _ = found
@@ -197,18 +193,12 @@ def test_it_is_read_back(bookmark: Bookmark) -> None:
     assert ranked.vit.weights_sha256 == apply_plan(seeded_vit(), PLAN, unmerged=True).weights_sha256
     depth = read_depth(bookmark.path)
     assert depth is not None and (depth.plan, depth.merged) == (PLAN, False)
+    bookmark.path.write_bytes(b"something else")
+    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got another file"):
+        bookmark.read(seeded_vit())
 
 
 def test_what_earlier_stages_skipped_is_added(bookmark: Bookmark) -> None:
     own = Skipped(training={"c.png": "gone"}, evaluation={"d.png": "gone"})
     Bookmark(bookmark.path, IDENTITY, "settings", own).read(seeded_vit())
     assert (sorted(own.training), list(own.evaluation)) == (["a.png", "c.png"], ["d.png", "b.png"])
-
-
-def test_another_search_or_file_is_refused(bookmark: Bookmark, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"a search of other settings.*delete it to start again"):
-        Bookmark(bookmark.path, IDENTITY, "other settings").read(seeded_vit())
-    other = tmp_path / "other.safetensors"
-    other.write_bytes(b"something else")
-    with pytest.raises(ArtefactError, match=r"other\.safetensors \| got another file"):
-        Bookmark(other, IDENTITY, "settings").read(seeded_vit())

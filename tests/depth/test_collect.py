@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from exporter.depth.choose import Bookmark, Stage, Train
 from exporter.depth.collect import Evaluate, Measured, Tally, collect, read_samples, steps_of
-from exporter.depth.plan import CollectSettings, DepthPlan
+from exporter.depth.plan import CollectSettings
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity
-from exporter.vocabulary import AttentionVariant, UnitType
+from exporter.vocabulary import UnitType
 from tests.depth.models import seeded_vit
 from tests.depth.training import nudge
 from tests.power_cuts import PowerCutError
@@ -95,12 +95,6 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
     assert run(tmp_path, nudge(0), measure) == samples
 
 
-def test_another_collection_is_refused(tmp_path: Path) -> None:
-    run(tmp_path, nudge())
-    with pytest.raises(ArtefactError, match=r"last\.safetensors \| got a search of other settings"):
-        run(tmp_path, nudge(), name="other")
-
-
 def test_a_type_that_cannot_go_is_refused(tmp_path: Path) -> None:
     bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")
     with pytest.raises(DepthError, match=r"^activation units \| got 1 \| need at most 0"):
@@ -142,13 +136,6 @@ def test_steps_of_two_units() -> None:
     told = [(each.place, each.unit.value[:3], each.count) for each in steps]
     walks = [(1, "att", 2), (2, "att", 1)], [(1, "act", 2), (2, "act", 2)], [(1, "act", 2), (2, "att", 2)]
     assert told == [step for walk in walks for step in walk]
-
-
-def test_a_sample_says_which_share_of_the_layers_went() -> None:
-    whole = Measured.of(DepthPlan(), 12, Tally(9, 10))
-    less = Measured.of(DepthPlan((1, 4, 2), (7,), AttentionVariant.NOSE), 12, Tally(1, 3))
-    assert (less.attention, less.activation) == (0.25, 1 / 12)
-    assert (whole.accuracy, less.accuracy, less.images) == (90.0, 100 / 3, 3)
 
 
 @pytest.mark.parametrize("content", ["{", "3", '[{"attention": 0}]', '[["a"]]', '{"a": 1}'])

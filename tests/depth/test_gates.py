@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.depth.gates import GatedViT, Importance, gated, removable, straight_through
+from exporter.depth.gates import Importance, gated, removable, straight_through
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan, pieces
 from exporter.errors import DepthError
@@ -158,16 +158,6 @@ def test_units_that_can_go() -> None:
     assert removable(cut_vit()) == {ATTENTION: (1, 3, 5), ACTIVATION: (1, 2, 5)}
     apart = apply_plan(make_vit(), DepthPlan((2,), (3,)), unmerged=True)
     assert removable(apart) == {ATTENTION: (1, 3, 4), ACTIVATION: (1, 2, 4)}
-
-
-def test_scores_are_parameters_without_weight_decay() -> None:
-    student = GatedViT(make_vit(), Importance((0.5, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, -1.0)))
-    assert student.importance == Importance((0.5, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, -1.0))
-    assert student.importance.of(ACTIVATION)[3] == -1.0
-    names = [name for name, each in student.named_parameters() if not name.startswith("model.")]
-    assert names == ["attention", "activation"]
-    # AdamW decays what has two dimensions or more.
-    assert student.attention.ndim == student.activation.ndim == 1
 
 
 def test_a_branch_that_the_network_hides() -> None:

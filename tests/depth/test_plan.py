@@ -41,11 +41,12 @@ def test_broken_plans_are_refused(fields: dict[str, object], message: str) -> No
 
 @pytest.mark.parametrize("name", ["attention", "activation"])
 def test_a_layer_beyond_the_depth(name: str) -> None:
-    plan = DepthPlan((1, 12)) if name == "attention" else DepthPlan((), (1, 12))
+    plan = DepthPlan().also(UnitType(name), (1, 12))
     plan.check_fits(12)
-    with pytest.raises(DepthError) as error:
+    with pytest.raises(
+        DepthError, match=rf"{name} \| got layer 12 \| need layers from 1 to 11, the model's depth"
+    ):
         plan.check_fits(11)
-    assert str(error.value) == f"{name} | got layer 12 | need layers from 1 to 11, the model's depth"
 
 
 def test_layers_that_stay_by_type() -> None:

@@ -109,13 +109,6 @@ def test_the_users_model_does_not_change() -> None:
     assert not any(id(parameter) in own for parameter in pruned.model.parameters())
 
 
-def test_an_empty_plan_is_the_model_itself() -> None:
-    vit = seeded_vit()
-    pruned, images = apply_plan(vit, DepthPlan()), random_images(vit, 2)
-    assert (pruned.spec, pruned.weights_sha256) == (vit.spec, vit.weights_sha256)
-    assert torch.equal(pruned.model(images), vit.model(images))
-
-
 def test_the_spec_and_the_digest_are_those_of_what_is_left() -> None:
     vit = seeded_vit()
     pruned, apart = apply_plan(vit, PLAN), apply_plan(vit, PLAN, unmerged=True)

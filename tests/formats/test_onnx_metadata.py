@@ -1,6 +1,5 @@
 """What an ONNX file says of itself, read from its bytes."""
 
-import io
 import zipfile
 from pathlib import Path
 from random import Random
@@ -8,55 +7,22 @@ from random import Random
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import StringStringEntryProto, TensorProto
 
 from exporter.artefact import read_lowered, to_metadata
 from exporter.errors import ArtefactError
 from exporter.formats.npz import read_arrays
 from exporter.formats.onnx_metadata import (
-    SIZED,
-    VARINT,
-    fields,
     read_domains,
     read_inputs,
     read_largest_int8,
     read_metadata,
     read_weight_types,
-    text_of,
 )
 from exporter.targets import TARGETS, Target
 from tests.folders import artefacts
 from tests.tiny_onnx import linear_classifier, pruned_classifier
-
-NAME, DATA_TYPE, KEY, VALUE = 8, 2, 1, 2
-
-
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_texts(key: str, value: str) -> None:
-    content = StringStringEntryProto(key=key, value=value).SerializeToString()
-    file = io.BytesIO(content)
-    found = {
-        number: text_of(file, size) for number, kind, size in fields(file, len(content)) if kind == SIZED
-    }
-    assert found == {KEY: key, VALUE: value}
-
-
-@given(st.integers(0, 2**31 - 1), st.text(min_size=1), st.binary(max_size=300))
-def test_numbers_and_what_is_passed_over(data_type: int, name: str, raw: bytes) -> None:
-    content = TensorProto(data_type=data_type, name=name, raw_data=raw, float_data=[0.5]).SerializeToString()
-    found = {number: (kind, value) for number, kind, value in fields(io.BytesIO(content), len(content))}
-    assert found[DATA_TYPE] == (VARINT, data_type)
-    assert found[NAME] == (SIZED, len(name.encode()))
-
-
-@given(st.integers(1, 19))
-def test_a_torn_message(cut: int) -> None:
-    content = TensorProto(data_type=1, name="a name of a tensor").SerializeToString()
-    with pytest.raises(ValueError, match="torn"):
-        list(fields(io.BytesIO(content), len(content) - cut))
-
 
 PLAIN = artefacts().pruned
 
@@ -76,6 +42,14 @@ def entry(key: bytes, value: bytes) -> bytes:
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(st.text(), st.text()))
+def test_metadata_is_any_text(tmp_path: Path, told: dict[str, str]) -> None:
+    model = onnx.ModelProto(producer_name="é" * 200, ir_version=1 << 40)
+    onnx.helper.set_model_props(model, told)
+    assert read_metadata(written(tmp_path / "m.onnx", model.SerializeToString())) == told
 
 
 @pytest.mark.parametrize("name", ["reversed", "in the middle"])

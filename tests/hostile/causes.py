@@ -72,7 +72,7 @@ def _singles() -> Iterator[Hostile]:
     for name, change in changes.items():
         for line in (*ONNX, "inspect {work}/bad.onnx"):
             yield Hostile(line, "bad", prepare=partial(_model, change), name=f"no {name}")
-    for values in ([1e308, -1e308] * 6, [-1e308, *[1e308] * 11], [1e308] * 12):
+    for values in ([1e308, -1e308] * 6, [-1e308, *[1e308] * 11], [1e308] * 12, [0.1, 0.2]):
         line = "plan --model vit_tiny_patch16_224 --method star --rho 0.5 --acs {work}/bad"
         yield Hostile(
             line, "ACS", prepare=partial(_scores, values), name=f"ACS from {values[0]} to {values[1]}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.hostile.flags import CALIBRATE, COMPILE, FINETUNE, MODEL
+from tests.hostile.flags import CALIBRATE, COMPILE, EVAL, FINETUNE, MODEL
 from tests.hostile.inputs import Hostile, Place
 
 PLAN = "plan --model vit_tiny_patch16_224"
@@ -198,6 +198,12 @@ FILES = (
             f"{CALIBRATE} --recipe {{work}}/r.toml", "bad", prepare=partial(_embeddings, ending), name=ending
         )
         for ending in ("npz", "safetensors")
+    ),
+    Hostile(
+        f"{EVAL} --class-map {BAD}",
+        "no class for folder 'class_1'",
+        prepare=partial(_text, '{"class_0": 0}'),
+        name="a class left out",
     ),
     *_json(),
     *_toml(),

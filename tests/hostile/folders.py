@@ -145,20 +145,6 @@ def _target_everywhere(target: str, folder: Path) -> None:
     _set(REPORT, "target", target, folder)
 
 
-def _a_brace(place: Place) -> None:
-    """A hash that looks like JSON."""
-    path = place.work / "m.onnx"
-    shutil.copyfile(place.pruned, path)
-    _metadata_of(path, "weights_sha256", "{0}")
-
-
-def _as_int8(place: Place) -> None:
-    """A file of fp32 that asks for the tolerance of INT8."""
-    path = place.work / "m.onnx"
-    shutil.copyfile(place.pruned, path)
-    _metadata_of(path, "target", "onnxruntime-int8")
-
-
 def _claims(key: str, value: str, place: Place) -> None:
     """A file whose metadata has another value."""
     path = place.work / "m.onnx"
@@ -193,58 +179,33 @@ def _noise(folder: Path) -> None:
     onnx.save(model, path)
 
 
-def _images(change: Callable[[np.ndarray], np.ndarray], folder: Path) -> None:
-    path = folder / REFERENCE
-    with np.load(path) as arrays:
-        content = dict(arrays)
-    content["images"] = change(content["images"])
-    with path.open("wb") as file:
-        np.savez(file, **content)
-
-
-def _members(name: str, kind: type, folder: Path) -> None:
-    path = folder / REFERENCE
-    with np.load(path) as arrays:
-        content = {key: arrays[key].astype(kind) if name in key else arrays[key] for key in arrays.files}
-    with path.open("wb") as file:
-        np.savez(file, **content)
-
-
-def _changed_arrays(change: Callable[[str, np.ndarray], np.ndarray], folder: Path) -> None:
+def _arrays(change: Callable[[dict[str, Any]], dict[str, Any]], folder: Path) -> None:
     with np.load(folder / REFERENCE) as arrays:
-        content: dict[str, Any] = {key: change(key, arrays[key]) for key in arrays.files}
+        content = change(dict(arrays))
     with (folder / REFERENCE).open("wb") as file:
         np.savez(file, **content)
 
 
-def _rows(count: int, folder: Path) -> None:
-    _changed_arrays(lambda _, array: array[:count], folder)
+def _each(name: str, change: Callable[[Any], Any]) -> Change:
+    """A change of every array of the reference with this in its name."""
+    return partial(
+        _arrays, lambda all_: {key: change(value) if name in key else value for key, value in all_.items()}
+    )
 
 
-def _values(name: str, value: float, folder: Path) -> None:
-    """One value of each array whose name begins so."""
-
-    def change(key: str, array: np.ndarray) -> np.ndarray:
-        if key.startswith(name):
-            array.flat[0] = value
-        return array
-
-    _changed_arrays(change, folder)
+def _more(name: str) -> Change:
+    return partial(_arrays, lambda all_: {**all_, name: np.zeros((len(all_["images"]), 3), np.int64)})
 
 
-def _more(name: str, folder: Path) -> None:
-    with np.load(folder / REFERENCE) as arrays:
-        content = {**arrays, name: np.zeros((len(arrays["images"]), 3), np.int64)}
-    with (folder / REFERENCE).open("wb") as file:
-        np.savez(file, **content)
+def _without(name: str) -> Change:
+    return partial(_arrays, lambda all_: {key: value for key, value in all_.items() if name not in key})
 
 
-def _without(name: str, folder: Path) -> None:
-    path = folder / REFERENCE
-    with np.load(path) as arrays:
-        content = {key: arrays[key] for key in arrays.files if name not in key}
-    with path.open("wb") as file:
-        np.savez(file, **content)
+def _first(value: float) -> Callable[[Any], Any]:
+    """A change of the first number of an array."""
+    return lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, value, array).astype(
+        array.dtype
+    )
 
 
 # Whatever the change, every verb that reads the folder refuses it.
@@ -291,24 +252,24 @@ FORGED: dict[str, tuple[Change, str]] = {
     "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
 }
 REFERENCES: dict[str, tuple[Change, str]] = {
-    "images of NaN": (partial(_images, lambda images: images * np.nan), REFERENCE),
-    "no images": (partial(_images, lambda images: images[:0]), REFERENCE),
-    "flat images": (partial(_images, lambda images: images[:, 0]), REFERENCE),
-    "scores of text": (partial(_members, "score", str), REFERENCE),
-    "complex logits": (partial(_members, "logits", np.complex64), REFERENCE),
-    "images of objects": (partial(_images, lambda images: images.astype(object)), REFERENCE),
-    "one image": (partial(_rows, 1), "images float32[1, "),
-    "infinite scores": (partial(_values, "score", np.inf), "score_"),
-    "NaN among the scores": (partial(_values, "score", np.nan), "score_"),
-    "infinite logits": (partial(_values, "dense_logits", -np.inf), "dense_logits with -inf"),
-    "scores in double": (partial(_members, "score", np.float64), "float64"),
-    "indices in 32 bits": (partial(_members, "keep", np.int32), "int32"),
-    "indices of no patch": (partial(_values, "keep", 10**6), "with 1000000"),
-    "indices below 0": (partial(_values, "keep", -1), "with -1"),
-    "letters for indices": (partial(_members, "keep", str), REFERENCE),
-    "a member more": (partial(_more, "extra"), "an unknown member extra"),
-    "a layer more": (partial(_more, "keep_01"), "keep_01"),
-    "no scores": (partial(_without, "score"), "no score_"),
+    "images of NaN": (_each("images", lambda images: images * np.nan), REFERENCE),
+    "no images": (_each("images", lambda images: images[:0]), REFERENCE),
+    "flat images": (_each("images", lambda images: images[:, 0]), REFERENCE),
+    "images of objects": (_each("images", lambda images: images.astype(object)), REFERENCE),
+    "scores of text": (_each("score", lambda scores: scores.astype(str)), REFERENCE),
+    "complex logits": (_each("logits", lambda logits: logits.astype(np.complex64)), REFERENCE),
+    "one image": (_each("", lambda array: array[:1]), "images float32[1, "),
+    "infinite scores": (_each("score", _first(np.inf)), "score_"),
+    "NaN among the scores": (_each("score", _first(np.nan)), "score_"),
+    "infinite logits": (_each("dense_logits", _first(-np.inf)), "dense_logits with -inf"),
+    "scores in double": (_each("score", lambda scores: scores.astype(np.float64)), "float64"),
+    "indices in 32 bits": (_each("keep", lambda index: index.astype(np.int32)), "int32"),
+    "indices of no patch": (_each("keep", _first(10**6)), "with 1000000"),
+    "indices below 0": (_each("keep", _first(-1)), "with -1"),
+    "letters for indices": (_each("keep", lambda index: index.astype(str)), REFERENCE),
+    "a member more": (_more("extra"), "an unknown member extra"),
+    "a layer more": (_more("keep_01"), "keep_01"),
+    "no scores": (_without("score"), "no score_"),
 }
 
 
@@ -329,11 +290,14 @@ def _folders() -> Iterator[Hostile]:
     for name, (change, says) in REFERENCES.items():
         yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS[:2])
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
-    yield Hostile(VERBS[0], "logits", prepare=partial(_forged, partial(_without, "logits")), name="no logits")
-    yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, _a_brace, "a brace")
-    claims = "weights in fp32"
+    yield Hostile(VERBS[0], "logits", prepare=partial(_forged, _without("logits")), name="no logits")
+    # A hash that looks like JSON.
+    brace = partial(_claims, "weights_sha256", "{0}")
+    yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, brace, "a brace")
     for line in (f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}", "inspect {work}/m.onnx"):
-        yield Hostile(line, claims, prepare=_as_int8, name="a target of INT8")
+        # A file of fp32 that asks for the tolerance of INT8.
+        int8 = partial(_claims, "target", "onnxruntime-int8")
+        yield Hostile(line, "weights in fp32", prepare=int8, name="a target of INT8")
     check = f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}"
     for target, says in CLAIMED.items():
         yield Hostile(check, says, prepare=partial(_claims, "target", target), name=f"a target {target}")

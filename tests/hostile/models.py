@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
 from safetensors.torch import save_file
 
 from tests.calibration.samples import bomb
 from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, TUNE
 from tests.hostile.inputs import Hostile, Place, each, keys
-from tests.vits import make_model
+from tests.vits import TINY_SHAPE, make_model
 
 NAME = "plan --model vit_tiny_patch16_224 --method tome --rho 0.5"
 KWARGS = (
@@ -167,6 +168,34 @@ def _uncalibrated() -> Iterator[Hostile]:
             yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
         for name in DUMB:
             yield Hostile(command, "are they trained?", prepare=partial(_weights, WEIGHTS[name]), name=name)
+    for line in (COMPILE, FINETUNE, TUNE):
+        command, name = f"{line} --dry-run --checkpoint {{work}}/w.pth", "other heads"
+        yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
+
+
+def _tower(place: Place) -> None:
+    torch.save(timm.create_model(TOWER, **TINY_SHAPE).state_dict(), place.work / "w.pth")
+    (place.work / "r.toml").write_text("[calibrate]\ngamma = 2\n", encoding="utf-8")
+
+
+# A CLIP tower: it gives an embedding, so that it has no top-1 and none of the outputs of a classifier.
+TOWER = "vit_xsmall_patch16_clip_224"
+NO_TOP1 = (
+    f"error: {TOWER} | got a model without logits, which has no top-1 | need a classifier | "
+    "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
+)
+NO_OUTPUT = " | need embedding, tokens, grid, or layer:N with N from 1 to 4 or from -4 to -1"
+OF_TOWERS = (
+    *((f"{TUNE} {goal}", NO_TOP1) for goal in ("", "--metric agreement")),
+    *((f"{COMPILE} --outputs {name}", f"'{name}'{NO_OUTPUT}") for name in ("logits", "layer:5")),
+    (f"{CALIBRATE} --recipe {{work}}/r.toml", "1 for an embedding"),
+)
+
+
+def _towers() -> Iterator[Hostile]:
+    for line, says in OF_TOWERS:
+        command = f"{line} --model {TOWER} --checkpoint {{work}}/w.pth"
+        yield Hostile(command, says, prepare=_tower, name="a tower")
 
 
 def _pickle(place: Place) -> None:
@@ -351,4 +380,13 @@ def _pictures() -> Iterator[Hostile]:
     yield Hostile(lines[2], "3 class folders", prepare=_three_classes, name="three classes")
 
 
-MODELS = (*KWARGS, *_checkpoints(), *_uncalibrated(), *_files(), *_configs(), *_repositories(), *_pictures())
+MODELS = (
+    *KWARGS,
+    *_checkpoints(),
+    *_uncalibrated(),
+    *_towers(),
+    *_files(),
+    *_configs(),
+    *_repositories(),
+    *_pictures(),
+)

@@ -6,51 +6,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
 import torch
 
 from exporter.calibration.record import load_calibration
-from exporter.calibration.sums import scored_chunks
 from exporter.cli.output import RichStages
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
 from tests.commands import BRIEF, Command, Workplace
+from tests.killed import killed
 from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
-MOST_S = 120
-# Sums are kept every 16 images.
-EACH = 90
+SAVE_ONNX, SAVE_SUMS = "exporter.workflows.compile.save_onnx", "exporter.calibration.calibrate.save_sums"
 
 
 def flags_of(workplace: Workplace, images: Path, out: Path) -> tuple[str, ...]:
     return tuple(map(str, (*workplace.model, "--images", images, "--out", out)))
-
-
-def started(verb: str, *flags: str) -> subprocess.Popen[str]:
-    """Start a command in a process of its own, with as many threads as here: they decide the last digits."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "-m", "exporter", verb, *flags, "--quiet"]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-
-
-def kill_when(child: subprocess.Popen[str], there: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + MOST_S
-    while not there():
-        assert child.poll() is None, child.communicate()
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
-    child.kill()
-    child.communicate()
 
 
 @pytest.fixture
@@ -78,19 +55,6 @@ def interrupted_in(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(RichStages, "stage", show)
-
-
-def counted_images(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that grows by each chunk of images that a calibration scores."""
-    scored: list[object] = []
-
-    def chunks(*arguments: Any) -> Iterator[object]:
-        for chunk in scored_chunks(*arguments):
-            scored.append(chunk)
-            yield chunk
-
-    monkeypatch.setattr("exporter.calibration.calibrate.scored_chunks", chunks)
-    return scored
 
 
 DENSE = "vit_tiny_patch16_224.dense.onnxruntime-fp32.onnx"
@@ -145,13 +109,17 @@ def test_calibrations_at_once_and_one_that_is_killed(
     workplace: Workplace, star_export: Command, tmp_path: Path
 ) -> None:
     """Three processes write one file, and the one that is killed leaves it to the others."""
-    images = make_images(tmp_path / "images", classes=2, each=EACH)
+    images = make_images(tmp_path / "images", classes=2, each=90)  # sums are kept every 16 images
     alone, shared = tmp_path / "alone.safetensors", tmp_path / "shared" / "c.safetensors"
     assert star_export("calibrate", *flags_of(workplace, images, alone)).code == 0
-    killed, *others = (started("calibrate", *flags_of(workplace, images, shared)) for _ in range(3))
-    kill_when(killed, shared.with_name("c.safetensors.partial").exists)
+    command = ("calibrate", *flags_of(workplace, images, shared), "--quiet")
+    # As many threads as here: they decide the last digits.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    words = (sys.executable, "-m", "exporter", *command)
+    others = [subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    killed(SAVE_SUMS, 1, *command)
     for each in others:
-        told = each.communicate(timeout=MOST_S)
+        told = each.communicate(timeout=120)
         assert (each.returncode, told[1]) == (0, "")
     assert shared.read_bytes() == alone.read_bytes()
     assert [path.name for path in shared.parent.iterdir() if not path.name.startswith(".")] == [shared.name]
@@ -164,19 +132,23 @@ def test_a_compilation_that_is_killed(
 ) -> None:
     """What has its final name is whole, is no export folder yet, and is used by the next run."""
     out = tmp_path / "out"
-    flags = (*flags_of(workplace, workplace.images, out), *PRUNED, "--rounds", "0")
-    kill_when(started("compile", *flags), lambda: any(out.glob("*.dense.*.onnx")))
+    command = ("compile", *flags_of(workplace, workplace.images, out), *PRUNED, "--rounds", "0")
+    killed(SAVE_ONNX, 1, *command)
     onnx.checker.check_model(next(out.glob("*.dense.*.onnx")))
     calibration = (out / "calibration.safetensors").read_bytes()
     assert load_calibration(out / "calibration.safetensors").record.images == 12
     refused = star_export("check", out)
     assert (refused.code, "report.json" in refused.error) == (2, True)
-    scored = counted_images(monkeypatch)
-    done = star_export("compile", *flags)
+
+    def none_to_score(_: object, planned: Sequence[object], *__: object) -> Iterator[object]:
+        assert not planned
+        return iter(())
+
+    monkeypatch.setattr("exporter.calibration.calibrate.scored_chunks", none_to_score)
+    done = star_export(*command)
     assert done.code == 0, done.err
     assert (out / "calibration.safetensors").read_bytes() == calibration
     assert read_folder(out).models.pruned.artefact.method == "star"
-    assert scored == []
     assert not list(out.glob("*.partial"))
 
 
@@ -192,22 +164,13 @@ def test_a_second_compilation_that_is_killed(
     """Killed as it replaces the models of a whole folder, it leaves what the sums refuse, and compile mends it."""
     out = shutil.copytree(compiled(), tmp_path / "out")
     (out / "calibration.safetensors").write_bytes(calibration.read_bytes())
-    flags = (
-        *flags_of(workplace, workplace.images, out),
-        "--rho",
-        "0.8",
-        "--scorer",
-        "intra",
-        "--rounds",
-        "0",
-    )
-    flags += ("--calibration", str(out / "calibration.safetensors"))
+    command = ("compile", *flags_of(workplace, workplace.images, out), "--rho", "0.8", "--scorer", "intra")
+    command += ("--rounds", "0", "--calibration", str(out / "calibration.safetensors"))
     pruned = read_folder(out).models.pruned.path
-    before = pruned.read_bytes()
-    kill_when(started("compile", *flags), lambda: pruned.read_bytes() != before)
+    killed(SAVE_ONNX, 2, *command)
     refused = star_export("check", out)
     assert (refused.code, f"{pruned} | got sha256" in refused.error) == (2, True)
-    done = star_export("compile", *flags)
+    done = star_export(*command)
     assert done.code == 0, done.err
     assert read_folder(out).models.pruned.artefact.schedule.rho == 0.8
     assert (out / "calibration.safetensors").read_bytes() == calibration.read_bytes()

@@ -1,7 +1,5 @@
 """The export through torch.onnx."""
 
-from collections import Counter
-
 import numpy as np
 import onnx
 import pytest
@@ -12,10 +10,8 @@ from torch.nn import functional as F
 
 from exporter.errors import ModelError
 from exporter.lowering.pipeline import translate
-from exporter.ops.onnx_functions import DOMAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from tests.lowering.models import a_star, dense, exported, star
-from tests.pruning.adaptive import RATES
+from tests.lowering.models import a_star, exported, star
 
 
 class Block(nn.Module):
@@ -80,16 +76,6 @@ def test_it_computes_what_torch_does(
         assert np.abs(found - module(example.clone()).numpy()).max() < 1e-6
 
 
-def test_decomposing_would_change_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    module, example = Block().eval(), torch.randn(3, 2, 8)
-    as_captured = translated(module, example)
-    monkeypatch.setattr("exporter.lowering.pipeline._writes_to_an_input", lambda _: True)
-    assert Counter(node.op_type for node in translated(module, example).graph.node) == Counter(
-        node.op_type for node in as_captured.graph.node
-    )
-
-
 class NeverTranslated(nn.Module):
     """Neither ONNX nor torch's decompositions have such an operator."""
 
@@ -107,20 +93,6 @@ def test_what_an_old_torch_does_not_translate_is_refused_and_a_new_one_keeps_its
     monkeypatch.setattr("exporter.lowering.pipeline.TRANSLATES_ALL", (99, 0))
     with pytest.raises(ModelError, match=r"PyTorch .* does not translate \| need a newer PyTorch"):
         translated(NeverTranslated(), example)
-
-
-@pytest.mark.parametrize("opset", [20, 23])
-def test_choices_are_single_nodes_of_our_domain(opset: int) -> None:
-    model = exported(star(), opset)
-    assert {each.domain: each.version for each in model.opset_import}[""] == opset
-    own = [node.op_type for node in model.graph.node if node.domain == DOMAIN]
-    assert own.count("KeepTopK") == own.count("TakeTokens") == own.count("ClassRow") == len(RATES)
-    assert "TopK" not in {node.op_type for node in model.graph.node}
-
-
-def test_a_dense_model_chooses_nothing() -> None:
-    own = {node.op_type for node in exported(dense(), 23).graph.node if node.domain == DOMAIN}
-    assert own == {"Attention"}
 
 
 def test_the_batch_stays_open() -> None:

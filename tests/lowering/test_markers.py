@@ -1,20 +1,15 @@
 """The markers of torch's export, and the operators that become one standard operator."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from onnx.defs import OpSchema
-from onnxscript import evaluator, values
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from exporter.lowering.markers import STANDARD, TRANSLATIONS
 from exporter.lowering.pipeline import translate
-from exporter.ops.onnx_functions import DOMAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 
 
@@ -79,70 +74,8 @@ def test_every_standard_operator_has_a_case() -> None:
     assert len(STANDARD) == len(MODULES)
 
 
-class Call(NamedTuple):
-    """An operator that a translation wrote."""
-
-    domain: str
-    operator: str
-    inputs: tuple[Any, ...]
-    attributes: dict[str, Any]
-    schema: OpSchema
-
-
-class Writer:
-    """Stands for the exporter: gives the one call of a translation back."""
-
-    def eval_op(self, op: values.Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        assert op.op_schema is not None
-        return Call(op.opset.domain, op.name, tuple(args), dict(kwargs), op.op_schema)
-
-    def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        raise AssertionError(f"a function {function.name} in the place of an operator")
-
-
-def written(operator: Callable[..., Any], *arguments: Any, **options: Any) -> Call:
-    with evaluator.default_as(Writer()):
-        call = TRANSLATIONS[operator](*arguments, **options)
-    assert isinstance(call, Call)
-    return call
-
-
-SDPA = torch.ops.aten.scaled_dot_product_attention.default
-QUERY = SimpleNamespace(shape=("batch", 3, "tokens", 16))
-
-MARKED = [operator for operator in TRANSLATIONS if operator not in STANDARD and operator != SDPA]
-
-
-@pytest.mark.parametrize("whole", [True, False], ids=["every input", "no optional one"])
-@pytest.mark.parametrize("operator", MARKED, ids=str)
-def test_an_operator_is_one_node_of_our_domain(operator: Any, whole: bool) -> None:
-    """Its tensors are the inputs, without a missing one; its numbers are attributes; it has as many results."""
-    arguments: list[Any] = []
-    for place, each in enumerate(operator._schema.arguments):
-        kind = str(each.type)
-        optional = None if kind == "Optional[Tensor]" and not whole else each.name
-        arguments.append({"int": place, "float": place + 0.5}.get(kind, optional))
-    call = written(operator, *arguments)
-    assert call.domain == DOMAIN
-    assert call.operator == "".join(word.title() for word in operator._opname.split("_"))
-    assert list(call.inputs) == [each for each in arguments if isinstance(each, str)]
-    numbers = [each for each in arguments if isinstance(each, int | float)]
-    written_numbers = [each for each in call.attributes.values() if not isinstance(each, str)]
-    assert [each[0] if isinstance(each, list) else each for each in written_numbers] == numbers
-    assert len(call.schema.outputs) == len(operator._schema.returns)
-
-
-def test_a_mask_is_the_fourth_input_of_attention() -> None:
-    assert written(SDPA, QUERY, "k", "v").inputs == (QUERY, "k", "v")
-    assert written(SDPA, QUERY, "k", "v", "m").inputs == (QUERY, "k", "v", "m")
-    assert written(SDPA, QUERY, "k", "v").attributes == {"scale": 0.25}
-
-
-def test_attention_takes_the_scale_it_is_given() -> None:
-    assert written(SDPA, QUERY, "k", "v", scale=2.0).attributes == {"scale": 2.0}
-
-
 @pytest.mark.parametrize("option", [{"dropout_p": 0.1}, {"is_causal": True}, {"enable_gqa": True}])
 def test_attention_of_another_kind_is_not_lowered(option: dict[str, Any]) -> None:
+    attention = TRANSLATIONS[torch.ops.aten.scaled_dot_product_attention.default]
     with pytest.raises(NotImplementedError, match="dropout, a causal mask or grouped queries"):
-        written(SDPA, QUERY, "k", "v", **option)
+        attention(None, None, None, **option)

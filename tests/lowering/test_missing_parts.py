@@ -1,7 +1,5 @@
 """Models that lack parts of blocks, from the schedule to the lowered model."""
 
-import numpy as np
-import onnx
 import pytest
 import torch
 
@@ -12,6 +10,7 @@ from exporter.lowering.pipeline import lower
 from exporter.models.base import BlockParts
 from exporter.models.spec import spec_of
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.runtimes.choice import why_not
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
 from exporter.schedule.prune import Prune
@@ -69,31 +68,23 @@ def test_a_model_without_any_attention_is_refused() -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    "target", [ONNXRUNTIME, also(ONNXRUNTIME_FP16), TENSORRT, also(TENSORRT_8)], ids=lambda t: t.name
+    "target",
+    [ONNXRUNTIME, also(ONNXRUNTIME_FP16), TENSORRT, also(TENSORRT_8), OPENVINO],
+    ids=lambda target: target.name,
 )
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
     if method not in target.methods:
         pytest.skip("not for this target")
+    if target is OPENVINO and (reason := why_not(target)):
+        pytest.skip(reason)
     vit = cut_vit()
     model = pruned_of(vit, method, target.layouts[0], CUT_RATES)
-    passed(model, target, varied_images(vit, 16).numpy())
-
-
-@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
-def test_openvino_agrees(method: Method) -> None:
-    pytest.importorskip("openvino")
-    vit = cut_vit()
-    passed(pruned_of(vit, method, OPENVINO.layouts[0], CUT_RATES), OPENVINO, varied_images(vit, 8).numpy())
-
-
-def passed(model: PrunedViT, target: Target, images: np.ndarray) -> None:
     lowered = lower(model, target)
     names = {name for node in lowered.graph.node for name in node.output}
     contexts = {name[:10] for name in names if name.startswith("context_")}
     assert contexts == {"context_01", "context_03", "context_04", "context_05"}
-    report = check(model, lowered, images, threads=1)
+    report = check(model, lowered, varied_images(vit, 16).numpy(), threads=1)
     assert report.passed, report.checks
     said = from_metadata({entry.key: entry.value for entry in lowered.metadata_props}, "lowered")
     assert said.spec == model.vit.spec
-    onnx.checker.check_model(lowered)

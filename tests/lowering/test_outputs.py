@@ -1,9 +1,9 @@
 """Embeddings and tokens, from PyTorch to the lowered model and its parity result."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
 
@@ -15,8 +15,6 @@ from exporter.evaluation.parity.comparison import Models, compare
 from exporter.evaluation.parity.reference import check, reference_runner
 from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.pipeline import lower, lower_each
-from exporter.lowering.variants import forced_variant, tracing_variant
-from exporter.models.base import PrunableViT
 from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
@@ -25,7 +23,6 @@ from exporter.schedule.plan import keep_everything, manual_schedule, star_schedu
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
-from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.lowering.models import pruned_of
 from tests.pruning.adaptive import RATES
 from tests.vits import cut_vit, make_images, make_tower, make_vit, random_images, varied_images, with_tokens
@@ -94,29 +91,22 @@ def test_blocks_behind_the_last_output_are_not_exported(names: tuple[str, ...], 
     assert lowered.graph.output[0].name == f"layer_{int(names[0][-1]):02d}"
 
 
-@pytest.mark.ort
-@pytest.mark.parametrize(
-    ("vit", "scorer"), [(make_vit("registers"), "fused"), (make_vit("eva02, joined, rotary"), "intra")]
-)
-def test_tokens_of_other_families(vit: PrunableViT, scorer: str) -> None:
-    checked(pruned_of(with_tokens(vit), Method.STAR, scorer=scorer), ONNXRUNTIME)
+CASES: dict[str, Callable[[], PrunedViT]] = {
+    "registers": lambda: pruned_of(with_tokens(make_vit("registers"))),
+    "rotary": lambda: pruned_of(with_tokens(make_vit("eva02, joined, rotary")), scorer="intra"),
+    "grid of merged tokens": lambda: pruned_of(
+        with_outputs(make_vit(), ("grid", "logits")), scorer="intra", reduce="merge"
+    ),
+    "all kept": lambda: pruned_of(with_tokens(make_vit()), rates={}),
+    "pruned once": lambda: pruned_of(with_tokens(make_vit()), rates={4: 0.5}),
+    "pruned once, a-STAR": lambda: pruned_of(with_tokens(make_vit()), Method.A_STAR, rates={4: 0.5}),
+}
 
 
 @pytest.mark.ort
-def test_a_grid_of_merged_tokens_agrees() -> None:
-    vit = with_outputs(make_vit(), ("grid", "logits"))
-    schedule = manual_schedule(vit.spec, RATES, Prune("intra", reduce="merge"))
-    checked(PrunedViT(vit, schedule).eval(), ONNXRUNTIME)
-
-
-@pytest.mark.ort
-def test_tokens_of_a_model_that_keeps_them_all_or_prunes_once() -> None:
-    vit = with_tokens(make_vit())
-    checked(PrunedViT(vit, keep_everything(vit.spec)).eval(), ONNXRUNTIME)
-    once = manual_schedule(vit.spec, {4: 0.5}, Prune("intra", reduce="drop"))
-    checked(PrunedViT(vit, once).eval(), ONNXRUNTIME)
-    adaptive = manual_schedule(vit.spec, {4: 0.5}, Prune("intra", method=Method.A_STAR))
-    checked(PrunedViT(vit, adaptive, layout="shrinking").eval(), ONNXRUNTIME)
+@pytest.mark.parametrize("case", CASES)
+def test_tokens_of_other_models_agree(case: str) -> None:
+    checked(CASES[case](), ONNXRUNTIME)
 
 
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
@@ -138,28 +128,7 @@ def test_a_wrong_position_or_token_fails() -> None:
         answers = runner.run({"images": images})
     for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
         recorded = {"images": images, **answers, name: np.ascontiguousarray(change(answers[name]))}
-        wrong = PlaybackRunner(recorded, vit.spec.outputs, name="wrong")
+        wrong = PlaybackRunner(recorded, vit.spec.outputs)
         models = Models(reference_runner(model), wrong, outputs=vit.spec.outputs)
         report = compare(models, [images], TOLERANCES["fp32"])
         assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
-def test_recorded_answers_stand_for_pytorch(method: Method, tmp_path: Path) -> None:
-    vit = with_tokens(make_tower())
-    model, dense = pruned_of(vit, method), PrunedViT(vit, keep_everything(vit.spec)).eval()
-    images = varied_images(vit, 6).numpy()
-    save_reference(reference_runner(model), reference_runner(dense), images, tmp_path / "reference.npz")
-    recorded = read_reference(tmp_path / "reference.npz")
-    lowered = lower(model, ONNXRUNTIME)
-
-    def runner(proto: onnx.ModelProto) -> OnnxRuntimeRunner:
-        return OnnxRuntimeRunner(proto.SerializeToString(), name="lowered")
-
-    outputs, own, shipped = vit.spec.outputs, lower(dense, ONNXRUNTIME), runner(lowered)
-    variants = runner(tracing_variant(lowered)), runner(forced_variant(lowered))
-    models = Models(PlaybackRunner(recorded, outputs), shipped, *variants, outputs)
-    assert compare(models, [images[:1], images], TOLERANCES["fp32"], model.schedule.masses)
-    unpruned = Models(PlaybackRunner(recorded, outputs, dense=True), runner(own), outputs=outputs)
-    assert compare(unpruned, [images], TOLERANCES["fp32"])

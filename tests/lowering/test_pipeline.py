@@ -1,162 +1,27 @@
 """The whole lowering."""
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from onnx import parser
 
 from exporter.artefact import Artefact
 from exporter.data.pixels import normalise
-from exporter.errors import ModelError, RecipeError
+from exporter.errors import ModelError
 from exporter.lowering import pipeline
-from exporter.lowering.pipeline import lower, lower_each, save_onnx, with_functions
-from exporter.lowering.variants import tracing_variant
+from exporter.lowering.pipeline import lower, lower_each, save_onnx
 from exporter.lowering.verify import artefact_of
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
-from exporter.ops.cdf_reference import Retained, cdf_retain
-from exporter.ops.onnx_functions import CDF_RETAIN, DOMAIN, cdf_retain_padded_function
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT
 from exporter.vocabulary import InputKind
-from tests.lowering.models import FAMILIES, a_star, biased_vit, dense, exported, lowered, pruned_of, run, star
+from tests.lowering.models import biased_vit, dense, exported, lowered, pruned_of, run, star
 from tests.pruning.adaptive import RATES
-from tests.vits import random_images
-
-PATCHES, MASS = 6, 0.7
-OWN = f"index, count, width = star.CdfRetain <mass: float = {MASS}> (score, valid)"
-PADDED = f"wide, count_wide = star.CdfRetainPadded <mass: float = {MASS}, width: ints = [5]> (score, valid)"
-OUTPUTS = {
-    OWN: "int64[b, w] index, int64[b] count, int64 width",
-    PADDED: "int64[b, 5] wide, int64[b] count_wide",
-}
-
-
-def model_of(*nodes: str, opset: int = 20) -> onnx.ModelProto:
-    outputs = ", ".join(OUTPUTS[node] for node in nodes) or "float[b, 6] same"
-    body = " ".join(nodes) or "same = Identity(score)"
-    model = parser.parse_model(
-        f'<ir_version: 10, opset_import: ["": {opset}, "star": 1]>'
-        f" retention (float[b, {PATCHES}] score, int64[b] valid) => ({outputs}) {{ {body} }}"
-    )
-    for node in model.graph.node:
-        node.name = f"{node.op_type}/{node.output[0]}"
-    return model
-
-
-def run_once(model: onnx.ModelProto, score: np.ndarray, valid: np.ndarray) -> dict[str, np.ndarray]:
-    onnx.checker.check_model(model)
-    with OnnxRuntimeRunner(model.SerializeToString(), name="retention") as runner:
-        return runner.run({"score": score, "valid": valid})
-
-
-@pytest.mark.ort
-@settings(max_examples=20)
-@given(
-    st.lists(
-        st.tuples(st.lists(st.integers(0, 4), min_size=PATCHES, max_size=PATCHES), st.integers(1, PATCHES)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_all_forms_keep_what_the_reference_keeps(rows: list[tuple[list[int], int]]) -> None:
-    score = np.array([row for row, _ in rows], np.float32)
-    valid = np.array([count for _, count in rows])
-    expected = cdf_retain(score, valid, MASS)
-    for counting in (False, True):
-        model = with_functions(model_of(OWN, PADDED), 20, (5, 5), counting=counting)
-        assert_kept(run_once(model, score, valid), expected)
-
-
-def assert_kept(found: Mapping[str, np.ndarray], expected: Retained) -> None:
-    np.testing.assert_array_equal(found["index"], expected.keep_index)
-    np.testing.assert_array_equal(found["count"], expected.keep_count)
-    assert found["width"] == expected.keep_index.shape[1]
-    np.testing.assert_array_equal(found["count_wide"], expected.keep_count)
-    for image, count in enumerate(expected.keep_count):
-        assert found["wide"][image, :count].tolist() == expected.keep_index[image, :count].tolist()
-        assert not found["wide"][image, count:].any()
-
-
-@pytest.mark.parametrize("opset", [20, 23])
-def test_a_node_of_its_own_keeps_its_name_and_gets_one_body(opset: int) -> None:
-    model = with_functions(model_of(OWN, opset=opset), opset, (5,))
-    assert [(each.domain, each.name) for each in model.functions] == [(DOMAIN, CDF_RETAIN)]
-    assert {each.domain: each.version for each in model.functions[0].opset_import} == {"": opset}
-    assert [node.op_type for node in model.graph.node] == [CDF_RETAIN]
-    told = {each.name: onnx.helper.get_attribute_value(each) for each in model.graph.node[0].attribute}
-    assert told["widest"] == 5
-    assert {each.domain: each.version for each in model.opset_import} == {"": opset, DOMAIN: 1}
-
-
-def test_a_padded_node_becomes_standard_operators() -> None:
-    model = with_functions(model_of(PADDED), 20, (5,))
-    assert not model.functions
-    assert {node.domain for node in model.graph.node} == {""} and len(model.graph.node) > 1
-    assert [each.domain for each in model.opset_import] == [""]
-    both = with_functions(model_of(OWN, PADDED), 20, (5, 5))
-    assert [node.op_type for node in both.graph.node if node.domain] == [CDF_RETAIN]
-    assert [each.name for each in both.functions] == [CDF_RETAIN]
-
-
-def test_inlined_nodes_are_named_after_their_call_and_what_they_give() -> None:
-    model, body = model_of(PADDED, OWN), cdf_retain_padded_function(20).node
-    again = model.graph.node.add()
-    again.CopyFrom(model.graph.node[0])
-    again.name, again.output[:] = "again", ["further", "count_further"]
-    nodes = {node.name: node for node in with_functions(model, 20, (5, 5, 5)).graph.node}
-    assert len(nodes) == 1 + 2 * len(body)
-    assert nodes["CdfRetain/index"].op_type == CDF_RETAIN
-    for call, keep in (("CdfRetainPadded/wide", "wide"), ("again", "further")):
-        assert [nodes[f"{call}/{each.output[0]}"].op_type for each in body] == [each.op_type for each in body]
-        assert nodes[f"{call}/keep_index"].output == [keep]
-
-
-def test_a_model_that_retains_nothing_loses_the_domain_alone() -> None:
-    model, before = model_of(), model_of()
-    changed = with_functions(model, 20, ())
-    assert [(each.domain, each.version) for each in changed.opset_import] == [("", 20)]
-    assert changed.graph == before.graph and not changed.functions
-
-
-SCORED = [(family, "fused") for family in FAMILIES]
-SCORED += [("vit", scorer) for scorer in ("intra", "inter", "random")]
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("family", FAMILIES)
-def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
-    for pruned in (star(family), dense(family)):
-        with OnnxRuntimeRunner(lowered(pruned).SerializeToString(), name="lowered") as runner:
-            for batch in (1, 3):
-                images = random_images(pruned.vit, batch)
-                with torch.inference_mode():
-                    expected = pruned(images).numpy()
-                logits = runner.run({"images": images.numpy()})["logits"]
-                assert np.abs(logits - expected).max() < 1e-4 * expected.std() + 1e-6
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize(("family", "scorer"), SCORED)
-def test_onnx_runtime_decides_as_pytorch_does(family: str, scorer: str) -> None:
-    pruned = star(family, scorer)
-    images = random_images(pruned.vit, 3)
-    with torch.inference_mode():
-        trace = pruned.trace(images)
-    results = run(tracing_variant(lowered(pruned)), images.numpy())
-    logits = trace.logits.numpy()
-    assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
-    for layer, kept in trace.decisions.items():
-        np.testing.assert_array_equal(results[f"keep_{layer:02d}"], kept.index.numpy())
 
 
 def test_the_graph_prunes_where_the_schedule_does() -> None:
@@ -226,16 +91,6 @@ def test_targets_of_one_opset_share_an_export_and_nothing_else(monkeypatch: pyte
     models = list(lower_each(star(), targets))
     assert opsets == [23, 20]
     assert models == [lowered(star(), target) for target in targets]
-
-
-def test_an_unknown_input_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"input kind \| got 'float16' \| need one of float32, uint8"):
-        lower(star(), ONNXRUNTIME, "float16")  # type: ignore[arg-type]
-
-
-def test_a_layout_that_the_target_cannot_take_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"got layout packed \| need one of padded"):
-        lower(a_star(layout="packed"), OPENVINO)
 
 
 def test_a_model_that_one_file_cannot_hold_is_refused_before_the_export() -> None:

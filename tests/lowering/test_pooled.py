@@ -2,13 +2,10 @@
 
 from collections import Counter
 
-import onnx_graphsurgeon as gs
 import pytest
 
 from exporter.evaluation.parity.reference import check
-from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.pipeline import lower
-from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import manual_schedule
@@ -16,7 +13,6 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also
-from tests.lowering.graphs import FLOATS, FP32, kinds_of
 from tests.lowering.models import a_star, lowered, merging, pruned_of, star
 from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, varied_images
@@ -78,15 +74,6 @@ def test_a_head_that_pools_by_attention_is_named() -> None:
         name for node in lowered(star("pe, pooled by attention", "probe")).graph.node for name in node.output
     }
     assert {"pooling", "context_04"} <= names
-
-
-def test_scores_are_fp32_where_the_rest_is_not() -> None:
-    model = lowered(star("pe, pooled by attention", "probe"), ONNXRUNTIME_FP16)
-    kinds, graph = kinds_of(model), gs.import_onnx(model)
-    scoring = scoring_nodes(graph, artefact_of(model))
-    chosen = [node for node in graph.nodes if id(node) in scoring]
-    assert {"Softmax", "Gemm"} <= {node.op for node in chosen}
-    assert {kinds[tensor.name] for node in chosen for tensor in node.outputs} & FLOATS == {FP32}
 
 
 def test_a_stride_counts_tokens_in_their_order() -> None:

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx.reference import ReferenceEvaluator
 
-from exporter.evaluation.parity.reference import check
 from exporter.lowering.number_formats import E4M3, INT7, INT8, UINT8, NumberFormat
 from exporter.lowering.quantize import FORMS, Slot, attention_products, slots_of, to_pairs
 from exporter.targets import TENSORRT_FP8
-from tests.exhaustive import also
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
-from tests.lowering.models import a_star, lowered, merging, run, star
+from tests.lowering.models import lowered, run, star
 from tests.pruning.adaptive import RATES
-from tests.vits import random_images, varied_images
+from tests.vits import random_images
 
 FP8, PAIR = onnx.TensorProto.FLOAT8E4M3FN, "DequantizeLinear"
 # A number of E4M3 has 4 significant bits, so it lies within 2⁻⁴ of the rounded one; below 2⁻⁶, within 2⁻¹⁰.
@@ -171,18 +169,6 @@ def test_the_softmax_has_e4m3_s_whole_range() -> None:
     ]
     assert len(after) == star().vit.spec.depth
     assert {float(values[node.input[1]]) for node in after} == {float(np.float16(1 / E4M3.largest))}
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize(
-    "make",
-    [star, also(merging), also(lambda: a_star(layout="padded")), lambda: a_star(layout="shrinking")],
-)
-def test_parity(make) -> None:  # type: ignore[no-untyped-def]
-    pruned = make()
-    images = varied_images(pruned.vit, 64).numpy()
-    report = check(pruned, lowered(pruned, TENSORRT_FP8, images=images), images)
-    assert report.passed, report.checks
 
 
 @pytest.mark.ort

@@ -36,6 +36,7 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "dense": (dense, ()),
     "star": (star, BY_CLASS),
     "received": (lambda: star("pooled", "received"), BY_CLASS),
+    "probe": (lambda: star("pe, pooled by attention", "probe"), ("Softmax",)),
     "similarity": (lambda: star("pooled", "similarity"), ("ReduceMean", "Sqrt")),
     "merge": (merging, (*BY_CLASS, *MERGES)),
     "merge-weighted": (lambda: merging(reduce="merge-weighted"), (*BY_CLASS, *MERGES)),

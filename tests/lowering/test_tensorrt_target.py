@@ -5,10 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-import torch
 
 from exporter.errors import ModelError
 from exporter.evaluation.parity.reference import check
@@ -18,49 +16,16 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin
 from exporter.targets import (
     TENSORRT,
-    TENSORRT_8,
     TENSORRT_FP16,
-    TENSORRT_INT8,
     TENSORRT_PLUGIN_FP16,
-    Target,
 )
 from exporter.tensor_names import TRACING, context_name
-from tests.exhaustive import also
-from tests.lowering.models import FAMILIES, a_star, dense, lowered, merging, pruned_of, run, star
+from tests.lowering.models import a_star, dense, lowered, merging, pruned_of, star
 from tests.pruning.adaptive import RATES
-from tests.vits import random_images, varied_images
+from tests.vits import random_images
 
 # Of ONNX's operators, those that onnx-tensorrt's list of supported operators has and that a ViT needs.
 NOT_FOR_TENSORRT = {"Attention", "ScatterND", "Loop", "If", "NonZero", "Compress"}
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("family", FAMILIES)
-def test_onnx_runtime_computes_what_pytorch_does(family: str) -> None:
-    pruned = star(family)
-    images = random_images(pruned.vit, 2)
-    with torch.inference_mode():
-        expected = pruned(images).numpy()
-    got = run(lowered(pruned, TENSORRT), images.numpy())["logits"]
-    assert np.abs(got - expected).max() < 1e-4 * expected.std() + 1e-6
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("family", ["vit", "dinov2, gated mlp", "clip", "lvvit"])
-def test_the_form_for_tensorrt_8(family: str) -> None:
-    """The checker of ONNX knows what an operator of opset 17 was: `lower` ends with it."""
-    pruned = star(family)
-    model = lowered(pruned, TENSORRT_8)
-    assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
-    report = check(pruned, model, random_images(pruned.vit, 16).numpy())
-    assert report.passed, report.checks
-
-
-def test_a_star_is_not_for_tensorrt_8() -> None:
-    with pytest.raises(
-        ModelError, match=r"target tensorrt8-fp32 \| got method a-star \| need matching or star"
-    ):
-        lowered(a_star(layout="padded"), TENSORRT_8)
 
 
 @pytest.mark.parametrize(
@@ -77,24 +42,6 @@ def test_more_than_its_top_k_returns_is_refused_before_the_export(
         pipeline.lower(make(), replace(TENSORRT, largest_top_k=most - 1))
     with pytest.raises(TypeError, match="NoneType"):  # the next step is the export
         pipeline.lower(make(), replace(TENSORRT, largest_top_k=most))
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("layout", TENSORRT.layouts)
-def test_parity_of_a_star(layout: str) -> None:
-    pruned = a_star(layout=layout)
-    report = check(pruned, lowered(pruned, TENSORRT), varied_images(pruned.vit, 16).numpy())
-    assert report.passed, report.checks
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("layout", TENSORRT.layouts)
-@pytest.mark.parametrize("target", [also(TENSORRT_FP16), TENSORRT_INT8], ids=lambda target: target.name)
-def test_parity_of_a_star_in_lower_precision(target: Target, layout: str) -> None:
-    pruned = a_star(layout=layout)
-    images = varied_images(pruned.vit, 256).numpy()
-    report = check(pruned, lowered(pruned, target, images=images), images)
-    assert report.passed, report.checks
 
 
 @pytest.mark.parametrize("make", [star, lambda: a_star(layout="padded")], ids=["star", "a-star"])
@@ -159,9 +106,3 @@ def test_the_plugin_is_needed_where_a_node_calls_it(
     pipeline.save_onnx(lowered(make(), TENSORRT_PLUGIN_FP16), path)
     files = {"": path.name, **save_variants(path)}
     assert {role for role, name in files.items() if calls_plugin(tmp_path / name)} == calling
-
-
-def test_packed_is_not_for_tensorrt() -> None:
-    assert TENSORRT.layout(None) == "padded"
-    with pytest.raises(ModelError, match="padded, shrinking"):
-        TENSORRT.layout("packed")

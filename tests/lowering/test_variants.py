@@ -101,16 +101,6 @@ def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
     return [found[keep_name(layer)] for layer in LAYERS]
 
 
-def read(of: Artefact, patches: list[np.ndarray]) -> list[np.ndarray]:
-    """What readers get after `patches_for_tokens`, from patches."""
-    graph = choosing(of)
-    patches_for_tokens(graph, of)
-    graph.inputs = [graph.tensors()[keep_name(layer)] for layer in LAYERS]
-    graph.cleanup().toposort()
-    found = run_graph(graph, **{keep_name(layer): rows for layer, rows in zip(LAYERS, patches, strict=True)})
-    return [found[f"read_{layer}"] for layer in LAYERS]
-
-
 def drawn(of: Artefact, seed: int, images: int, *, ascending: bool = False) -> list[np.ndarray]:
     """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
     random, prefix, reaching, rows = np.random.default_rng(seed), of.spec.num_prefix_tokens, PATCHES, []
@@ -137,19 +127,6 @@ def test_any_order_of_tokens_means_patches_that_ascend(prefix: int, seed: int, i
             survivors = sorted(place - prefix for place in standing[prefix:])
             assert patches[image].tolist() == [reached.index(each) for each in survivors]
             reached = survivors
-
-
-@pytest.mark.ort
-@settings(max_examples=20)
-@given(prefix=st.integers(1, 3), seed=st.integers(0, 999))
-def test_patches_are_read_as_the_tokens_they_are_and_shown_as_what_they_were(prefix: int, seed: int) -> None:
-    of = pruning(prefix)
-    tokens = drawn(of, seed, 2, ascending=True)
-    patches = [rows[:, prefix:] - prefix for rows in tokens]
-    for got, expected in zip(read(of, patches), tokens, strict=True):
-        np.testing.assert_array_equal(got, expected)
-    for got, expected in zip(shown(of, tokens), patches, strict=True):
-        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.ort

@@ -5,82 +5,25 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from typing_extensions import override
 
+from exporter.errors import ModelError
+from exporter.lowering.pipeline import lower
 from exporter.models.base import (
-    PrunableViT,
     add_attention,
     attend,
     attention_half,
     heads,
     mlp_half,
     project,
-    weights_sha256,
     whole_block,
 )
 from exporter.models.registry import adapt
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import intra_score
-from exporter.records import Output
-from exporter.tensor_names import LOGITS
-from exporter.vocabulary import OutputKind
+from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME
 from tests.rows import row_of
 from tests.vits import FAMILIES, POOLED, cut_vit, make_model, make_vit, random_images
-
-
-class Plain(PrunableViT):
-    """Every token's channels are classes; logits are the class token's. It has no block."""
-
-    blocks = ()
-
-    @override
-    def embed(self, images: Tensor) -> Tensor:
-        return images
-
-    @override
-    def norm(self, tokens: Tensor) -> Tensor:
-        return tokens
-
-    @override
-    def classify(self, normed: Tensor) -> Tensor:
-        return normed[:, 0]
-
-
-def plain(model: nn.Module) -> Plain:
-    return Plain(model, make_vit().spec)
-
-
-def test_the_head_is_the_classifier_and_reads_the_final_norm() -> None:
-    vit, normed = plain(nn.Linear(2, 2)), torch.randn(2, 5, 7)
-    assert vit.features(normed) is normed
-    assert torch.equal(vit.head(normed, Output(LOGITS, OutputKind.LOGITS)), normed[:, 0])
-    assert [(output.name, output.kind) for output in vit.outputs] == [("logits", "logits")]
-    assert vit.weights_sha256 == weights_sha256(vit.model) != ""
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_it_is_where_its_weights_are(device: str) -> None:
-    vit = plain(nn.Linear(2, 2, device=device))
-    assert vit.device == torch.device(device)
-    vit.model.to_empty(device="meta")
-    assert vit.device == torch.device("meta")
-
-
-def test_an_adapter_must_say_how_it_embeds_norms_and_classifies() -> None:
-    with pytest.raises(TypeError, match=r"abstract methods .*classify.*embed.*norm"):
-        PrunableViT(nn.Linear(2, 2), make_vit().spec)  # type: ignore[abstract]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_tokens_that_classify_are_those_that_score(family: str) -> None:
-    vit = make_vit(family)
-    count = vit.spec.num_class_tokens
-    assert [each.token for each in vit.classifiers] == list(range(count))
-    assert (count == 2) == (family == "distilled")
-
-
-def test_a_block_without_attention_scores_nothing() -> None:
-    assert [block.attention is None for block in cut_vit("distilled").blocks] == [False, True, *[False] * 3]
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *POOLED])
@@ -203,3 +146,11 @@ def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:
             half(no_attention, tokens)
     with pytest.raises(ValueError, match="without an attention part"):
         add_attention(replace(no_mlp, attention=None), tokens, tokens)
+
+
+def test_an_adapter_that_fixes_the_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    vit = make_vit()
+    embed = vit.embed
+    monkeypatch.setattr(vit, "embed", lambda images: embed(images) + torch.zeros(len(images), 1, 1))
+    with pytest.raises(ModelError, match=r"tiny \| got a size that is the batch's .*len\(images\)"):
+        lower(PrunedViT(vit, keep_everything(vit.spec)), ONNXRUNTIME)

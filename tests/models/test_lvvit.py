@@ -5,20 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
 from torch import nn
 
-from exporter.calibration.importance import relevance
 from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
 from exporter.models.lvvit import LvVit, LvVitAdapter, preprocessing_of
-from exporter.models.registry import adapt, describe, load
+from exporter.models.registry import describe, load
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import manual_schedule, star_schedule
 from exporter.schedule.prune import Prune
+from tests.calibration.samples import relevance
 from tests.vits import make_model, make_vit, random_images
 
 
@@ -104,41 +102,6 @@ def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
     assert aux_macs == 4 * 48 * 7
 
 
-def as_timm(model: LvVit) -> PrunableViT:
-    """The same network by timm's modules: the stem before it, and halves folded into the branches' last layers."""
-    kwargs = {"img_size": 4, "patch_size": 1, "in_chans": 48, "embed_dim": 48, "depth": 4, "num_heads": 3}
-    other = timm.create_model(
-        "vit_tiny_patch16_224", **kwargs, num_classes=7, qkv_bias=False, mlp_ratio=3, norm_layer=nn.LayerNorm
-    )
-    state = {k: v for k, v in model.state_dict().items() if not k.startswith(("patch_embed", "aux_head"))}
-    halved = (".attn.proj.", ".mlp.fc2.")
-    state = {k: v / 2 if any(part in k for part in halved) else v for k, v in state.items()}
-    state["patch_embed.proj.weight"] = torch.eye(48).view(48, 48, 1, 1)
-    state["patch_embed.proj.bias"] = torch.zeros(48)
-    other.load_state_dict(state)
-    other.patch_embed = nn.Sequential(model.patch_embed, nn.Flatten(2), Turned())
-    other.patch_embed.grid_size, other.patch_embed.img_size = (4, 4), (64, 64)
-    return adapt(other)
-
-
-class Turned(nn.Module):
-    """Channels last."""
-
-    def forward(self, patches: torch.Tensor) -> torch.Tensor:
-        return patches.transpose(1, 2)
-
-
-def test_the_network_and_its_relevance_are_those_of_a_vit_with_the_halves_folded_in() -> None:
-    model = make_model("lvvit", use_aux=False)
-    vit, other = adapt(model), as_timm(model)  # type: ignore[arg-type]
-    images = random_images(vit, 2)
-    with torch.inference_mode():
-        torch.testing.assert_close(model(images), other.model(images), rtol=1e-4, atol=1e-4)
-    classes = torch.tensor([[0, 2], [6, 1]])
-    apart, together = relevance(vit, images, classes), relevance(other, images, classes)
-    assert ((apart - together).norm(dim=-1) / together.norm(dim=-1)).max() < 1e-6
-
-
 def test_relevance_starts_at_the_class_tokens_head_alone() -> None:
     with_aux, without = make_vit("lvvit"), make_vit("lvvit", use_aux=False)
     images, classes = random_images(with_aux, 1), torch.tensor([[3]])
@@ -154,7 +117,7 @@ def test_an_input_is_a_whole_number_of_patches(side: tuple[int, int]) -> None:
 def test_a_block_of_another_make_is_no_block_of_lvvit() -> None:
     model = LvVit(48, 2, 3, img_size=32)
     model.blocks[1] = nn.Identity()
-    with pytest.raises(TypeError, match="a Identity among LV-ViT's blocks"):
+    with pytest.raises(ModelError, match="block 2 with the layout Identity"):
         LvVitAdapter(model, "mixed")
 
 
@@ -166,3 +129,11 @@ def test_what_differs_from_imagenets_preprocessing_is_said() -> None:
     assert (own.input_size, own.crop_pct, own.interpolation) == ((3, 32, 64), 0.8, "bicubic")
     assert own.mean == pytest.approx((0.485, 0.456, 0.406))
     assert (other.crop_pct, other.mean, other.std) == (0.5, (0.0, 0.0, 0.0), own.std)
+
+
+def test_both_branches_are_halved_and_their_layers_are_lvvits() -> None:
+    model: Any = make_model("lvvit")
+    block, tokens = model.blocks[0], torch.randn(2, 17, 48)
+    half = tokens + block.attn(block.norm1(tokens)) / 2
+    torch.testing.assert_close(block(tokens), half + block.mlp(block.norm2(half)) / 2)
+    assert block.attn.qkv.bias is None and type(block.mlp.act) is nn.GELU

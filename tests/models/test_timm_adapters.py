@@ -47,13 +47,6 @@ def test_the_classifiers_average_to_the_logits(family: str) -> None:
         torch.testing.assert_close(logits, vit.model(images), rtol=1e-5, atol=1e-5)
 
 
-def test_the_spec_counts_what_stands_before_the_patches() -> None:
-    assert make_vit("vit").spec.num_prefix_tokens == 1
-    assert make_vit("distilled").spec.num_prefix_tokens == 2
-    assert make_vit("registers").spec.num_prefix_tokens == 5
-    assert make_vit("wide and low").spec.grid == (2, 6)
-
-
 # How each member holds its projection of query, key and value.
 PROJECTIONS: dict[str, type[nn.Module]] = {
     "eva, bias apart": BiasedQkv,
@@ -138,44 +131,26 @@ def test_scales_of_both_branches_are_those_of_the_block() -> None:
     assert torch.equal(plain.attention.out(branch), branch)
 
 
-def separate_bias(model: Any) -> None:
-    model.blocks[2].attn.qkv_bias_separate = True
-
-
-def other_attention(model: Any) -> None:
-    model.blocks[1].attn = nn.Identity()
-
-
-def other_block(model: Any) -> None:
-    model.blocks[3] = EvaBlockPostNorm(48, 3)
-
-
-def fewer_keys(model: Any) -> None:
-    model.blocks[0].attn.num_kv_groups = 3
-
-
-def gate(model: Any) -> None:
-    model.blocks[1].attn.gate = nn.Linear(48, 48)
-
-
-def other_mlp(model: Any) -> None:
-    model.blocks[0].mlp = nn.Linear(48, 48)
-
-
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("place", "name", "value", "reason"),
     [
-        (separate_bias, "block 3 with a bias that is added after the projection"),
-        (other_attention, "block 2 with attention of the kind Identity"),
-        (other_block, "block 4 with the layout EvaBlockPostNorm"),
-        (fewer_keys, "block 1 with fewer heads for keys than for queries"),
-        (gate, "block 2 with gated attention"),
-        (other_mlp, "block 1 with an MLP of the kind Linear"),
+        (
+            "blocks.2.attn",
+            "qkv_bias_separate",
+            True,
+            "block 3 with a bias that is added after the projection",
+        ),
+        ("blocks.1", "attn", nn.Identity(), "block 2 with attention of the kind Identity"),
+        ("blocks", "3", EvaBlockPostNorm(48, 3), "block 4 with the layout EvaBlockPostNorm"),
+        ("blocks.0.attn", "num_kv_groups", 3, "block 1 with fewer heads for keys than for queries"),
+        ("blocks.1.attn", "gate", nn.Linear(48, 48), "block 2 with gated attention"),
+        ("blocks.0", "mlp", nn.Linear(48, 48), "block 1 with an MLP of the kind Linear"),
+        ("blocks.0", "mlp", Mlp(4, use_conv=True), "block 1 with an MLP of the kind Mlp"),
     ],
 )
-def test_a_refusal_says_which_block_and_why(change: Any, reason: str) -> None:
-    model: Any = make_model("eva, bias apart")
-    change(model)
+def test_a_refusal_says_which_block_and_why(place: str, name: str, value: Any, reason: str) -> None:
+    model = make_model("eva, bias apart")
+    setattr(model.get_submodule(place), name, value)
     with pytest.raises(ModelError, match=reason):
         TimmEva(model, "other")
 
@@ -206,14 +181,6 @@ def test_the_parts_of_an_mlp_are_the_whole(kind: str) -> None:
         torch.testing.assert_close(part.fc1(tokens), layer)
 
 
-def test_an_mlp_of_another_make_is_refused() -> None:
-    mlp = Mlp(4)
-    mlp.fc2 = nn.Conv2d(4, 4, 1)
-    assert why_not_mlp(mlp) == "an MLP of the kind Mlp"
-    assert why_not_mlp(Mlp(4, use_conv=True)) == "an MLP of the kind Mlp"
-    assert why_not_mlp(nn.Linear(4, 4)) == "an MLP of the kind Linear"
-
-
 @pytest.mark.parametrize(
     ("kwargs", "reason"),
     [
@@ -232,27 +199,22 @@ def test_a_head_reads_the_class_token_or_pools_the_patches(kwargs: dict[str, obj
 
 
 @pytest.mark.parametrize(
-    ("change", "value", "reason"),
+    ("family", "place", "name", "value", "reason"),
     [
-        ("latent_len", 2, "pooling 'map', which is none"),
-        ("pool", "avg", "pooling 'map', which is none"),
-        ("out_features", 96, "pooling 'map', which is none"),
+        ("pooled by attention", "attn_pool", "latent_len", 2, "pooling 'map', which is none"),
+        ("pooled by attention", "attn_pool", "pool", "avg", "pooling 'map', which is none"),
+        ("pooled by attention", "attn_pool", "out_features", 96, "pooling 'map', which is none"),
+        ("vit", "", "cls_token", None, "a head on the class token, and no class token"),
+        ("pooled", "", "head", nn.Bilinear(2, 2, 2), "a head of the kind Bilinear"),
     ],
 )
-def test_a_pooling_by_attention_of_another_kind_is_refused(change: str, value: Any, reason: str) -> None:
-    model: Any = make_model("pooled by attention")
+def test_a_head_of_another_kind_is_refused(
+    family: str, place: str, name: str, value: Any, reason: str
+) -> None:
+    model = make_model(family)
     assert why_not_head(model) == ""
-    setattr(model.attn_pool, change, value)
+    setattr(model.get_submodule(place), name, value)
     assert why_not_head(model).startswith(reason)
-
-
-def test_a_head_of_another_kind_is_refused() -> None:
-    model: Any = make_model()
-    model.cls_token = None
-    assert why_not_head(model) == "a head on the class token, and no class token"
-    model = make_model("pooled")
-    model.head = nn.Bilinear(2, 2, 2)
-    assert why_not_head(model) == "a head of the kind Bilinear"
 
 
 @pytest.mark.parametrize(
@@ -283,13 +245,6 @@ def test_a_model_without_a_config_gives_logits() -> None:
     model = make_model()
     model.pretrained_cfg = None  # type: ignore[assignment]
     assert [output.name for output in outputs_of(model)] == [LOGITS]
-
-
-def test_preprocessing_is_the_models_own_at_its_own_size() -> None:
-    preprocessing = make_vit("deit").spec.preprocessing
-    assert preprocessing.input_size == (3, 32, 32)
-    assert preprocessing.interpolation == "bicubic"
-    assert preprocessing.mean == pytest.approx((0.485, 0.456, 0.406))
 
 
 @pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])

@@ -9,16 +9,15 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 import exporter
-from exporter.calibration.importance import relevance
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
-from exporter.models.base import PrunableViT, attention_half, mlp_half
+from exporter.models.base import PrunableViT
 from exporter.models.networks import source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
+from tests.calibration.samples import relevance
 from tests.vits import random_images
 
 
@@ -33,17 +32,6 @@ def vit() -> PrunableViT:
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.15)
     return adapt(model, "mine", {"crop_pct": 1.0})
-
-
-def test_its_parts_are_the_whole(vit: PrunableViT) -> None:
-    images = random_images(vit, 3)
-    with torch.inference_mode():
-        tokens = vit.embed(images)
-        for block in vit.blocks:
-            half, _ = attention_half(block, tokens)
-            tokens = mlp_half(block, half)
-        torch.testing.assert_close(vit.classify(vit.norm(tokens)), vit.model(images), rtol=1e-5, atol=1e-6)
-        assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), vit.model(images))
 
 
 def test_relevance_runs(vit: PrunableViT) -> None:

@@ -54,15 +54,3 @@ def test_the_least_distance_that_leaves_room(patches: int, prefix: int, data: st
     assert list(second) == [patch for patch in range(patches) if (prefix + patch) % step == step - 1]
     for closer in range(2, step):
         assert sum((prefix + patch) % closer == closer - 1 for patch in range(patches)) > keep
-
-
-def test_behind_a_class_token_the_first_patch_is_joined() -> None:
-    assert [joined_patches(10, 10, prefix).start for prefix in range(4)] == [1, 0, 1, 0]
-    assert [len(joined_patches(patches, 100, 1)) for patches in (195, 196, 197)] == [98, 98, 99]
-    assert [len(joined_patches(patches, 100, 2)) for patches in (195, 196, 197)] == [97, 98, 98]
-
-
-def test_fewer_survivors_than_every_second_patch() -> None:
-    assert list(joined_patches(9, 4, 1)) == [1, 4, 7]
-    assert list(joined_patches(9, 2, 1)) == [2, 6]
-    assert list(joined_patches(9, 1, 1)) == [4]

@@ -73,14 +73,6 @@ def test_equal_similarities_go_to_the_lower_position_and_twins_stay_themselves()
     assert gap[0, 3].item() == pytest.approx(0, abs=1e-6)
 
 
-def test_keeping_all_changes_no_bit() -> None:
-    tokens = torch.randn(2, 7, 5)
-    into, _ = merge_into(torch.randn(2, 3, 7, 4), torch.arange(6).expand(2, -1), 1)
-    merged, sizes = merge_tokens(tokens, into, None, 6, 1)
-    assert torch.equal(merged, tokens)
-    assert torch.equal(sizes, torch.ones(2, 7))
-
-
 def test_gradients_reach_every_token_by_its_weight() -> None:
     tokens = torch.randn(2, 6, 3, dtype=torch.float64, requires_grad=True)
     into = torch.tensor([[0, 1, 0, 1, 1], [1, 0, 0, 0, 1]])
@@ -160,21 +152,6 @@ def test_the_order_is_that_of_tome() -> None:
         [3, 0, 2, 4]
     ]  # the class token, then patches 0 to 4; patch 1 resembles patch 0 most
     assert into.tolist() == [[1, 1, 2, 0, 3]]
-
-
-def test_equal_patches_merge_however_large_they_are_and_of_others_the_large_stay_apart() -> None:
-    key = torch.tensor([[0.0, 1], [0, 1], [1, 0], [1, 0.2]]).reshape(1, 1, 4, 2)  # patches 0, 1 and 2, 3
-    joins = {
-        sizes: pair_tokens(key, torch.tensor([sizes]), 3, 0)[0].tolist()[0]
-        for sizes in [(90.0, 90.0, 1.0, 1.0), (1.0, 1.0, 90.0, 90.0)]
-    }
-    assert set(map(tuple, joins.values())) == {(2, 1, 3)}
-    key[0, 0, 1, 0] = 0.3  # the first two are now the less alike
-    light, heavy = (
-        pair_tokens(key, torch.tensor([sizes]), 3, 0)[0].tolist()
-        for sizes in [(1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 90.0, 90.0)]
-    )
-    assert (light, heavy) == ([[0, 1, 3]], [[2, 1, 3]])
 
 
 def test_gradients_do_not_pass() -> None:

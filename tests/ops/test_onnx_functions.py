@@ -53,14 +53,15 @@ def test_keeps_what_the_reference_keeps(mass: float) -> None:
 
 
 @pytest.mark.ort
+@pytest.mark.parametrize("counting", [True, False])
 @pytest.mark.parametrize("patches", [1, 2, 9, 196])
-def test_counting_keeps_what_the_reference_keeps(patches: int) -> None:
+def test_the_padded_forms_keep_what_the_reference_keeps(patches: int, counting: bool) -> None:
     model = parser.parse_model(
         f'<ir_version: 8, opset_import: ["": {OPSET}, "{DOMAIN}": 1]>'
         f" counted (float[b, {patches}] score, int64[b] valid) => (int64[b, {patches}] index, int64[b] count)"
         f" {{ index, count = {DOMAIN}.{CDF_RETAIN_PADDED} <mass = 0.7, width = [{patches}]> (score, valid) }}"
     )
-    model.functions.append(cdf_retain_padded_function(OPSET, counting=True))
+    model.functions.append(cdf_retain_padded_function(OPSET, counting=counting))
     with OnnxRuntimeRunner(model.SerializeToString(), name="counted") as runner:
         for kind in KINDS:
             score = score_rows(kind, 100, patches)

@@ -76,19 +76,6 @@ def test_the_rows_that_stay_are_those_of_a_loop(seed: int, prefix: int) -> None:
         np.testing.assert_array_equal(ours.numpy(), expected)
 
 
-def test_padding_is_the_last_survivor_again() -> None:
-    slots, index, count = (
-        torch.tensor([[0, 1, 2], [3, 4, 5]]),
-        torch.tensor([[0, 1], [1, 0]]),
-        torch.tensor([2, 1]),
-    )
-    rows, live, after, places = pack_tokens(slots, index, count, 1)
-    assert rows.tolist() == [0, 1, 2, 3, 5]
-    assert live.tolist() == [[True, True, True], [True, True, False]]
-    assert after.tolist() == [[0, 1, 2], [3, 4, 4]]
-    assert places.tolist() == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("patches", [1, 2, 9, 196, 577])
 def test_keeps_what_the_reference_keeps(kind: str, patches: int) -> None:

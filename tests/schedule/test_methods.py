@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from exporter.errors import RecipeError
-from exporter.formats.canonical_json import from_json, to_json
-from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.fits import check_factor, check_fits
 from exporter.schedule.macs import schedule_macs
@@ -23,7 +21,6 @@ from exporter.schedule.methods import (
     check_choices,
     default_method,
     default_reduction,
-    reduction_named,
     scorer_named,
 )
 from exporter.schedule.plan import keep_everything, manual_schedule
@@ -107,11 +104,6 @@ def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
         check_fits(replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec)
 
 
-def test_a_name_that_is_none() -> None:
-    with pytest.raises(RecipeError, match=r"reduction \| got 'melt' \| need one of drop, merge"):
-        reduction_named("melt")
-
-
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
     vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
@@ -120,18 +112,6 @@ def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
     inter = np.full((spec.depth, spec.num_patches), 0.5) if scorer_named(scorer).calibrated else None
     pruned = PrunedViT(vit, schedule, inter)
     assert bool(list(pruned.buffers(recurse=False))) == (scorer in ("fused", "inter", "random"))
-
-
-def test_one_that_is_none_is_refused_everywhere(tiny_vit: PrunableViT) -> None:
-    known = "one of fused, intra, inter, random"
-    with pytest.raises(RecipeError, match=known):
-        scorer_named("attention")
-    with pytest.raises(RecipeError, match=known):
-        Prune(scorer="attention")
-    good = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
-    evil = from_json(type(good), to_json(good).replace('"intra"', '"attention"'), source="test")
-    with pytest.raises(RecipeError, match=known):
-        PrunedViT(tiny_vit, evil)
 
 
 @pytest.mark.parametrize("method", Method)
@@ -169,11 +149,3 @@ def test_where_counts_depend_on_the_image_patches_are_dropped(method: Method) ->
             check_choices(method, "fused", reduction)
     with pytest.raises(RecipeError, match=rf"scorer \| got pairs for {method} \| need one of fused, intra"):
         check_choices(method, "pairs", "drop")
-
-
-def test_tome_merges_pairs() -> None:
-    check_choices(Method.TOME, "pairs", "merge")
-    with pytest.raises(RecipeError, match=r"reduce \| got drop for tome \| need merge-weighted or merge$"):
-        check_choices(Method.TOME, "pairs", "drop")
-    with pytest.raises(RecipeError, match=r"scorer \| got fused for tome \| need one of pairs"):
-        check_choices(Method.TOME, "fused", "merge")

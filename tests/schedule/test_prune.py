@@ -80,18 +80,6 @@ def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     assert found.rho == pytest.approx(0.7, abs=1e-3)
 
 
-def test_acs_is_wanted_where_rates_follow_it(tiny_vit: PrunableViT) -> None:
-    with pytest.raises(ScheduleError, match=r"ACS \| got 0 values \| need 4"):
-        schedule_of(intra(rho=0.5), tiny_vit.spec)
-
-
-def test_a_schedule_of_another_model(tiny_vit: PrunableViT) -> None:
-    given = manual_schedule(tiny_vit.spec, {2: 0.5}, INTRA)
-    other = Schedule(**{**vars(given), "num_patches": 17})
-    with pytest.raises(ScheduleError, match="17 patches"):
-        schedule_of(Prune(), tiny_vit.spec, given=other)
-
-
 RISING, EARLY_PEAK = (0.1, 0.3, 0.5, 0.9), (0.1, 0.9, 0.3, 0.2)
 
 
@@ -106,27 +94,26 @@ def test_a_rho_far_from_the_last_layers_is_one_line(
     assert f"{schedule.keep[-1]} of 16 patches" in line
 
 
+ENDPOINTS = Prune("intra", anchors="endpoints", reduce="drop", rho=0.5)
+
+
 @pytest.mark.parametrize(
-    ("acs", "told"),
-    [(RISING[::-1], True), ((0.4, 0.0, 1.0, 0.6), False), ((0.6, 0.0, 1.0, 0.9), True), ((0.3,) * 4, False)],
+    ("settings", "acs", "told"),
+    [
+        (intra(rho=0.5), RISING[::-1], True),
+        (intra(rho=0.5), (0.4, 0.0, 1.0, 0.6), False),
+        (intra(rho=0.5), (0.6, 0.0, 1.0, 0.9), True),
+        (intra(rho=0.5), (0.3,) * 4, False),
+        (ENDPOINTS, EARLY_PEAK, False),
+        (intra(rho=1.0), EARLY_PEAK, False),
+        (intra(rates={2: 0.5}), EARLY_PEAK, False),
+    ],
 )
 def test_either_end_of_acs_may_be_out_of_place(
-    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, acs: tuple[float, ...], told: bool
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, settings: Prune, acs: Any, told: bool
 ) -> None:
-    schedule_of(intra(rho=0.5), tiny_vit.spec, acs=acs)
+    schedule_of(settings, tiny_vit.spec, acs=acs)
     assert bool(caplog.messages) == told
-
-
-def test_nothing_is_told_where_acs_puts_rho_nowhere_else(
-    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
-) -> None:
-    spec, endpoints = tiny_vit.spec, Prune("intra", anchors="endpoints", reduce="drop", rho=0.5)
-    schedule_of(endpoints, spec, acs=EARLY_PEAK)
-    schedule_of(intra(rho=1.0), spec, acs=EARLY_PEAK)
-    schedule_of(intra(rates={2: 0.5}), spec, acs=EARLY_PEAK)
-    made = schedule_of(intra(rho=0.5), spec, acs=EARLY_PEAK, told=False)
-    schedule_of(Prune(), spec, given=made)
-    assert not caplog.messages
 
 
 def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

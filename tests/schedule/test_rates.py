@@ -120,11 +120,6 @@ def test_bad_input_names_what_is_wrong(acs: list[float], rho: float, anchors: st
         rates_from_acs(acs, rho, anchors)
 
 
-@given(rate=st.floats(0.001, 1.0), patches=st.integers(1, 4095))
-def test_keep_count_grows_with_the_patches(rate: float, patches: int) -> None:
-    assert keep_count(rate, patches) <= keep_count(rate, patches + 1)
-
-
 def test_manual_rates_leave_other_layers_whole() -> None:
     assert manual_rates({2: 0.5}, 3) == (1.0, 0.5, 1.0)
 

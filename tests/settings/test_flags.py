@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import RecipeError
-from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.schedule.prune import Prune
 from exporter.settings.fields import GROUPS, Settings, fields_of, from_table
 from exporter.settings.flags import Parser, add_flags, from_flags
@@ -30,45 +29,6 @@ def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
         "  130  interrupted\n"
         "  141  the program that reads stdout ended first\n"
     )
-
-
-def test_the_usage_names_what_is_needed() -> None:
-    parser = Parser(prog="p")
-    parser.add_argument("folder")
-    parser.add_argument("second", nargs="?")
-    parser.add_argument("-o", "--out", required=True, metavar="FILE")
-    parser.add_argument("--rho", metavar="X")
-    assert parser.format_help().startswith("usage: p folder [second] --out FILE [options]\n")
-
-
-def test_the_advanced_flags_come_last() -> None:
-    parser = Parser(prog="p")
-    parser.group("advanced").add_argument("--seed")
-    parser.add_argument_group("of a verb's own").add_argument("--pin")
-    shown = parser.format_help()
-    assert shown.index("--pin") < shown.index("advanced:") < shown.rindex("--seed")
-
-
-@pytest.mark.parametrize("text", ["x" * 256, "x/" * 2048, "a\0b"])
-def test_a_path_that_no_file_system_takes_is_a_usage_error(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    parser = Parser(prog="p")
-    parser.add_argument("--out", type=Path)
-    assert parser.parse_args(["--out", "a/b"]).out == Path("a/b")
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--out", text])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--out: got" in line
-    assert "names of at most 255 bytes" in line
-    assert len(line) < 250
-
-
-def test_a_usage_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        Parser(prog="p").parse_args(["--wings"])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err == "error: unrecognized arguments: --wings | see p --help\n"
 
 
 def test_flags_are_read_as_the_types_of_their_fields() -> None:
@@ -210,24 +170,6 @@ def test_the_help_of_each_kind(shown: str) -> None:
     parser = argparse.ArgumentParser()
     add_flags(parser, Example)
     assert shown in " ".join(parser.format_help().split("options:")[1].split())
-
-
-def test_a_parser_shows_flags_in_the_group_of_their_field() -> None:
-    parser = Parser(prog="star-export")
-    add_flags(parser, BenchSettings)
-    shown = parser.format_help()
-    assert shown.startswith("usage: star-export [options]\n")
-    assert shown.index("measurement:") < shown.index("--batches") < shown.index("advanced:")
-    assert shown.index("advanced:") < shown.index("--warmup")
-    assert "target:" not in shown
-
-
-def test_one_group_takes_all_flags() -> None:
-    parser = Parser(prog="star-export")
-    add_flags(parser.add_argument_group("of the search"), BenchSettings)
-    shown = parser.format_help()
-    assert "advanced:" not in shown
-    assert "of the search:" in shown
 
 
 def test_a_field_without_a_flag_gets_one_by_name_alone() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from exporter.errors import ArtefactError, OutputError
 from exporter.files import Unfinished
 from exporter.training import checkpoint
-from exporter.training.checkpoint import RunState, versions
+from exporter.training.checkpoint import RunState
 
 
 def run(seed: int, *, averaged: bool = True, identity: str = "this run") -> RunState:
@@ -63,14 +63,6 @@ def test_what_earlier_epochs_skipped_comes_back(tmp_path: Path) -> None:
     assert resumed.skipped == {"a.png": "torn", "b.png": "gone"}
 
 
-def test_without_a_checkpoint_nothing_changes(tmp_path: Path) -> None:
-    state = run(0)
-    before = [value.clone() for value in values(state)]
-    assert not state.restore(tmp_path / "none.ckpt")
-    assert (state.epochs_done, state.steps_done) == (0, 0)
-    assert all(map(torch.equal, before, values(state)))
-
-
 def test_another_runs_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     run(0, identity="another run").save(tmp_path / "run.ckpt")
     state = run(1)
@@ -92,28 +84,6 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: object) -> No
         torch.save(content, path)
     with pytest.raises(ArtefactError, match=r"run\.ckpt .* cannot be read .* an unfinished training"):
         run(0).restore(path)
-
-
-def test_saving_replaces_the_checkpoint_whole(tmp_path: Path) -> None:
-    state = run(0)
-    state.save(tmp_path / "run.ckpt")
-    step(state)
-    state.save(tmp_path / "run.ckpt")
-    assert [path.name for path in tmp_path.iterdir()] == ["run.ckpt"]
-    resumed = run(1)
-    assert resumed.restore(tmp_path / "run.ckpt")
-    assert resumed.steps_done == 1
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    with pytest.raises(OutputError, match="taken"):
-        run(0).save(tmp_path / "taken" / "run.ckpt")
-
-
-def test_versions_are_of_what_decides_the_result() -> None:
-    assert set(versions()) == {"pillow", "python", "timm", "torch", "torchvision"}
-    assert versions()["torch"] == torch.__version__
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """The settings of training, and the values that a fine-tuning starts from."""
 
 import argparse
-import dataclasses
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from exporter.bundled import DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT
-from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.identity import Identity, to_metadata
 from exporter.settings.fields import fields_of
 from exporter.settings.flags import add_flags, from_flags
@@ -24,24 +22,6 @@ def parse(*flags: str) -> LoopSettings:
     parser = argparse.ArgumentParser()
     add_flags(parser, LoopSettings, fields_of(LoopSettings))
     return from_flags(LoopSettings, parser.parse_args(flags))
-
-
-def test_no_flags_are_the_defaults() -> None:
-    assert parse() == LoopSettings()
-
-
-def test_every_field_has_a_flag_with_a_sentence() -> None:
-    parser = argparse.ArgumentParser()
-    add_flags(parser, LoopSettings, fields_of(LoopSettings))
-    text = parser.format_help()
-    for option in dataclasses.fields(LoopSettings):
-        assert "--" + option.name.replace("_", "-") in text
-        assert option.metadata["help"].endswith(".")
-
-
-def test_settings_survive_json() -> None:
-    settings = LoopSettings(hflip=0.5, scale=(0.5, 1.0))
-    assert settings == from_json(LoopSettings, to_json(settings), source="test")
 
 
 def test_an_augmentation_is_a_row_with_the_values_given_in_its_place() -> None:
@@ -84,14 +64,6 @@ def test_a_preset_has_the_values_that_the_documentation_names(preset: str) -> No
         line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{preset}`")
     )
     assert tuple(cell.strip() for cell in line.strip("|").split("|")[1:]) == row_of(preset)
-
-
-def test_a_default_can_be_declared_again() -> None:
-    flags = argparse.ArgumentParser()
-    add_flags(flags, FinetuneSettings, ["epochs", "augment"])
-    text = " ".join(flags.format_help().split())
-    assert "Passes over the training images. Default: 120." in text
-    assert "Default: 100" not in text
 
 
 def test_a_bundled_model_is_augmented_as_in_its_own_training() -> None:

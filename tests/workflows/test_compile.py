@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from exporter.artefact import read_lowered
 from exporter.models.base import PrunableViT
@@ -118,3 +120,20 @@ def test_why_there_is_no_accuracy_is_said(
     assert [record.getMessage() for record in caplog.records if record.name.startswith("exporter")] == [
         expected
     ]
+
+
+@pytest.mark.ort
+def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    """It is held to its own reference; its dense model has the weights as they were trained."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for at in range(96):  # each four times: who is held out has been read
+        pixels = np.random.default_rng(at % 24).integers(0, 256, (40, 40, 3), np.uint8)
+        Image.fromarray(pixels).save(images / f"{at:02}.png")
+    recipe = Recipe.of(images=images, rho=0.5, refit=True, rounds=0, threads=1)
+    report = compile_model(recipe, tmp_path / "out", tiny_vit)
+    assert report.passed and report.refit is not None and report.refit.read == 72
+    files = [read_lowered(tmp_path / "out" / name).artefact for name in report.files.values()]
+    dense, pruned = sorted(files, key=lambda each: each.prunes)
+    assert dense.trained_sha256 == pruned.refit_of == dense.weights_sha256 == tiny_vit.weights_sha256
+    assert check_folder(tmp_path / "out", RunSettings()).passed

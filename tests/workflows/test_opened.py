@@ -346,3 +346,10 @@ def test_what_finetune_refuses_is_refused(
     with pytest.raises(error, match=message):
         training = replace(SETTINGS, batch_size=how.get("batch_size", 5))
         dry_finetune(workplace.recipe(**{"rho": 0.6, **own}), training, out, teacher=teacher)
+
+
+def test_only_compile_refits() -> None:
+    recipe = Recipe.of(model="digits_vit", rho=0.5, refit=True)
+    assert open_recipe(recipe, refits=True).recipe.prune.refit
+    with pytest.raises(RecipeError, match="only compile refits"):
+        open_recipe(recipe)

@@ -12,7 +12,7 @@ from exporter.evaluation.batch_sweep import AsItCame, AtBatch
 from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
 from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.records import Pair, Preprocessing, Schedule
+from exporter.records import Gain, Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
 from exporter.tensor_names import Array
@@ -140,6 +140,7 @@ class Report:
     of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
     measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense
     model then has its weights, and what is lost against that one says nothing of the model before fine-tuning.
+    `refit` is what refitting the pruned model's weights gained, None where they were not to be refitted.
     `trtexec` are the command lines that build and time files for TensorRT, called in the folder.
     """
 
@@ -166,6 +167,7 @@ class Report:
     skipped: dict[str, str] = field(default_factory=dict)
     searched: TradeOff | None = None
     tuned: Tuned | None = None
+    refit: Gain | None = None
     trtexec: tuple[str, ...] = ()
 
     @property

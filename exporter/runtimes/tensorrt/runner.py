@@ -34,16 +34,16 @@ _CUDART = (
 )
 
 
-def this_machine(tensorrt: str, device: int = 0) -> Built:
-    """Query the CUDA driver, which needs no other CUDA library, for a GPU by its index.
+def this_machine(tensorrt: str) -> Built:
+    """Query the CUDA driver, which needs no other CUDA library, for the first GPU.
 
     TensorRT is not queried: without a GPU, creating its first object ends the process. `tensorrt` is its
     version.
     """
     cuda = _driver()
     handle, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
-    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
-        raise UserError("GPU", f"a driver without GPU {device}", _NO_GPU)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
+        raise UserError("GPU", "a driver without GPU 0", _NO_GPU)
     cuda.cuDeviceGetName(name, _NAME_BYTES, handle)
     cuda.cuDriverGetVersion(ctypes.byref(version))
     parts = [ctypes.c_int(), ctypes.c_int()]
@@ -54,17 +54,14 @@ def this_machine(tensorrt: str, device: int = 0) -> Built:
     return Built(tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}")
 
 
-def gpu_uuid(device: int = 0) -> str:
-    """Return the UUID of a GPU as nvidia-smi writes it, "GPU-…"; "" without a driver or this GPU.
-
-    The index counts the GPUs that CUDA_VISIBLE_DEVICES leaves.
-    """
+def gpu_uuid() -> str:
+    """Return the UUID of the first GPU that CUDA_VISIBLE_DEVICES leaves, "GPU-…" as in nvidia-smi; "" without."""
     try:
         cuda = _driver()
     except UserError:
         return ""
     handle, number = ctypes.c_int(), ctypes.create_string_buffer(_UUID_BYTES)
-    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), device):
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         return ""
     return "" if cuda.cuDeviceGetUuid_v2(number, handle) else f"GPU-{uuid.UUID(bytes=number.raw)}"
 

@@ -40,14 +40,12 @@ def build_command(
     settings: BuildSettings,
     *,
     tensorrt: str = "10",
-    engine: str = "",
     raw: bool = True,
 ) -> list[str]:
     """Return a command that builds an engine for one batch size and times it in a CUDA graph.
 
     The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
-    noise. `tensorrt` is the version, which decides the typing flags and the default timing; `engine` a path to save
-    the engine to.
+    noise. `tensorrt` is the version, which decides the typing flags and the default timing.
     """
     shape, ahead = _shape(batch, image), settings.runtime == RTX
     words = [
@@ -71,7 +69,7 @@ def build_command(
     if settings.plugin is not None:
         words.append(f"--dynamicPlugins={settings.plugin}")
         words += [f"--setPluginsToSerialize={settings.plugin}"] if settings.serialise_plugin else []
-    return [*words, f"--saveEngine={engine}"] if engine else words
+    return words
 
 
 def load_command(

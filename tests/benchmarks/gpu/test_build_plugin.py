@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.scripts import script
+from tests.runtimes.stand_ins import plugin_source, put_on_path
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 module = script("gpu/build_plugin.py")
-ENTRIES = (
-    "void getCreators(void) {} void setLoggerFinder(void) {} int cdfRetainTensorRtMajor(void) { return %d; }"
-)
 # Stands in for CMake: the first call configures, the second builds a library that has the entry points.
 CMAKE = """\
 #!/bin/sh
@@ -25,18 +23,16 @@ fi
 
 
 def cmake_for(major: int) -> str:
-    return CMAKE % (ENTRIES % major)
+    return CMAKE % plugin_source(major)
 
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of programs on PATH: CMake and nvcc, beside TensorRT and its headers."""
     programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, text in (("cmake", cmake_for(10)), ("nvcc", "#!/bin/sh\n")):
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name, text in (("cmake", cmake_for(10)), ("nvcc", "")):
+        put_on_path(name, text, programs, monkeypatch)
     monkeypatch.setenv("TENSORRT_INCLUDE_DIR", "/headers")
     monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt("10.16.1.11"))
     monkeypatch.setattr(sys, "argv", ["build_plugin.py", "--out", str(tmp_path / "plugin")])

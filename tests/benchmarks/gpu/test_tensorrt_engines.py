@@ -10,16 +10,13 @@ from exporter.runtimes.tensorrt.manifest import read_manifest
 from exporter.vocabulary import Layout
 from tests.benchmarks.scripts import script
 from tests.exhaustive import mark_further
-from tests.runtimes.stand_ins import compiled
+from tests.runtimes.stand_ins import compiled, plugin_source
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 module = script("gpu/tensorrt_engines.py")
 files = script("gpu/case.py")
-PLUGIN = (
-    "void getCreators(void) {} void setLoggerFinder(void) {} int cdfRetainTensorRtMajor(void) { return 11; }"
-)
 
 
 def files_of(model, methods, target, folder, layouts):  # type: ignore[no-untyped-def]
@@ -74,7 +71,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
 def test_what_this_machine_does_not_take_has_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plugin = compiled(tmp_path, PLUGIN)
+    plugin = compiled(tmp_path, plugin_source(11))
 
     def lacking(version: str, sm: str, plugin: Path | None) -> dict[str, str]:
         monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt(version))

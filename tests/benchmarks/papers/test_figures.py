@@ -28,8 +28,3 @@ def test_without_images_the_printed_points_are_left(name: str, tmp_path: Path) -
     place = script("papers/place.py").Place(stand_in="digits_vit", out=tmp_path, most_batch=1, rounds=5)
     lab = script("papers/measure.py").Lab(place, {})
     assert points_of(figures.FIGURES[name](lab, [DEIT_B])) == PRINTED[name]
-
-
-def test_it_is_written_as_png(lab: Any, tmp_path: Path) -> None:
-    figures.draw("star-figure-3", lab, tmp_path / "f.png", [DEIT_B])
-    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")

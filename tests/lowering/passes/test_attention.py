@@ -112,32 +112,6 @@ def test_one_node_on_tokens_computes_what_the_markers_mean(
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.ort
-def test_pairs_and_a_bias_are_read_by_the_fused_block_too() -> None:
-    """The marker gets the keys as the projection gives them, [batch, tokens, dim]."""
-    one, other = (with_shapes(fused_block()) for _ in range(2))
-    bias = noise(1, 1, 1, 5)
-    for graph in (one, other):
-        tensors = graph.tensors()
-        (node,) = (each for each in graph.nodes if each.op == "Attention")
-        node.inputs.append(gs.Constant("bias", bias))
-        outputs = [gs.Variable(name) for name in ("keep", "into", "score", "gap")]
-        graph.nodes.append(gs.Node("PairTokens", "pair", {}, [tensors["k"]], outputs, domain="star"))
-        graph.outputs.append(outputs[0])
-    assert applied(fuse_attention, other) == 1
-    (pairing,) = (each for each in other.nodes if each.op == "PairTokens")
-    assert pairing.inputs[0].shape == ["b", 5, DIM]
-    assert pairing.inputs[0] is next(each for each in other.nodes if each.op == "Attention").inputs[1]
-    for graph in (one, other):
-        graph.outputs.pop()
-        graph.cleanup()
-    applied(expand_attention, one)
-    applied(spread_masks, other)
-    x = noise(2, 5, DIM)
-    expected, got = graphs.run(one, x=x), graphs.run(other, x=x)
-    np.testing.assert_allclose(got["y"], expected["y"], rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "graph", [fused_block(query="u"), fused_block(order="021")], ids=["a norm on the query", "another order"]
 )
@@ -176,22 +150,6 @@ def test_the_numbers_stay(between: str, outputs: str, changed: int) -> None:
     expected = run(one, x=x)
     for name, result in run(other, x=x).items():
         np.testing.assert_allclose(result, expected[name], rtol=1e-4, atol=1e-4)
-
-
-def test_compared_keys_keep_their_bias() -> None:
-    """A bias changes the cosines of pairs; that of the values moves all the same."""
-    graph = biased_block("keep, into, score, gap = star.PairTokens <kept = 3, num_prefix_tokens = 1> (k)")
-    graph.outputs += [each for node in graph.nodes if node.op == "PairTokens" for each in node.outputs[:1]]
-    assert applied(fold_attention_biases, graph) == 1
-    (node,) = (each for each in graph.nodes if each.op == "Attention")
-    assert [each.inputs[0].op for each in node.inputs] == ["Add", "Add", "MatMul"]
-
-
-def test_the_query_keeps_its_bias() -> None:
-    graph = biased_block("")
-    applied(fold_attention_biases, graph)
-    (node,) = (each for each in graph.nodes if each.op == "Attention")
-    assert [each.inputs[0].op for each in node.inputs] == ["Add", "MatMul", "MatMul"]
 
 
 QUERY, CONTEXT = "float[b, 3, 6]", "float[b, 5, 6]"
@@ -247,22 +205,6 @@ def test_the_mask_has_a_row_for_every_query() -> None:
         less.inputs.pop()
         alone = run(less, q=query[image : image + 1], k=key[None, image], v=value[None, image])
         assert kept.all() == np.allclose(alone["y"], results["y"][image], atol=1e-5)
-
-
-@pytest.mark.ort
-def test_a_bias_has_a_row_for_every_query_too() -> None:
-    """The logarithm of 2 at a key is that key twice."""
-    graph = masked(", m", "float")
-    assert applied(spread_masks, graph) == 1
-    query, key, value = noise(1, 3, 6), noise(1, 5, 6), noise(1, 5, 6)
-    bias = np.log(np.array([[[[1, 1, 2, 1, 1]]]], np.float32))
-    twice = [0, 1, 2, 2, 3, 4]
-    longer = graph_of(
-        "(float[b, 3, 6] q, float[b, 6, 6] k, float[b, 6, 6] v) => (float[b, 3, 6] y) "
-        "{ y = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v) }"
-    )
-    expected = run(longer, q=query, k=key[:, twice], v=value[:, twice])["y"]
-    np.testing.assert_allclose(run(graph, q=query, k=key, v=value, m=bias)["y"], expected, atol=1e-5)
 
 
 def test_without_a_mask_nothing_is_added() -> None:

@@ -44,6 +44,7 @@ def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool)
     rng = np.random.default_rng(prefix)
     tokens = rng.standard_normal((3, prefix + PATCHES, DIM)).astype(np.float32)
     key = rng.standard_normal((3, HEADS, prefix + PATCHES, WIDTH)).astype(np.float32)
+    key[1, :, -1] = 0.0  # a patch without a direction
     keep = np.stack([np.sort(rng.permutation(PATCHES)[:KEPT]) for _ in range(3)])
     sizes = rng.integers(1, 5, (3, prefix + PATCHES)).astype(np.float32)
     fed = key.transpose(0, 2, 1, 3).reshape(3, prefix + PATCHES, -1) if packed else key

@@ -26,7 +26,7 @@ from exporter.lowering.variants import tracing_variant
 from exporter.ops.factors import dissimilarity, received
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
-from exporter.targets import ONNXRUNTIME, OPENVINO, Target
+from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
@@ -208,24 +208,6 @@ def test_no_patch_outranks_a_prefix_token_that_hears_nothing_of_itself() -> None
     """Its own attention is then the floor; that of a patch is at most 1."""
     assert np.float32(SCORE_FLOOR) * LARGEST > LARGEST_WEIGHT
     assert np.log(np.float32(SCORE_FLOOR)) + LARGEST > 0
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize("target", [ONNXRUNTIME, OPENVINO], ids=lambda target: target.name)
-def test_survivors_are_shown_ascending_whatever_their_order(target: Target) -> None:
-    """Both files run on ONNX Runtime here: what differs is the graph."""
-    pruned, images = star(), random_images(star().vit, 3)
-    with torch.inference_mode():
-        kept = pruned.trace(images).decisions
-    graph = gs.import_onnx(tracing_variant(lowered(pruned, target)))
-    layers = list(kept)
-    graph.outputs += [graph.tensors()[ranked_name(layer)].to_variable(np.int64) for layer in layers]
-    shown = run_model(gs.export_onnx(graph), images.numpy())
-    for layer, each in zip(layers, kept.values(), strict=True):
-        np.testing.assert_array_equal(shown[keep_name(layer)], each.index.numpy())
-        tokens = shown[ranked_name(layer)]
-        assert (tokens[:, 0] == 0).all()
-        assert (np.diff(tokens, axis=1) > 0).all() == (target is OPENVINO)
 
 
 @pytest.mark.ort

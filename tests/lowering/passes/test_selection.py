@@ -19,6 +19,7 @@ from exporter.lowering.passes.selection import (
     select_in_one,
 )
 from exporter.ops.selection import keep_top_k, take_tokens
+from exporter.targets import OPENVINO
 from tests.lowering.graphs import RNG, applied, artefact, graph_of, noise, operators, run
 from tests.lowering.models import lowered, star
 from tests.lowering.targets import without
@@ -196,6 +197,11 @@ def test_tokens_that_are_not_counted_are_left_alone() -> None:
     graph = gathers("tokens")
     assert applied(flat_gathers, graph) == 0
     assert [node.op for node in graph.nodes].count("GatherND") == 2
+
+
+def test_openvino_gathers_over_the_whole_batch() -> None:
+    nodes = [node.op_type for node in lowered(star(), OPENVINO).graph.node]
+    assert "GatherND" not in nodes and nodes.count("Attention") == 4
 
 
 COMMON = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from exporter.runtimes.tensorrt.manifest import Built, EngineManifest
+from exporter.files import sha256_of
+from exporter.formats.canonical_json import save_json
+from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
@@ -142,7 +144,8 @@ class FakeEngine:
     With `waits` it asks the GPU for a size on its way, which no capture allows.
     """
 
-    num_io_tensors = 2
+    shapes: ClassVar[dict[str, tuple[int, ...]]] = {"images": (-1, 3, 2, 2), "logits": (-1, 2)}
+    dtypes: ClassVar[dict[str, type]] = {}
     nvtx_verbosity = "detailed"  # of an engine that can be audited
 
     def __init__(self, cuda: FakeCuda, times_ms: Iterable[float], *, waits: bool = False) -> None:
@@ -150,17 +153,21 @@ class FakeEngine:
         self.profiles: list[int] = []
         self.addresses: dict[str, int] = {}
 
+    @property
+    def num_io_tensors(self) -> int:
+        return len(self.shapes)
+
     def get_tensor_name(self, index: int) -> str:
-        return ("images", "logits")[index]
+        return list(self.shapes)[index]
 
     def get_tensor_mode(self, name: str) -> str:
-        return "IN" if name == "images" else "OUT"
+        return "OUT" if name == "logits" else "IN"
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return (-1, 3, 2, 2) if name == "images" else (-1, 2)
+        return self.shapes[name]
 
     def get_tensor_dtype(self, name: str) -> type:
-        return np.float32
+        return self.dtypes.get(name, np.float32)
 
     def create_execution_context(self) -> "FakeEngine":
         return self
@@ -205,6 +212,16 @@ def manifest(**different: Any) -> EngineManifest:
         "built": BUILT,
     }
     return EngineManifest(**{**plain, **different})
+
+
+def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
+    """An engine, which has its manifest beside it, and the model that it was built of."""
+    engine, onnx = folder / "m.engine", folder / "m.onnx"
+    engine.write_bytes(b"plan")
+    onnx.write_bytes(b"model")
+    sums = {"engine_sha256": sha256_of(engine), "onnx_sha256": sha256_of(onnx), "onnx": onnx.name}
+    save_json(manifest(**{**sums, **different}), manifest_path(engine))
+    return engine, onnx
 
 
 def everything(folder: Path) -> BuildSettings:

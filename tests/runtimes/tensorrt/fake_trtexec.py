@@ -1,10 +1,11 @@
 """A trtexec that stands in for NVIDIA's: it says how long runs took, and notes how it was called."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.runtimes.stand_ins import put_on_path
 
 # Notes how it was called, and exports two runs: the dense engine computes 4 ms, the pruned one 2, the sliced one 1.
 PROGRAM = """\
@@ -39,9 +40,7 @@ with open({called!r}, "a") as file:
 
 def install_trtexec(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 110400) -> Path:
     """Put it, of a version as one number, first on PATH; the file that it notes its calls in."""
-    program, called = folder / "bin/trtexec", folder / "called"
-    program.parent.mkdir()
-    program.write_text(PROGRAM.format(python=sys.executable, called=str(called), number=number))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    called = folder / "called"
+    program = PROGRAM.format(python=sys.executable, called=str(called), number=number)
+    put_on_path("trtexec", program, folder / "bin", monkeypatch)
     return called

@@ -1,12 +1,12 @@
 """GPU clocks from nvidia-smi, sampled while a measurement runs; no output is not an error."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
+from tests.runtimes.stand_ins import put_on_path
 
 GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 # One query a driver before 535 answers, then a line for each sample until it is ended.
@@ -21,13 +21,6 @@ case "$*" in
   *) echo 0x0000000000000000;;
 esac
 """
-
-
-def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 def test_medians_while_the_gpu_is_busy() -> None:
@@ -49,7 +42,7 @@ def test_nothing_while_it_was_busy(lines: tuple[str, ...]) -> None:
 
 
 def test_samples_end_with_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, OLD_DRIVER, monkeypatch)
+    put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
     with sampled_clocks(GPU) as samples:
         time.sleep(0.2)
     found = clocks_of(samples)
@@ -58,7 +51,7 @@ def test_samples_end_with_the_measurement(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_measurement_that_fails_ends_the_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, OLD_DRIVER, monkeypatch)
+    put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
     with pytest.raises(KeyError), sampled_clocks(GPU):
         raise KeyError
 
@@ -67,7 +60,7 @@ def test_a_measurement_that_fails_ends_the_sampling(tmp_path: Path, monkeypatch:
 def test_a_gpu_that_nvidia_smi_does_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str
 ) -> None:
-    stand_in(tmp_path, OLD_DRIVER, monkeypatch)
+    put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
     with sampled_clocks(gpu) as samples:
         pass
     assert clocks_of(samples) == NO_CLOCKS

@@ -6,32 +6,21 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError
-from exporter.files import sha256_of
-from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.manifest import (
     Built,
     build_settings,
     check_manifest,
-    engine_path,
     manifest_path,
 )
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.fake_cuda import saved_engine
 
 HERE = Built("10.16.1.11", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 
 
 def make(folder: Path, **different: object) -> tuple[Path, Path]:
-    onnx = folder / "m.onnx"
-    onnx.write_bytes(b"model")
-    engine = engine_path(folder / "engines", onnx)
-    engine.parent.mkdir(exist_ok=True)
-    engine.write_bytes(b"plan")
-    sums = {"engine_sha256": sha256_of(engine), "onnx_sha256": sha256_of(onnx), "onnx": onnx.name}
-    told = manifest(**{**sums, "built": HERE, **different})
-    save_json(told, manifest_path(engine))
-    return engine, onnx
+    return saved_engine(folder, **{"built": HERE, **different})
 
 
 def test_the_machine_it_was_built_on(tmp_path: Path) -> None:

@@ -6,14 +6,12 @@ import pytest
 
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
-from tests.runtimes.stand_ins import compiled
+from tests.runtimes.stand_ins import ENTRIES, compiled, plugin_source
 from tests.runtimes.tensorrt.fake_tensorrt import FakeRegistry
-
-ENTRIES = "void getCreators(void) {} void setLoggerFinder(void) {}"
 
 
 def test_one_of_the_same_major_version(tmp_path: Path) -> None:
-    library = compiled(tmp_path, f"{ENTRIES} int cdfRetainTensorRtMajor(void) {{ return 10; }}")
+    library = compiled(tmp_path, plugin_source(10))
     assert checked_library(library, "10.16.1.11") == library
     with pytest.raises(ArtefactError, match=r"headers of TensorRT 10 \| need those of 11"):
         checked_library(library, "11.4.0.106")

@@ -11,12 +11,10 @@ import pytest
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
-from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt import runner as tensorrt_runner
-from exporter.runtimes.tensorrt.manifest import Built, manifest_path
+from exporter.runtimes.tensorrt.manifest import Built
 from exporter.runtimes.tensorrt.runner import LoadedEngine, TensorRtRunner, load_engine
-from tests.runtimes.tensorrt.fake_cuda import BUILT, manifest
-from tests.runtimes.tensorrt.fake_inspector import IO_MODES
+from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, saved_engine
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 
@@ -62,13 +60,13 @@ def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_its_uuid_as_nvidia_smi_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt_runner, "_driver", driver)
     assert tensorrt_runner.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert tensorrt_runner.gpu_uuid(device=1) == ""
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorrt_runner, "_driver", driver)
-    with pytest.raises(UserError, match="a driver without GPU 1"):
-        tensorrt_runner.this_machine("11.4.0", device=1)
+    monkeypatch.setattr(tensorrt_runner, "_driver", lambda: driver(gpus=0))
+    assert tensorrt_runner.gpu_uuid() == ""
+    with pytest.raises(UserError, match="a driver without GPU 0"):
+        tensorrt_runner.this_machine("11.4.0")
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,25 +87,15 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
     return fake
 
 
-def built(folder: Path, **different: Any) -> tuple[Path, Path]:
-    """An engine, its manifest and the model it was built of."""
-    engine, onnx = folder / "m.engine", folder / "m.onnx"
-    engine.write_bytes(b"plan")
-    onnx.write_bytes(b"model")
-    told = manifest(engine_sha256=sha256_of(engine), onnx_sha256=sha256_of(onnx), onnx=onnx.name, **different)
-    save_json(told, manifest_path(engine))
-    return engine, onnx
-
-
 def test_an_engine_of_this_machine(trt: Any, tmp_path: Path) -> None:
-    engine, onnx = built(tmp_path)
+    engine, onnx = saved_engine(tmp_path)
     loaded = load_engine(engine, onnx)
     assert (loaded.name, loaded.trt, loaded.manifest.onnx) == ("m.engine", trt, "m.onnx")
     assert trt.asked["libraries"] == []
 
 
 def test_an_engine_of_another_model(trt: Any, tmp_path: Path) -> None:
-    engine, onnx = built(tmp_path)
+    engine, onnx = saved_engine(tmp_path)
     onnx.write_bytes(b"another")
     with pytest.raises(ArtefactError, match=r"m\.engine"):
         load_engine(engine, onnx)
@@ -127,7 +115,7 @@ def test_a_plan_that_tensorrt_does_not_take(
         def deserialize_cuda_engine(self, plan: bytes) -> None:
             assert not self.engine_host_code_allowed
 
-    engine, onnx = built(tmp_path)
+    engine, onnx = saved_engine(tmp_path)
     monkeypatch.setattr(trt, "Runtime", Runtime)
     with pytest.raises(ArtefactError, match=r"got no reason \| need an engine that TensorRT loads"):
         load_engine(engine, onnx)
@@ -140,7 +128,7 @@ def test_a_plan_that_tensorrt_does_not_take(
 
 
 def test_a_plugin_that_is_not_carried_is_asked_for(trt: Any, tmp_path: Path) -> None:
-    engine, onnx = built(tmp_path, plugin_sha256="0" * 64)
+    engine, onnx = saved_engine(tmp_path, plugin_sha256="0" * 64)
     with pytest.raises(ArtefactError, match="plugin"):
         load_engine(engine, onnx)
 
@@ -153,18 +141,15 @@ def test_a_plugin_is_registered_once_and_before_the_engine(
     monkeypatch.setattr(tensorrt_runner, "checked_library", lambda path, version: path)
     # An older star-export stored it in an engine that is not version-compatible, which TensorRT does not promise.
     for told in ({}, {"plugin_serialised": True}):
-        engine, onnx = built(tmp_path, plugin_sha256=sha256_of(library), **told)
+        engine, onnx = saved_engine(tmp_path, plugin_sha256=sha256_of(library), **told)
         load_engine(engine, onnx, plugin=library)
     assert trt.asked["libraries"] == [str(library)]
 
 
 def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
     told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
-    load_engine(*built(tmp_path, **told))
+    load_engine(*saved_engine(tmp_path, **told))
     assert trt.asked["libraries"] == []
-
-
-SHAPES = {"images": (-1, 3, 2, 2), "logits": (-1, 1)}
 
 
 class PolygraphyException(Exception):  # noqa: N818  (its real name)
@@ -172,11 +157,10 @@ class PolygraphyException(Exception):  # noqa: N818  (its real name)
 
 
 class FakePolygraphy:
-    """An engine of one input and one output, whose answer is the mean of an image."""
+    """Its answer is the mean of an image, twice."""
 
     def __init__(self, engine: Any, name: str) -> None:
-        self.engine, self.buffer = engine, np.zeros(32, np.float32)
-        self.profiles: list[int] = []
+        self.buffer, self.profiles = np.zeros((32, 2), np.float32), list[int]()
         self.context = SimpleNamespace(nvtx_verbosity="detailed")
 
     def activate(self) -> None: ...
@@ -188,39 +172,18 @@ class FakePolygraphy:
 
     def infer(self, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool) -> dict[str, Any]:
         images = feed["images"]
-        self.buffer[: len(images)] = images.mean((1, 2, 3))
-        return {"logits": self.buffer[: len(images), None]}
+        self.buffer[: len(images)] = images.mean((1, 2, 3))[:, None]
+        return {"logits": self.buffer[: len(images)]}
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Everything around the engine, replaced; what was made of it."""
-    there: dict[str, Any] = {
-        "any_batch": False,
-        "log": SimpleNamespace(cause="", clear=lambda: None),
-        "version": None,
-        "dtypes": {},
-    }
-
-    class Engine(SimpleNamespace):
-        num_io_tensors = property(lambda _: len(SHAPES))
-
-    engine = Engine(
-        get_tensor_name=lambda index: list(SHAPES)[index],
-        get_tensor_mode=lambda name: "OUT" if name == "logits" else "IN",
-        get_tensor_shape=SHAPES.__getitem__,
-        get_tensor_dtype=lambda name: there["dtypes"].get(name, np.float32),
-    )
-    trt = SimpleNamespace(
-        TensorIOMode=IO_MODES,
-        ProfilingVerbosity=SimpleNamespace(NONE="none"),
-        nptype=lambda dtype: dtype,
-    )
+    """The log of an engine that loads, what differs in its manifest, and the runner that was made of it."""
+    there: dict[str, Any] = {"log": SimpleNamespace(cause="", clear=lambda: None), "different": {}}
 
     def load(file: Path, onnx: Path, *, plugin: Path | None) -> LoadedEngine:
-        built = replace(BUILT, tensorrt=there["version"] or BUILT.tensorrt)
-        told = manifest(any_batch=there["any_batch"], built=built)
-        return LoadedEngine(file.name, trt, engine, there["log"], told)
+        loaded = loaded_engine(FakeEngine(FakeCuda(), ()), **there["different"])
+        return replace(loaded, log=there["log"])
 
     def runner(engine: Any, name: str) -> FakePolygraphy:
         there["runner"] = FakePolygraphy(engine, name)
@@ -241,7 +204,7 @@ def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
         first = runner.run(images(1))
         runner.run(images(8))
         runner.run(images(8))
-        np.testing.assert_array_equal(first["logits"], [[1.0]])  # not what later runs wrote there
+        np.testing.assert_array_equal(first["logits"], [[1.0, 1.0]])  # not what later runs wrote there
         assert made["runner"].profiles == [0, 1]
         assert made["runner"].context.nvtx_verbosity == "none"
         with pytest.raises(UserError, match=r"batch \| got 3 \| need one of 1, 8 \| build --batches 3"):
@@ -249,7 +212,7 @@ def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
 
 
 def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
-    made["any_batch"] = True
+    made["different"] = {"any_batch": True}
     with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
         runner.run(images(3))
         assert made["runner"].profiles == [1]
@@ -260,23 +223,24 @@ def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
 def test_the_int32_of_tensorrt_8_is_the_models_int64(
     made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SHAPES, "keep_01", (-1, 2))
+    monkeypatch.setitem(FakeEngine.shapes, "keep_01", (-1, 2))
+    monkeypatch.setattr(FakeEngine, "dtypes", {"keep_01": np.int32, "logits": np.int32})
     seen: list[np.dtype[Any]] = []
 
     def infer(
         self: FakePolygraphy, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool
     ) -> dict[str, Any]:
         seen.append(feed["keep_01"].dtype)
-        return {"logits": feed["keep_01"][:, :1]}
+        return {"logits": feed["keep_01"]}
 
     monkeypatch.setattr(FakePolygraphy, "infer", infer)
-    made["version"], made["dtypes"] = "8.6.0", {"keep_01": np.int32, "logits": np.int32}
+    made["different"] = {"built": replace(BUILT, tensorrt="8.6.0")}
     with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
         assert [each.dtype for each in runner.inputs] == ["float32", "int64"]
         result = runner.run({**images(1), "keep_01": np.array([[3, 5]])})
     assert seen == [np.int32]
     assert result["logits"].dtype == np.int64
-    np.testing.assert_array_equal(result["logits"], [[3]])
+    np.testing.assert_array_equal(result["logits"], [[3, 5]])
 
 
 def refuse(*arguments: Any, **named: Any) -> None:

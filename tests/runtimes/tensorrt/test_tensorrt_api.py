@@ -11,9 +11,7 @@ from exporter.errors import UserError
 from exporter.runtimes.tensorrt import tensorrt_api
 from exporter.runtimes.tensorrt.tensorrt_api import (
     error_log,
-    flag_bit,
     import_tensorrt,
-    major_version,
     member,
     started,
 )
@@ -103,16 +101,6 @@ def test_the_first_error_is_the_cause() -> None:
     log.clear()
     log.log(trt.ILogger.ERROR, "of the next call")
     assert log.cause == "of the next call"
-
-
-@pytest.mark.parametrize("version", ["8.6.0", "10.16.1.11", "11.4.0.106"])
-def test_each_version_by_what_it_has(version: str) -> None:
-    trt = fake_tensorrt(version)
-    assert major_version(version) == int(version.split(".", maxsplit=1)[0])
-    flags = trt.NetworkDefinitionCreationFlag
-    for name in ("STRONGLY_TYPED", "EXPLICIT_BATCH"):
-        assert flag_bit(trt, name) == (1 << int(flags[name]) if name in flags.__members__ else 0)
-    assert flag_bit(trt, "NO_SUCH_FLAG") == 0
 
 
 def test_a_member_that_a_version_lacks() -> None:

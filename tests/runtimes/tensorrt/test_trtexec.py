@@ -1,7 +1,6 @@
 """The command lines of trtexec, and the times that it exports."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from exporter.runtimes.tensorrt.trtexec import (
     run_load,
     run_trtexec,
 )
+from tests.runtimes.stand_ins import put_on_path
 from tests.runtimes.tensorrt.fake_cuda import BUILT, everything, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
@@ -34,20 +34,17 @@ def test_the_line_for_one_batch(tmp_path: Path) -> None:
     assert not [word for word in words if "plugin" in word.lower()]
 
 
-@pytest.mark.parametrize("version", ["8.6.0", "11.4.0.106"])
-def test_strong_typing_is_asked_for_where_it_is_a_choice(version: str) -> None:
-    assert "--stronglyTyped" not in build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt=version)
-
-
-def test_11_leaves_the_copies_out_unless_told() -> None:
-    words = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt="11.4.0.106")
-    assert "--includeDataTransfers" in words
-    assert not {"--useCudaGraph", "--useSpinWait"} & set(words)  # there by default, the flags deprecated
-
-
-def test_ampere_has_another_name() -> None:
-    words = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(hardware="ampere-plus"))
-    assert "--hardwareCompatibilityLevel=ampere+" in words
+def test_flags_of_a_version() -> None:
+    """Only 10 may choose strong typing; 11 leaves the copies out unless told, and uses a graph and spins."""
+    words = [
+        build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt=it)
+        for it in ("8.6.0", "11.4.0.106")
+    ]
+    assert not any("--stronglyTyped" in each for each in words)
+    assert "--includeDataTransfers" in words[1]
+    assert not {"--useCudaGraph", "--useSpinWait"} & set(words[1])
+    ampere = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(hardware="ampere-plus"))
+    assert "--hardwareCompatibilityLevel=ampere+" in ampere
 
 
 def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
@@ -69,14 +66,13 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
 
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     settings = replace(everything(tmp_path), hardware="same-compute-capability")
-    words = build_command(Path("m.onnx"), IMAGE, 1, settings, engine="m.engine")
+    words = build_command(Path("m.onnx"), IMAGE, 1, settings)
     assert {
         "--memPoolSize=workspace:512",
         "--hardwareCompatibilityLevel=sameComputeCapability",
         "--versionCompatible",
         f"--dynamicPlugins={tmp_path}/lib.so",
         f"--setPluginsToSerialize={tmp_path}/lib.so",
-        "--saveEngine=m.engine",
         "--builderOptimizationLevel=5",
         "--maxAuxStreams=0",
     } <= set(words)
@@ -110,20 +106,12 @@ def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
         read_runs(path)
 
 
-def stand_in(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of that name on PATH."""
-    program = folder / "trtexec"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
 RUNS = json.dumps([run(1.0), run(3.0)])
 WRITES = f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*=}};; esac; done"
 
 
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, WRITES, monkeypatch)
+    put_on_path("trtexec", WRITES, tmp_path, monkeypatch)
     times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
     assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25,) * 2, (1.0, 3.0), (0.5,) * 2)
     assert times.cuda_graph
@@ -140,12 +128,12 @@ WITHOUT = (
 def test_a_run_says_whether_it_used_the_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    stand_in(tmp_path, f"{WRITES}; echo '{said}'", monkeypatch)
+    put_on_path("trtexec", f"{WRITES}; echo '{said}'", tmp_path, monkeypatch)
     assert run_trtexec(["trtexec"]).cuda_graph == (said not in WITHOUT)
 
 
 def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, "echo '[E] Model missing or invalid'; exit 1", monkeypatch)
+    put_on_path("trtexec", "echo '[E] Model missing or invalid'; exit 1", tmp_path, monkeypatch)
     with pytest.raises(UserError, match="Model missing or invalid"):
         run_trtexec(["trtexec", "--onnx=m.onnx"])
 
@@ -171,7 +159,7 @@ def test_one_of_another_version_is_not_used(
 
 
 def test_a_program_that_is_not_nvidia_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(tmp_path, "exit 1", monkeypatch)
+    put_on_path("trtexec", "exit 1", tmp_path, monkeypatch)
     assert not has_trtexec(BUILT.tensorrt)
 
 

@@ -1,0 +1,76 @@
+"""How far a pruned model's answers are from the dense model's, image by image, without labels; and what lowers it.
+
+The divergence of an image is the Kullback-Leibler divergence of its classes' chances from the dense model's (in
+nats), or one minus the cosine of its embeddings.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from exporter.errors import ImageError, ScheduleError
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import Gain, Output
+from exporter.vocabulary import OutputKind
+
+# With fewer images to hold out, an interval says little.
+LEAST_IMAGES = 32
+# Two-sided 95 % of a normal mean.
+Z = 1.96
+
+
+def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
+    """Compare the divergences of the same images, [images] each."""
+    gains = without - with_change
+    mean, half_width = float(gains.mean()), Z * float(gains.std(ddof=1)) / len(gains) ** 0.5
+    return Gain(float(without.mean()), mean, (mean - half_width, mean + half_width), read, len(gains))
+
+
+def held_out(images: Sequence[Tensor], what: str, share: float) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Divide batches of images [b, c, h, w] into those to read and a last share that only says what is gained.
+
+    Raises:
+        ImageError: There are fewer than `LEAST_IMAGES`; `what` needs them.
+    """
+    every = torch.cat(list(images))
+    if len(every) < LEAST_IMAGES:
+        raise ImageError(what, f"{len(every)} images", f"at least {LEAST_IMAGES}")
+    size, read = len(images[0]), len(every) - int(share * len(every))
+    return every[:read].split(size), every[read:].split(size)
+
+
+def divergences(dense: PrunedViT, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:
+    """Return the divergence of each image, from batches [b, c, h, w]."""
+    return divergences_from(answers(dense, images), pruned, images)
+
+
+def divergences_from(dense: Tensor, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:
+    """Return the divergence of each image; `dense` is what `answers` gives of the dense model."""
+    found = answers(pruned, images)
+    if _output(pruned.vit).kind == OutputKind.EMBEDDING:
+        return (1.0 - torch.cosine_similarity(dense, found, dim=-1)).double().numpy()
+    own, other = dense.double().log_softmax(-1), found.double().log_softmax(-1)
+    return (own.exp() * (own - other)).sum(-1).numpy()
+
+
+def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
+    """Return the logits, or the embeddings, of all images [images, channels], on the CPU.
+
+    Raises:
+        ScheduleError: The model gives neither.
+    """
+    name, device = _output(model.vit).name, model.vit.device
+    with torch.inference_mode():
+        return torch.cat([model.trace(each.to(device)).outputs[name].float().cpu() for each in images])
+
+
+def _output(vit: PrunableViT) -> Output:
+    for kind in (OutputKind.LOGITS, OutputKind.EMBEDDING):
+        for each in vit.spec.outputs:
+            if each.kind == kind:
+                return each
+    got = ", ".join(each.name for each in vit.spec.outputs)
+    raise ScheduleError("divergence", f"the outputs {got}", "logits or an embedding")

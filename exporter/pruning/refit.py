@@ -1,0 +1,154 @@
+"""Refit the second matrix of each MLP to a schedule, without labels.
+
+A merged token is not what its patches would have become, and a token of a pruned model has seen fewer others. Block
+by block, from first to last, ridge regression in closed form changes the matrix and its bias such that each token
+leaves the block as the mean of the dense model's tokens that it stands for: the least-squares reconstruction of He
+et al. (ICCV 2017, section 3.1), for tokens in place of channels. The network keeps its shape, and its speed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from exporter.errors import ScheduleError
+from exporter.models.base import MlpParts, weights_sha256
+from exporter.pruning.divergence import divergences, gain_of, held_out
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.tokens import Grid
+from exporter.records import Gain, ModelSpec
+from exporter.schedule.plan import keep_everything
+
+# The penalty on a change of a weight, as a multiple of the mean square of what the weights multiply.
+RIDGE = 1.0
+# The share of the images that only says what was gained.
+HELD_OUT = 0.25
+# A channel whose branch is scaled by less than this share of the largest scale is left as it is.
+LEAST_FACTOR = 1e-2
+
+
+@dataclass(frozen=True)
+class Refitted:
+    """The model to take: refitted, or the given one where no gain is shown; and that gain."""
+
+    pruned: PrunedViT
+    gain: Gain
+
+    @property
+    def told(self) -> str:
+        """One line of what was found."""
+        gain, (low, high) = self.gain, self.gain.interval
+        taken = "refitted" if gain.shown else "not refitted, no gain is shown:"
+        return (
+            f"{taken} on {gain.read} images; on {gain.held_out} others it lowers the divergence "
+            f"{gain.divergence:.4f} by {gain.gain:.4f} (95 % {low:.4f} to {high:.4f})"
+        )
+
+
+def refit(
+    pruned: PrunedViT, images: Sequence[Tensor], on_progress: Callable[[int, int], object] | None = None
+) -> Refitted:
+    """Refit a copy of a pruned model, and measure what that gains on images which are not read for it.
+
+    Args:
+        pruned: A model whose counts do not depend on the image; not changed.
+        images: Batches of preprocessed images [b, c, h, w], without labels.
+        on_progress: Called with the number of blocks done, and of all.
+
+    Raises:
+        ImageError: There are too few images.
+        ScheduleError: The counts depend on the image, or the model gives neither logits nor an embedding.
+    """
+    if pruned.schedule.adaptive:
+        raise ScheduleError(
+            "refit", f"the method {pruned.schedule.method}", "one with the same counts for all images"
+        )
+    read, others = held_out(images, "refit", HELD_OUT)
+    copy = deepcopy(pruned).eval()
+    with torch.no_grad():
+        for done in _blocks_refitted(pruned, copy, read):
+            if on_progress is not None:
+                on_progress(done, pruned.vit.spec.depth)
+    copy.vit.weights_sha256, copy.refit_of = weights_sha256(copy.model), pruned.vit.weights_sha256
+    dense = PrunedViT(pruned.vit, keep_everything(pruned.vit.spec)).eval()
+    own, other = (divergences(dense, each, others) for each in (pruned, copy))
+    gain = gain_of(own, other, sum(map(len, read)))
+    return Refitted(copy if gain.shown else pruned, gain)
+
+
+def bytes_to_refit(spec: ModelSpec) -> int:
+    """Return the memory that the tokens of one image take: of both models, and how they share them."""
+    tokens = spec.num_prefix_tokens + spec.num_patches
+    return 4 * tokens * (2 * spec.dim + tokens)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The tokens of one batch of images before a block: the dense model's, and the pruned model's.
+
+    The values of `shares` [b, s, t] say of which dense tokens each pruned one is the mean.
+    """
+
+    dense: Grid
+    pruned: Grid
+    shares: Grid
+
+
+def _blocks_refitted(original: PrunedViT, copy: PrunedViT, images: Sequence[Tensor]) -> Iterator[int]:
+    """Refit the copy block by block; yield the number of blocks done."""
+    batches = [_embedded(copy, each.to(copy.vit.device)) for each in images]
+    for layer, (whole, block) in enumerate(zip(original.vit.blocks, copy.vit.blocks, strict=True), start=1):
+        batches = [
+            _before_mlp(copy, layer, replace(each, dense=each.dense.through(whole))) for each in batches
+        ]
+        mlp = block.mlp
+        if mlp is not None and isinstance(mlp.fc2, nn.Linear) and block.stand_in is None:
+            rows = copy.vit.spec.read_tokens if layer == copy.schedule.lone_layer(copy.vit.spec) else None
+            _fit(mlp, mlp.fc2, ((each.pruned.values[:, :rows], _wanted(each)[:, :rows]) for each in batches))
+        batches = [replace(each, pruned=each.pruned.mlp(block)) for each in batches]
+        yield layer
+
+
+def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
+    prefix = model.vit.spec.num_prefix_tokens
+    tokens = Grid(model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys)
+    each_alone = torch.eye(tokens.values.shape[1], device=images.device).expand(len(images), -1, -1)
+    return _Batch(Grid(tokens.values, prefix), tokens, Grid(each_alone, prefix))
+
+
+def _before_mlp(model: PrunedViT, layer: int, batch: _Batch) -> _Batch:
+    block, pruned, shares = model.vit.blocks[layer - 1], batch.pruned, batch.shares
+    if block.attention is not None:
+        pruned, seen = pruned.attention(block)
+        if layer in model.schedule.pruning_layers:
+            decision, _, _ = model.choose(layer, pruned, seen)
+            pruned, shares = pruned.reduce(decision), shares.reduce(decision)
+    return replace(batch, pruned=pruned, shares=shares)
+
+
+def _wanted(batch: _Batch) -> Tensor:
+    """Return what each token should be behind the block, [b, s, dim]."""
+    return batch.shares.values @ batch.dense.values
+
+
+def _fit(mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
+    """Change a linear layer, given tokens before the MLP and those wanted behind it, [b, s, dim] each."""
+    factor = mlp.out(torch.ones_like(linear.weight[:, 0]))
+    scaled = factor.abs() > LEAST_FACTOR * factor.abs().max()
+    width = linear.in_features + 1
+    gram = torch.zeros(width, width, dtype=torch.float64, device=factor.device)
+    cross = torch.zeros(width, linear.out_features, dtype=torch.float64, device=factor.device)
+    for tokens, wanted in batches:
+        hidden = mlp.hidden_norm(mlp.act(mlp.fc1(mlp.norm(tokens))))
+        missing = wanted - tokens - mlp.out(linear(hidden))
+        left = nn.functional.pad(hidden, (0, 1), value=1.0).flatten(0, 1)
+        right = torch.where(scaled, missing / factor, 0.0).flatten(0, 1)
+        gram += (left.T @ left).double()
+        cross += (left.T @ right).double()
+    gram.diagonal().add_(RIDGE * gram.diagonal().mean())
+    change = torch.linalg.solve(gram, cross).to(linear.weight)
+    linear.weight.add_(change[:-1].T)
+    if linear.bias is not None:
+        linear.bias.add_(change[-1])

@@ -1,0 +1,130 @@
+"""Refitting: nearer to the dense model, the given one untouched, and none where nothing is gained."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from exporter.errors import ImageError, RecipeError, ScheduleError
+from exporter.models.base import MlpParts, PrunableViT, mlp_half, weights_sha256
+from exporter.models.registry import adapt
+from exporter.pruning import refit as refit_module
+from exporter.pruning.divergence import divergences
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.refit import _fit, refit
+from exporter.schedule.plan import as_read, keep_everything, shape_schedule
+from exporter.schedule.prune import Prune
+from exporter.vocabulary import Method
+from tests.lowering.models import a_star, pruned_of
+from tests.vits import FAMILIES, POOLED, make_model
+
+
+def _images(vit: PrunableViT, count: int = 96) -> list[Tensor]:
+    """Images of which the last quarter, which says what is gained, repeats some of those that are read."""
+    shape = (3 * count // 4, *vit.spec.preprocessing.input_size)
+    images = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    return list(torch.cat([images, images[: count // 4]]).split(16))
+
+
+def _vit(family: str) -> PrunableViT:
+    """A ViT whose scales of branches, where it has any, are not those of a network before its training."""
+    model = make_model(family)
+    for name, parameter in model.named_parameters():
+        if "gamma" in name:
+            torch.nn.init.uniform_(parameter, 0.3, 1.0)
+    return adapt(model, name="tiny")
+
+
+def _error(mlp: MlpParts, batches: list[tuple[Tensor, Tensor]]) -> float:
+    """The mean squared distance of the tokens behind an MLP from those wanted."""
+    tokens, wanted = (torch.cat(each) for each in zip(*batches, strict=True))
+    return float((tokens + mlp.out(mlp.whole(mlp.norm(tokens))) - wanted).square().mean())
+
+
+def _matched(vit: PrunableViT, rho: float = 0.6) -> PrunedViT:
+    schedule = shape_schedule(vit.spec, rho, Prune(method=Method.MATCHING))
+    return PrunedViT(vit, as_read(schedule, vit.spec)).eval()
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *POOLED])
+def test_what_is_missing_is_found_in_every_family(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens that a changed second matrix gives ask for that change, through gates, inner norms and scales."""
+    monkeypatch.setattr(refit_module, "RIDGE", 1e-9)
+    vit = _vit(family)
+    mlp, tokens = vit.blocks[1].mlp, torch.randn(80, 9, vit.spec.dim)
+    assert mlp is not None and isinstance(mlp.fc2, nn.Linear)
+    with torch.no_grad():
+        before = mlp.fc2.weight.clone()
+        mlp.fc2.weight += 0.1 * torch.randn_like(mlp.fc2.weight)
+        wanted = mlp_half(vit.blocks[1], tokens)
+        mlp.fc2.weight.copy_(before)
+        assert (mlp_half(vit.blocks[1], tokens) - wanted).abs().max() > 0.05
+        _fit(mlp, mlp.fc2, zip(tokens.split(16), wanted.split(16), strict=True))
+        torch.testing.assert_close(mlp_half(vit.blocks[1], tokens), wanted, atol=1e-3, rtol=0.0)
+
+
+def test_the_copy_is_nearer_to_the_dense_model(tiny_vit: PrunableViT) -> None:
+    pruned, dense = _matched(tiny_vit), PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
+    found = refit(pruned, _images(tiny_vit))
+    assert found.gain.shown and "refitted on 72 images; on 24 others" in found.told
+    own, other = (divergences(dense, each, _images(tiny_vit)[-2:]) for each in (pruned, found.pruned))
+    assert other.mean() < 0.9 * own.mean()
+
+
+def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
+    """And the copy differs from it in the second matrices and their biases alone."""
+    pruned, before = _matched(tiny_vit), weights_sha256(tiny_vit.model)
+    copy = refit(pruned, _images(tiny_vit)).pruned
+    assert weights_sha256(tiny_vit.model) == tiny_vit.weights_sha256 == before == copy.refit_of
+    assert copy.vit.weights_sha256 == weights_sha256(copy.model) != before
+    own, other = tiny_vit.model.state_dict(), copy.model.state_dict()
+    changed = {name for name in own if not torch.equal(own[name], other[name])}
+    assert changed == {f"blocks.{at}.mlp.fc2.{kind}" for at in range(4) for kind in ("weight", "bias")}
+    again = refit(pruned, _images(tiny_vit)).pruned
+    assert again.vit.weights_sha256 == copy.vit.weights_sha256
+
+
+@pytest.mark.parametrize("reduce", ["drop", "merge", "merge-weighted"])
+def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
+    tiny_vit: PrunableViT, reduce: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind each block, the tokens that are kept or merged are nearer to it than those of the given model."""
+    errors: list[tuple[float, float]] = []
+
+    def noted(mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
+        given = list(batches)
+        before = _error(mlp, given)
+        _fit(mlp, linear, iter(given))
+        errors.append((before, _error(mlp, given)))
+
+    monkeypatch.setattr(refit_module, "_fit", noted)
+    refit(pruned_of(tiny_vit, reduce=reduce), _images(tiny_vit))
+    first = 1 if reduce == "drop" else 0  # what is dropped behind the attention is missed in the next block
+    assert len(errors) == 4 and all(after < 0.9 * before for before, after in errors[first:])
+
+
+def test_where_nothing_is_pruned_nothing_is_to_be_refitted(tiny_vit: PrunableViT) -> None:
+    dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
+    found = refit(dense, _images(tiny_vit))
+    assert found.pruned is dense and abs(found.gain.gain) < 1e-9 and "no gain is shown" in found.told
+
+
+def test_what_does_not_help_others_is_not_taken(
+    tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of images that are all alike, with nearly no penalty, a matrix learns what is wrong for others."""
+    monkeypatch.setattr(refit_module, "RIDGE", 1e-9)
+    alike, others = _images(tiny_vit)[0][:1].expand(72, -1, -1, -1), torch.cat(_images(tiny_vit))[:24]
+    pruned = _matched(tiny_vit)
+    found = refit(pruned, torch.cat([alike, others]).split(16))
+    assert found.pruned is pruned and found.gain.gain < 0.0
+
+
+def test_what_cannot_be_refitted_is_one_line(tiny_vit: PrunableViT) -> None:
+    with pytest.raises(ImageError, match="16 images"):
+        refit(_matched(tiny_vit), _images(tiny_vit, 16))
+    with pytest.raises(ScheduleError, match="a-star"):
+        refit(a_star(), _images(tiny_vit))
+    with pytest.raises(RecipeError, match="its counts depend on the image"):
+        Prune(method=Method.A_STAR, refit=True).check()
