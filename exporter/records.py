@@ -216,3 +216,12 @@ class Gain:
     def shown(self) -> bool:
         """Whether the interval lies above 0."""
         return self.interval[0] > 0.0
+
+    @property
+    def words(self) -> str:
+        """One line of the gain, and what it was measured on."""
+        low, high = self.interval
+        return (
+            f"{self.read} images read; on {self.held_out} others the divergence {self.divergence:.4f} falls by "
+            f"{self.gain:.4f} (95 % {low:.4f} to {high:.4f})"
+        )

@@ -215,6 +215,8 @@ def _lines(report: Report) -> Iterator[str]:
         against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
     yield from _recorded(report)
+    if report.refit:
+        yield f"refit: {report.refit.words}"
     yield from _skipped(report)
     if report.speed:
         compared = report.speed.comparison

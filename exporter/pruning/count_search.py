@@ -34,12 +34,8 @@ class FoundCounts:
     @property
     def told(self) -> str:
         """One line of what was found."""
-        gain, (low, high) = self.gain, self.gain.interval
-        taken = "searched counts" if gain.shown else f"counts {self.shape}, over which no gain is shown,"
-        return (
-            f"{taken} from {gain.read} images; on {gain.held_out} others the search lowers the divergence "
-            f"{gain.divergence:.4f} of {self.shape} by {gain.gain:.4f} (95 % {low:.4f} to {high:.4f})"
-        )
+        taken = "searched counts" if self.gain.shown else f"counts {self.shape}, over which no gain is shown"
+        return f"{taken}: {self.gain.words}"
 
 
 def search_counts(

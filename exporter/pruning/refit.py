@@ -39,12 +39,8 @@ class Refitted:
     @property
     def told(self) -> str:
         """One line of what was found."""
-        gain, (low, high) = self.gain, self.gain.interval
-        taken = "refitted" if gain.shown else "not refitted, no gain is shown:"
-        return (
-            f"{taken} on {gain.read} images; on {gain.held_out} others it lowers the divergence "
-            f"{gain.divergence:.4f} by {gain.gain:.4f} (95 % {low:.4f} to {high:.4f})"
-        )
+        taken = "refitted" if self.gain.shown else "not refitted, since no gain is shown"
+        return f"{taken}: {self.gain.words}"
 
 
 def refit(
