@@ -100,22 +100,6 @@ def test_a_whole_block_loses_no_relevance(variant: str) -> None:
     torch.testing.assert_close(total(below), total(middle), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_classes_do_not_mix(variant: str) -> None:
-    part, attention, mlp, seen = of_block(variant)
-    cam = arriving(seen.tokens)
-
-    def through(cam: Tensor) -> Tensor:
-        skip, context = backward.cam_to_context(part, attention, backward.cam_to_middle(mlp, seen, cam))
-        return backward.cam_to_block_input(part, attention, skip, shared(attention, context))
-
-    together = through(cam)
-    for place in range(cam.shape[1]):
-        torch.testing.assert_close(
-            together[:, place], through(cam[:, place, None])[:, 0], rtol=1e-6, atol=1e-9
-        )
-
-
 def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
     part, seen, _, _ = of_block("plain")
     skip, context = backward.cam_to_context(part, seen, arriving(seen.tokens, classes=1))

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from exporter.calibration import backward
 from exporter.calibration.backward import (
     cam_of_outputs,
     explainable,
@@ -15,10 +14,10 @@ from exporter.calibration.backward import (
     share_of_outputs,
     top_outputs,
 )
-from exporter.calibration.trace import MlpTrace, in_dtype, trace
+from exporter.calibration.trace import in_dtype, trace
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.models.base import MlpParts, PrunableViT
+from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.vocabulary import AttentionVariant
 from tests.calibration.samples import VARIANTS, frozen_images, relevance, tiny_vit
@@ -152,21 +151,3 @@ def test_the_gradient_of_attention_is_autograds(variant: str, monkeypatch: pytes
         expected = torch.autograd.grad(logits[:, chosen].sum(), attentions, retain_graph=True)
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours[:, place], theirs, rtol=1e-9, atol=1e-12)
-
-
-def test_identity_costs_nothing() -> None:
-    gradient = torch.ones(1, 2, 3)
-    assert gradient is backward.pull_back(nn.Identity(), torch.zeros(1, 3), gradient)
-
-
-def test_an_mlp_of_one_linear_layer_gives_autograds() -> None:
-    torch.manual_seed(0)
-    linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
-    part = MlpParts(norm=norm, fc2=linear, whole=linear)
-    tokens, above = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
-    with torch.no_grad():
-        normed, branch = norm(tokens), linear(norm(tokens))
-    seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
-    leaf = tokens.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(leaf + linear(norm(leaf)), leaf, above[:, 0])
-    torch.testing.assert_close(backward.gradient_to_middle(part, seen, above)[:, 0], expected)

@@ -144,24 +144,19 @@ def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: in
     torch.testing.assert_close(acs, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-def test_a_row_of_zeros_is_like_no_other() -> None:
-    tokens = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]])
-    assert pytest.approx(1 / 3) == average_cosine_similarity(tokens, 0).item()
-
-
-def test_one_patch_has_no_pair() -> None:
-    assert average_cosine_similarity(torch.ones(1, 2, 3), 1).tolist() == [0.0]
-
-
-@pytest.mark.parametrize("scale", [1e-100, 1e100])
-def test_huge_and_tiny_rows_have_a_direction_too(scale: float) -> None:
-    tokens = torch.full((1, 5, 3), scale, dtype=torch.float64)
-    assert pytest.approx(1.0) == average_cosine_similarity(tokens, 0).item()
-
-
-def test_half_precision_is_computed_in_double() -> None:
-    acs = average_cosine_similarity(drawn(3, 2, 7, 4).half(), 1)
-    assert acs.dtype == torch.float64
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]], 1 / 3),  # a row of zeros is like no other
+        ([[1.0, 1.0], [1.0, 1.0]], 0.0),  # one patch has no pair
+        ([[1e-100, 1e-100]] * 6, 1.0),
+        ([[1e100, 1e100]] * 6, 1.0),
+    ],
+)
+def test_rows_of_any_size_in_double(tokens: list[list[float]], expected: float) -> None:
+    acs = average_cosine_similarity(torch.tensor([tokens], dtype=torch.float64), 1)
+    assert acs.tolist() == pytest.approx([expected])
+    assert average_cosine_similarity(torch.ones(1, 3, 2).half(), 1).dtype == torch.float64
 
 
 @given(st.integers(0, 1000))

@@ -39,24 +39,11 @@ def test_a_model_that_ends_earlier_has_the_first_layers() -> None:
     assert calibration(relevance=False).of_first(2).inter is None
 
 
-def test_a_file_without_an_overlap_is_read(tmp_path: Path) -> None:
-    """Calibrations of 0.1 have none."""
-    old = calibration()
-    assert old.inter is not None
-    foreign(tmp_path / "c.safetensors", {"acs": old.acs, "inter": old.inter}, to_json(old.record))
-    loaded = load_calibration(tmp_path / "c.safetensors")
-    assert loaded.record == old.record and loaded.overlap is None
-
-
-def test_an_overlap_of_another_depth_is_one_line(tmp_path: Path) -> None:
-    save_calibration(replace(calibration(), overlap=np.array([0.5, 0.5])), tmp_path / "c.safetensors")
-    with pytest.raises(ArtefactError, match=r"overlap of shape \[2\] \| need \[3\]"):
-        load_calibration(tmp_path / "c.safetensors")
-
-
-@pytest.mark.parametrize("relevance", [True, False])
-def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool) -> None:
-    overlap = np.array([0.75, 0.5, 1.0]) if relevance else None
+@pytest.mark.parametrize(
+    ("relevance", "overlap"), [(True, np.array([0.75, 0.5, 1.0])), (True, None), (False, None)]
+)
+def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool, overlap: np.ndarray | None) -> None:
+    """Calibrations of 0.1 have no overlap."""
     saved = replace(calibration(relevance=relevance, max_images=None), overlap=overlap)
     save_calibration(saved, tmp_path / "c.safetensors")
     loaded = load_calibration(tmp_path / "c.safetensors")
@@ -143,6 +130,7 @@ def test_a_truncated_file_is_one_line(tmp_path: Path, keep: int) -> None:
         ({"inter": [[1.0] * 16] * 3}, "here", "other arrays"),
         ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "more": [1]}, "here", "other arrays"),
         ({"acs": [1, 2, 3], "inter": [[1.0] * 15] * 3}, "here", "inter of shape [3, 15]"),
+        ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "overlap": [1, 1]}, "here", "overlap of shape [2]"),
         ({"acs": [1, 2, float("nan")], "inter": [[1.0] * 16] * 3}, "here", "not finite"),
     ],
 )

@@ -13,7 +13,6 @@ from exporter.calibration.importance import ImageScores
 from exporter.calibration.settings import CalibrationSettings, plan
 from exporter.calibration.sums import Sums, load_sums, save_sums, scored_chunks
 from exporter.data.images import list_images
-from exporter.data.pixels import SkippedImage
 from exporter.errors import ArtefactError
 from exporter.processes import Processes
 from tests.calibration.samples import SPEC, pictures, tiny_vit
@@ -34,17 +33,6 @@ def test_chunks_are_in_order(settings: CalibrationSettings, sizes: list[int], tm
     assert [len(chunk) for chunk in chunks] == sizes
     assert [item.file.path.name for chunk in chunks for item, _ in chunk] == names
     assert all(isinstance(scores, ImageScores) for chunk in chunks for _, scores in chunk)
-
-
-@pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])
-def test_an_image_that_cannot_be_read_has_a_reason_in_place_of_scores(
-    settings: CalibrationSettings, tmp_path: Path
-) -> None:
-    (pictures(tmp_path, 4) / "0001.png").write_text("no image")
-    _, chunks = chunks_of(tmp_path, settings)
-    (missing,) = [each for chunk in chunks for each in chunk if isinstance(each[1], SkippedImage)]
-    assert (missing[0].file.path.name, missing[1].path.name) == ("0001.png", "0001.png")
-    assert missing[1].reason.startswith("cannot be decoded")
 
 
 class Shared(Processes):
@@ -78,13 +66,6 @@ def test_means_are_over_each_rounds_images_and_then_over_rounds() -> None:
     np.testing.assert_allclose(sums.halves[0], 1.0)  # once, although two rounds have it
     np.testing.assert_allclose(sums.halves[1], 3.0)
     assert sums.counts.tolist() == [3, 3, 0, 2, 6]
-
-
-def test_a_skipped_image_changes_counts_alone() -> None:
-    sums = Sums.zero(SPEC, 1).plus_skipped("a.png", "torn")
-    assert sums.counts.tolist() == [1, 0, 1, 0, 0]
-    assert sums.skipped == {"a.png": "torn"}
-    assert sums.done == 1
 
 
 def test_a_layer_that_nothing_is_known_of_treats_patches_alike() -> None:

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.depth.gates import Importance, gated, removable, straight_through
+from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan, pieces
 from exporter.errors import DepthError
@@ -34,20 +32,6 @@ def score_gradients(
         loss_of(student.to(images.dtype)(images)).backward()
     assert student.attention.grad is not None and student.activation.grad is not None
     return student.attention.grad, student.activation.grad
-
-
-@given(st.integers(0, 2**31), st.floats(-2, 2), st.booleans())
-def test_the_gradient_is_that_of_the_mixture_at_one(seed: int, start: float, nothing: bool) -> None:
-    kept, pruned, delta = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(seed)).double()
-    pruned = torch.zeros_like(pruned) if nothing else pruned
-    score = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    m = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
-    output = straight_through(kept, pruned, score)
-    assert torch.equal(output, kept)
-    (output * delta).sum().backward()
-    ((m * kept + (1 - m) * pruned) * delta).sum().backward()
-    assert score.grad is not None and m.grad is not None
-    assert torch.allclose(score.grad, m.grad, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -134,21 +118,6 @@ def test_nose_leaves_the_tokens_themselves() -> None:
         handle.remove()
     block_input, branch = tokens
     assert attention[1].item() == pytest.approx((deltas[0] * (branch - block_input)).sum().item(), rel=1e-4)
-
-
-def test_a_unit_that_does_nothing_has_no_gradient() -> None:
-    vit = seeded_vit()
-    idle, linear = vit.blocks[1].attention, vit.blocks[2].mlp
-    assert idle is not None and linear is not None and isinstance(linear.fc1, nn.Linear)
-    with torch.no_grad():
-        for parameter in idle.proj.parameters():
-            parameter.zero_()
-        # Far to the right of 0, GELU is the identity.
-        linear.fc1.weight.mul_(1e-3)
-        linear.fc1.bias.fill_(20.0)
-    attention, activation = score_gradients(vit, random_images(vit, 2))
-    assert attention[1] == 0 and (attention[[0, 2, 3]] != 0).all()
-    assert activation[2].abs() < 1e-5 < activation[[0, 1, 3]].abs().min()
 
 
 def test_units_that_can_go() -> None:

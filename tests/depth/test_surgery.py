@@ -1,6 +1,7 @@
 """A depth-pruned model: exact, smaller by what the papers say, and ordinary to every later stage."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,9 +145,9 @@ def test_its_weights_fit_the_same_plan_on_a_fresh_network(
     assert apply_plan(fresh, plan, unmerged=unmerged).weights_sha256 == pruned.weights_sha256
 
 
-@PLANS
-def test_it_is_pruned_further_and_merged_after_training(plan: DepthPlan) -> None:
-    vit = seeded_vit()
+@pytest.mark.parametrize("variant", AttentionVariant, ids=str)
+def test_it_is_pruned_further_and_merged_after_training(variant: AttentionVariant) -> None:
+    vit, plan = seeded_vit(), replace(PLAN, variant=variant)
     images = random_images(vit, 2)
     step = apply_plan(
         apply_plan(vit, DepthPlan((2,), (1,), plan.variant), unmerged=True), plan, unmerged=True
@@ -165,32 +166,12 @@ def test_it_is_pruned_further_and_merged_after_training(plan: DepthPlan) -> None
         assert distance(merged.model(images), at_once.model(images)) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("name", "attention", "mlp", "merged"),
-    [
-        ("deit_base_patch16_224", 524.4, 929.6, 116.2),
-        ("deit_small_patch16_224", 146.0, 232.4, 29.0),
-        ("deit_tiny_patch16_224", 44.0, 58.1, 7.3),
-    ],
-)
-def test_macs_of_a_block_on_the_meta_device(name: str, attention: float, mlp: float, merged: float) -> None:
-    vit = describe(ModelRequest(name))
-    whole = dense_macs(vit.spec).network
-
-    def saved(plan: DepthPlan) -> float:
-        return (whole - dense_macs(apply_plan(vit, plan).spec).network) / 1e6
-
-    assert saved(DepthPlan((3,))) == pytest.approx(attention, abs=0.06)
-    assert saved(DepthPlan((), (3,))) == pytest.approx(mlp - merged, abs=0.06)
-    assert vit.spec.blocks[0].mlp_token_macs * 197 / 1e6 == pytest.approx(mlp, abs=0.06)
-    assert apply_plan(vit, DepthPlan((), (3,))).weights_sha256 == ""
-
-
 def test_the_shipped_plan_of_deit_base() -> None:
     attention, activation = (0, 3, 7, 8, 11), (2, 7, 8, 10, 11)  # as published, counted from 0
     plan = DepthPlan(tuple(layer + 1 for layer in attention), tuple(layer + 1 for layer in activation))
     vit = apply_plan(describe(ModelRequest("deit_base_patch16_224")), plan)
     assert dense_macs(vit.spec.as_it_came).gmacs == pytest.approx(10.88, abs=0.005)
+    assert vit.weights_sha256 == ""
     parameters = sum(parameter.numel() for parameter in vit.model.parameters())
     assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (4_722_432 - 590_592 + 1_536)
 
@@ -275,17 +256,6 @@ def test_eps_matters_and_is_divided() -> None:
     with torch.inference_mode():
         expected = doubled(again, images, NOSE.attention)
         torch.testing.assert_close(apply_plan(again, NOSE).model(images), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_it_is_done_once_and_merges() -> None:
-    vit = seeded_vit("deit")
-    images = random_images(vit, 2)
-    first = apply_plan(vit, NOSE)
-    again = apply_plan(first, DepthPlan((2, 4), (2, 3), AttentionVariant.NOSE))
-    at_once = apply_plan(vit, DepthPlan((2, 4), (2, 3), AttentionVariant.NOSE))
-    assert again.weights_sha256 == at_once.weights_sha256
-    with torch.inference_mode():
-        assert torch.equal(again.model(images), at_once.model(images))
 
 
 def test_variants_are_not_mixed() -> None:

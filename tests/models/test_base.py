@@ -83,26 +83,6 @@ def test_a_bias_reaches_live_tokens_alone() -> None:
     torch.testing.assert_close(masked[:, :4], short)
 
 
-@pytest.mark.parametrize("family", ["vit", "qk norm", "eva02, joined, rotary", "lvvit"])
-def test_heads_are_cut_from_the_projection_and_normed(family: str) -> None:
-    vit = make_vit(family)
-    block = vit.blocks[0]
-    part = block.attention
-    assert part is not None
-    tokens = torch.randn(2, 17, 48)
-    with torch.inference_mode():
-        qkv = project(block, tokens)
-        query, key, value = heads(block, qkv)
-        for place, (got, norm) in enumerate(((query, part.q_norm), (key, part.k_norm), (value, None))):
-            for head in range(part.num_heads):
-                start = (place * part.num_heads + head) * part.head_dim
-                expected = qkv[..., start : start + part.head_dim]
-                expected = expected if norm is None else norm(expected)
-                if part.rotary is not None and norm is not None:
-                    expected = part.rotary(expected.unsqueeze(1)).squeeze(1)
-                torch.testing.assert_close(got[:, head], expected)
-
-
 def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
     block = make_vit("registers").blocks[1]
     tokens, live = torch.randn(2, 9, 48), torch.arange(9) < torch.tensor([[9], [6]])
@@ -113,14 +93,6 @@ def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
     torch.testing.assert_close(values[1:, :6], alone)
     torch.testing.assert_close(row[1:, :, :6], row_of(short))
     torch.testing.assert_close(row, whole_row)
-
-
-def test_a_bias_of_keys_is_given_beside_them() -> None:
-    block, tokens, bias = make_vit().blocks[0], torch.randn(2, 5, 48), torch.randn(2, 5)
-    with torch.inference_mode():
-        row = row_of(attention_half(block, tokens, key_bias=bias)[1])
-        plain = row_of(attention_half(block, tokens)[1])
-    torch.testing.assert_close(row - plain, bias.unsqueeze(1).expand_as(row), rtol=1e-4, atol=1e-5)
 
 
 def test_attention_drops_out_while_a_block_is_trained_alone() -> None:

@@ -1,6 +1,6 @@
 """The parts of families, and heads that pool."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from exporter.models.parts import (
 )
 from exporter.models.registry import adapt
 from tests.multiply_adds import counted
-from tests.vits import make_model, make_vit
+from tests.vits import POOLED, make_model, make_vit
 
 ROTARY = ("eva02, joined, rotary", "rotary a head", "dinov3")
 POSITIONS = torch.tensor([[0, 3, 7, 9, 15], [1, 2, 3, 4, 14]])
@@ -26,6 +26,8 @@ POSITIONS = torch.tensor([[0, 3, 7, 9, 15], [1, 2, 3, 4, 14]])
 def test_survivors_are_turned_by_their_own_positions(family: str) -> None:
     model: Any = make_model(family)
     assert isinstance(model, Eva)
+    for parameter in model.blocks[1].attn.parameters():
+        parameter.data *= 5  # so that each position is seen
     vit = adapt(model)
     prefix, block = vit.spec.num_prefix_tokens, vit.blocks[1]
     table = model.rope.get_embed(shape=list(vit.spec.grid))
@@ -50,6 +52,16 @@ def made(kind: str) -> Pooling:
         "attention": AttentionPooling(1, vit.pooling.attention),
     }
     return rows[kind]
+
+
+@pytest.mark.parametrize("family", POOLED)
+def test_it_is_the_models_own(family: str) -> None:
+    vit = make_vit(family)
+    tokens, model = torch.randn(2, vit.spec.num_prefix_tokens + 17, vit.spec.dim), cast(Any, vit.model)
+    assert vit.pooling is not None
+    with torch.inference_mode():
+        pooled = vit.pooling(tokens, torch.ones_like(tokens[..., 0]))
+        torch.testing.assert_close(pooled, model.pool(tokens), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["mean", "max", "avgmax", "attention"])

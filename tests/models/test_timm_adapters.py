@@ -17,8 +17,7 @@ from torch.nn import functional as F
 
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
-from exporter.models.base import whole_block
-from exporter.models.parts import AttentionPooling, JoinedLinear, MaxPooling, MeanPooling, Pooling
+from exporter.models.parts import JoinedLinear
 from exporter.models.registry import adapt
 from exporter.models.spec import preprocessing_from
 from exporter.models.timm_adapters import (
@@ -26,26 +25,11 @@ from exporter.models.timm_adapters import (
     TimmEva,
     mlp_parts,
     outputs_of,
-    pooling_of,
     why_not_head,
     why_not_mlp,
 )
 from exporter.tensor_names import LOGITS
-from tests.vits import FAMILIES, POOLED, TINY, TINY_SHAPE, make_model, make_vit, random_images
-
-
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "lvvit"])
-def test_the_classifiers_average_to_the_logits(family: str) -> None:
-    vit = make_vit(family)
-    images = random_images(vit, 2)
-    with torch.inference_mode():
-        tokens = vit.embed(images)
-        for block in vit.blocks:
-            tokens = whole_block(block, tokens)
-        features = vit.features(vit.norm(tokens))
-        logits = torch.stack([c.linear(features[:, c.token]) for c in vit.classifiers]).mean(0)
-        torch.testing.assert_close(logits, vit.model(images), rtol=1e-5, atol=1e-5)
-
+from tests.vits import POOLED, TINY, TINY_SHAPE, make_model, make_vit
 
 # How each member holds its projection of query, key and value.
 PROJECTIONS: dict[str, type[nn.Module]] = {
@@ -115,20 +99,6 @@ def test_frequencies_that_are_learned_give_a_table_a_block_and_head() -> None:
 def test_positions_that_are_embedded_alone_turn_nothing() -> None:
     blocks = make_vit("eva, bias apart").blocks
     assert [block.attention.rotary for block in blocks if block.attention is not None] == [None] * 4
-
-
-def test_scales_of_both_branches_are_those_of_the_block() -> None:
-    model: Any = make_model("dinov3")
-    with torch.no_grad():
-        for place, gamma in enumerate((model.blocks[0].gamma_1, model.blocks[0].gamma_2), start=2):
-            gamma.fill_(place)
-    block, branch = adapt(model).blocks[0], torch.randn(1, 2, 48)
-    assert block.attention is not None and block.mlp is not None
-    torch.testing.assert_close(block.attention.out(branch), 2 * branch)
-    torch.testing.assert_close(block.mlp.out(branch), 3 * branch)
-    plain = make_vit("eva02, joined, rotary").blocks[0]
-    assert plain.attention is not None
-    assert torch.equal(plain.attention.out(branch), branch)
 
 
 @pytest.mark.parametrize(
@@ -215,23 +185,6 @@ def test_a_head_of_another_kind_is_refused(
     assert why_not_head(model) == ""
     setattr(model.get_submodule(place), name, value)
     assert why_not_head(model).startswith(reason)
-
-
-@pytest.mark.parametrize(
-    ("family", "kind", "skipped"),
-    [
-        ("vit", None, 0),
-        ("pooled", MeanPooling, 0),
-        ("pooled, registers", MaxPooling, 4),
-        ("pooled by attention", AttentionPooling, 0),
-        ("eva02, pooled", MeanPooling, 1),
-        ("pe, pooled by attention", AttentionPooling, 0),
-    ],
-)
-def test_poolings_are_the_models(family: str, kind: type[Pooling] | None, skipped: int) -> None:
-    pooling = pooling_of(make_model(family))
-    assert (pooling if kind is None else type(pooling)) is kind
-    assert pooling is None or pooling.skipped == skipped
 
 
 def test_patches_that_are_pooled_alone_are_an_embedding() -> None:

@@ -6,7 +6,7 @@ to the GPU and half of one back. What was made and not freed is in `alive`.
 
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -34,7 +34,14 @@ class Status(IntEnum):
 OK = Status.cudaSuccess
 
 
+def freeing(kind: str) -> Callable[["FakeCuda", Any], Any]:
+    """A function that frees what was made of a kind."""
+    return lambda cuda, _what: cuda._freed(kind)
+
+
 class FakeCuda:
+    cudaStreamDestroy, cudaFree, cudaEventDestroy = map(freeing, ("stream", "device", "event"))  # noqa: N815
+    cudaGraphDestroy, cudaGraphExecDestroy = map(freeing, ("graph", "executable"))  # noqa: N815
     cudaError_t = Status  # noqa: N815
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)  # noqa: N815
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)  # noqa: N815
@@ -56,9 +63,6 @@ class FakeCuda:
     def cudaStreamCreate(self) -> Any:  # noqa: N802
         return OK, self._made("stream", 7)
 
-    def cudaStreamDestroy(self, stream: int) -> Any:  # noqa: N802
-        return self._freed("stream")
-
     def cudaStreamSynchronize(self, stream: int) -> Any:  # noqa: N802
         return (OK,)
 
@@ -66,9 +70,6 @@ class FakeCuda:
         if size > self.memory:
             return Status.cudaErrorMemoryAllocation, None
         return OK, self._made("device", 4096)
-
-    def cudaFree(self, pointer: int) -> Any:  # noqa: N802
-        return self._freed("device")
 
     def cudaMallocHost(self, size: int) -> Any:  # noqa: N802
         buffer = ctypes.create_string_buffer(size)
@@ -86,9 +87,6 @@ class FakeCuda:
 
     def cudaEventCreate(self) -> Any:  # noqa: N802
         return OK, SimpleNamespace(at_ms=self._made("event", None))
-
-    def cudaEventDestroy(self, event: Any) -> Any:  # noqa: N802
-        return self._freed("event")
 
     def cudaEventRecord(self, event: Any, stream: int) -> Any:  # noqa: N802
         event.at_ms = self.now_ms
@@ -116,12 +114,6 @@ class FakeCuda:
         self.launches += 1
         self.now_ms += sum(graph)
         return (OK,)
-
-    def cudaGraphDestroy(self, graph: Any) -> Any:  # noqa: N802
-        return self._freed("graph")
-
-    def cudaGraphExecDestroy(self, graph: Any) -> Any:  # noqa: N802
-        return self._freed("executable")
 
     def cudaGetLastError(self) -> Any:  # noqa: N802
         return (OK,)
