@@ -26,6 +26,7 @@ from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.refit import refit
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
@@ -36,6 +37,7 @@ from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
+from exporter.workflows.opened import READ_FOR_REFIT
 
 HEADER = """\
 | saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
@@ -88,6 +90,13 @@ def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, 
     }
 
 
+def refitted(models: Mapping[str, PrunedViT], place: Path) -> dict[str, PrunedViT]:
+    """Refit each model on the images of a folder, as `compile --refit` does."""
+    vit = next(iter(models.values())).vit
+    images = [torch.from_numpy(each) for each, _ in loaded(vit, place, READ_FOR_REFIT)]
+    return {f"{name}, refitted": refit(each, images).pruned for name, each in models.items()}
+
+
 def row(dense: Array, found: Array, labels: Array) -> tuple[str, ...]:
     """Return the points lost and the mean divergence, each with its 95 % interval."""
     right, still = dense.argmax(1) == labels, found.argmax(1) == labels
@@ -110,9 +119,12 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save.")
     ways = [f"{method}:{shape}" for method in (Method.MATCHING, Method.TOME) for shape in SHAPES]
     parser.add_argument("--ways", nargs="+", default=ways, metavar="METHOD:COUNTS", help="Ways.")
+    what = "Images to refit each way on, too, without labels."
+    parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=what)
     parser.add_argument("--max-images", type=int, default=2000, help="Images of each folder.")
     parser.add_argument("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
     options = parser.parse_args()
+    unlabelled = dict(each.split("=", 1) for each in options.refit)
     for model, place in (each.split("=", 1) for each in options.images):
         vit = steps.load_model(ModelRequest(model))
         images = loaded(vit, Path(place), options.max_images)
@@ -123,6 +135,8 @@ def main() -> None:
         print(HEADER, flush=True)
         for share in options.shares:
             models = {name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.ways)}
+            if model in unlabelled:
+                models |= refitted(models, Path(unlabelled[model]))
             timed = (
                 times({"dense": PrunedViT(vit, keep_everything(vit.spec)), **models}, options.rounds)
                 if options.rounds

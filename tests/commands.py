@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 
 from exporter.models.request import ModelRequest
+from exporter.records import Pair
 from exporter.settings.fields import places_of
 from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
@@ -31,6 +32,12 @@ def recipe_file(folder: Path, **keys: Any) -> tuple[str, Path]:
             tables.setdefault(table, {})[name] = value
     path.write_text(tomli_w.dumps(tables), encoding="utf-8")
     return "--recipe", path
+
+
+def files_of(folder: Path) -> Pair[Path]:
+    """The models of an export folder, as its report names them."""
+    named = json.loads((folder / "report.json").read_text())["files"]
+    return Pair(folder / named["dense"], folder / named["pruned"])
 
 
 # What stages print.

@@ -41,6 +41,13 @@ def blocks(page: str) -> Iterator[Block]:
         yield Block(page, line, found["language"], found["text"], found["marker"] or "")
 
 
+def commands_of(page: str, test: str) -> list[list[str]]:
+    """The words of the commands in the blocks of a page that a test runs."""
+    marked = [each for each in blocks(page) if each.marker == f"test: {test}"]
+    assert marked
+    return [words for block in marked for words in star_export_commands(block)]
+
+
 def star_export_commands(block: Block) -> Iterator[list[str]]:
     """Yield the words behind `star-export` of each of its commands; variables of the shell have some value."""
     if block.language != "sh":

@@ -10,13 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import exporter
-from exporter.artefact import (
-    REQUIRED,
-    from_metadata,
-    read_lowered,
-    read_pair,
-    to_metadata,
-)
+from exporter.artefact import REQUIRED, from_metadata, read_lowered, read_pair, to_metadata
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import to_json
 from exporter.formats.onnx_metadata import read_metadata
@@ -74,24 +68,6 @@ def test_a_file_of_an_earlier_version_is_one_line(missing: str) -> None:
     assert str(error.value).startswith("old.onnx | got a file of star-export 0.0.9 | need one of")
     assert exporter.__version__ in str(error.value) and "compile it again" in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("target", "abacus", "m.onnx | got target 'abacus' | need one of onnxruntime-fp32"),
-        ("input_kind", "int4", "m.onnx | got input kind 'int4' | need one of float32, uint8"),
-        ("layout", "folded", "m.onnx | got layout 'folded' | need one of shrinking"),
-        ("schedule", "{}", "m.onnx | got"),
-        ("schedule", "[1", "m.onnx | got"),
-        ("model", "null", "m.onnx | got"),
-    ],
-)
-def test_a_word_that_is_none_names_the_file(key: str, value: str, message: str) -> None:
-    metadata = {**to_metadata(PLAIN), f"star_export.{key}": value}
-    with pytest.raises(ArtefactError) as error:
-        from_metadata(metadata, "m.onnx")
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("field", ["rates", "keep", "num_patches"])

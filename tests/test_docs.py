@@ -19,9 +19,10 @@ from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
-from tests.pages import PAGES, ROOT, Block, blocks, star_export_commands
+from tests.pages import PAGES, ROOT, Block, blocks, commands_of, star_export_commands
 from tests.vits import make_images
 
+HERE = "tests/test_docs.py"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 TROUBLE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 
@@ -33,13 +34,6 @@ def docs_site() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def commands_of(page: str, test: str) -> list[list[str]]:
-    """The commands of the blocks that a test of this file runs."""
-    marked = [each for each in blocks(page) if each.marker == f"test: tests/test_docs.py::{test}"]
-    assert marked
-    return [words for block in marked for words in star_export_commands(block)]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
@@ -86,7 +80,7 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_expo
         "eval": ("--max-eval-images", "40"),
     }
     verbs = []
-    for words in commands_of("docs/tutorial.md", "test_the_tutorial"):
+    for words in commands_of("docs/tutorial.md", f"{HERE}::test_the_tutorial"):
         done = star_export(*words, *fewer.get(words[0], ()))
         assert done.code == 0, done.err
         verbs.append(words[0])
@@ -101,13 +95,13 @@ def test_the_serving_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     make_images(tmp_path / "photos", classes=8, each=2, side=16)
     quick = {"bench": ("--rounds", "5", "--batches", "1", "--no-selection-cost", "--profile-runs", "0")}
     for page in ("README.md", "docs/serving.md"):
-        for words in commands_of(page, "test_the_serving_commands"):
+        for words in commands_of(page, f"{HERE}::test_the_serving_commands"):
             done = star_export(*words, *quick.get(words[0], ()))
             assert done.code == 0, (words, done.err)
 
 
 def test_the_serving_script_is_the_reports() -> None:
-    marker = "test: tests/test_docs.py::test_the_serving_script_is_the_reports"
+    marker = f"test: {HERE}::test_the_serving_script_is_the_reports"
     (block,) = (each for each in blocks("docs/serving.md") if each.marker == marker)
     artefact: Artefact = artefacts().pruned
     preprocessing = replace(artefact.spec.preprocessing, crop_mode=CropMode.CENTER)

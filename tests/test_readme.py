@@ -25,8 +25,7 @@ BIN = Path(sys.executable).parent
 SHORTER = "--max-images 8 --max-eval-images 100 --rounds 5"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [each.text for each in pages.blocks("README.md") if each.language == "sh"]
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -48,7 +47,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.mark.exhaustive
 @pytest.mark.ort
 def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
-    assert "make demo\n" in blocks("sh")
+    assert "make demo\n" in COMMANDS
     listed = run(f"make --dry-run --always-make demo VENV={sys.prefix}", ROOT).stdout.splitlines()
     lines = " ".join(listed).replace("\\ ", "")
     prepare, compile_ = (
@@ -71,14 +70,14 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
 
 
 def test_the_test_command_is_the_one_that_ci_runs() -> None:
-    assert "make test\n" in blocks("sh")
+    assert "make test\n" in COMMANDS
     assert "make test\n" in (ROOT / ".ci/run").read_text()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.ort
 def test_compiling_your_own_model(photos: Path) -> None:
-    (command,) = (each for each in blocks("sh") if "my_vit.safetensors" in each)
+    (command,) = (each for each in COMMANDS if "my_vit.safetensors" in each)
     shutil.copy(CIFAR_VIT.weights, photos / "my_vit.safetensors")
     for part in ("train", "test"):
         make_images(photos / "cifar10" / part, classes=10, each=1, side=32)
@@ -92,7 +91,7 @@ def test_compiling_your_own_model(photos: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.ort
 def test_compiling_a_hugging_face_model(photos: Path) -> None:
-    (command,) = (each for each in blocks("sh") if "./my-vit" in each)
+    (command,) = (each for each in COMMANDS if "./my-vit" in each)
     shape: dict[str, Any] = {"image_size": 64, "patch_size": 8, "num_hidden_layers": 6, "hidden_size": 96}
     shape |= {"num_attention_heads": 3, "intermediate_size": 384}
     torch.manual_seed(0)
@@ -105,7 +104,7 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
 
 
 def test_the_plan_command(tmp_path: Path) -> None:
-    (command,) = re.findall(r"^star-export plan .*$", "".join(blocks("sh")), flags=re.MULTILINE)
+    (command,) = re.findall(r"^star-export plan .*$", "".join(COMMANDS), flags=re.MULTILINE)
     assert "16.35 → 9.90 GMACs (17.56 as it came" in run(command, tmp_path).stdout
 
 

@@ -1,6 +1,5 @@
 """`star-export bench`: what it prints, and what it refuses."""
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.workflows.folders.bench import Bench
-from tests.commands import Command
+from tests.commands import Command, files_of
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
 QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1"]
@@ -25,11 +24,6 @@ QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs",
 @pytest.fixture(scope="module")
 def folder(compiled: Callable[..., Path]) -> Path:
     return compiled()
-
-
-def files_of(folder: Path) -> dict[str, Path]:
-    files = json.loads((folder / "report.json").read_text())["files"]
-    return {role: folder / name for role, name in files.items()}
 
 
 @pytest.mark.ort
@@ -65,7 +59,7 @@ def test_the_table_says_where_it_was_measured(star_export: Command, folder: Path
 @pytest.mark.ort
 def test_two_files_in_place_of_a_folder(star_export: Command, folder: Path, tmp_path: Path) -> None:
     files = files_of(folder)
-    flags = ("--dense", files["dense"], "--pruned", files["pruned"], *QUICK, "--json")
+    flags = ("--dense", files.dense, "--pruned", files.pruned, *QUICK, "--json")
     (first, _) = star_export("bench", *flags, "--profile-runs", "0", "--no-selection-cost").json["batches"]
     assert first["breakdown_ms"] is first["selection"] is None
     np.savez(tmp_path / "own.npz", images=np.zeros((1, 3, 32, 32), np.float32))

@@ -1,6 +1,5 @@
 """`star-export check`: a folder by its own answers, a file by the model that it was made from."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,13 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.records import Pair
-from tests.commands import BRIEF, Command, Workplace, recipe_file
-
-
-def files_of(folder: Path) -> Pair[Path]:
-    named = json.loads((folder / "report.json").read_text())["files"]
-    return Pair(folder / named["dense"], folder / named["pruned"])
+from tests.commands import BRIEF, Command, Workplace, files_of, recipe_file
 
 
 @pytest.mark.ort

@@ -1,8 +1,6 @@
 """`star-export depth`: a smaller model for every other verb, and the split of a budget."""
 
 import json
-import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from exporter.depth.predictor import Predictor, Split
 from exporter.workflows.depth import Found
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 from tests.depth.published import SAMPLES
+from tests.pages import commands_of
 
 
 def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
@@ -39,14 +38,15 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> tuple[object, ...]:
-    """The command that splits a budget by the published samples of a model of 12 blocks."""
-    samples = tmp_path / "samples.json"
-    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
-    return "depth", "choose", "--model", "deit_base_patch16_224", "--samples", samples, "--units"
+def samples(tmp_path: Path) -> Path:
+    """The published samples of a model of 12 blocks."""
+    path = tmp_path / "samples.json"
+    path.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
+    return path
 
 
-def test_the_split_of_a_budget(star_export: Command, published: tuple[object, ...]) -> None:
+def test_the_split_of_a_budget(star_export: Command, samples: Path) -> None:
+    published = ("depth", "choose", "--model", "deit_base_patch16_224", "--samples", samples, "--units")
     done = star_export(*published, 8, "--json")
     assert done.code == 0, done.err
     assert (done.json["best"]["attention"], done.json["best"]["activation"]) == (2, 6)
@@ -101,9 +101,7 @@ def test_units_are_chosen_within_a_budget(star_export: Command, workplace: Workp
     assert not (tmp_path / "d.samples").exists()
 
 
-def test_the_split_takes_only_what_may_go(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    samples = tmp_path / "samples.json"
-    samples.write_text(json.dumps([vars(sample) for sample in SAMPLES]))
+def test_the_split_takes_only_what_may_go(star_export: Command, workplace: Workplace, samples: Path) -> None:
     words = ("depth", "choose", *workplace.model, "--samples", samples, "--json", "--units")
     assert star_export(*words, "3").json["best"]["activation"] == 2
     kept = star_export(*words, "3", "--keep-activation", "1,2,3").json
@@ -133,25 +131,13 @@ def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: 
     assert again.json["found"] is again.json["collected"] is None
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "depth.md").read_text(encoding="utf-8")
 # What the page measures with real images takes minutes; here every number is as small as it can be.
-SMALLER = {
-    "--units": "2",
-    "--epochs": "1",
-    "--batch-size": "6",
-}
+SMALLER = {"--units": "2", "--epochs": "1", "--batch-size": "6"}
 OF_VERB = {
     "choose": ("--recipe", BRIEF),
     "finetune": ("--recipe", BRIEF),
     "compile": ("--rounds", "0", "--recipe", BRIEF),
 }
-
-
-def commands() -> list[list[str]]:
-    """The words of each command of the walk from a trained model to a smaller one."""
-    walk = PAGE[PAGE.index("## How many of each") :]
-    (block,) = re.findall(r"```sh\n(.*?)```", walk, flags=re.DOTALL)[:1]
-    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
 
 
 def shorter(words: list[str], workplace: Workplace, folder: Path) -> Iterator[object]:
@@ -175,8 +161,9 @@ def shorter(words: list[str], workplace: Workplace, folder: Path) -> Iterator[ob
 def test_they_lead_to_one_model_with_fewer_layers_and_patches(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
+    test = "tests/cli/test_depth.py::test_they_lead_to_one_model_with_fewer_layers_and_patches"
     done = []
-    for _, *words in commands():
+    for words in commands_of("docs/depth.md", test):
         verb = words[1] if words[0] == "depth" else words[0]
         outcome = star_export(*shorter(words, workplace, tmp_path), *OF_VERB.get(verb, ()))
         assert outcome.code == 0, outcome.err

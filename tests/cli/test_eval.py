@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from exporter.processes import Processes
-from tests.commands import NAME, Command, Workplace, recipe_file
+from exporter.records import Pair
+from tests.commands import Command, Workplace, files_of
 from tests.shards import encoded, write_shard
-from tests.vits import TINY_SHAPE
 
 pytestmark = pytest.mark.ort
 QUICK = ("--batch", "4", "--workers", "1", "--threads", "1")
@@ -22,9 +22,8 @@ def folder(compiled: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def files(folder: Path) -> dict[str, Path]:
-    told = json.loads((folder / "report.json").read_text())["files"]
-    return {role: folder / name for role, name in told.items()}
+def files(folder: Path) -> Pair[Path]:
+    return files_of(folder)
 
 
 @pytest.fixture
@@ -64,18 +63,18 @@ def test_the_table_says_it_in_words(star_export: Command, folder: Path, workplac
 
 
 def test_two_files_on_a_tar_file(
-    star_export: Command, files: dict[str, Path], shard: Path, tmp_path: Path
+    star_export: Command, files: Pair[Path], shard: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "differ"
     done = star_export(
-        *("eval", files["pruned"], files["dense"], "--images", shard, *QUICK, "--json"),
+        *("eval", files.pruned, files.dense, "--images", shard, *QUICK, "--json"),
         *("--disagreements", out, "--runtime", "openvino"),
     )
     assert done.code == 0, done.err
     assert "skipped" in done.err
     assert list(done.json["skipped"]) == ["a.tar/2.png"]
     assert done.json["images"] == 3
-    assert set(done.json["models"]) == {files["pruned"].stem, files["dense"].stem}
+    assert set(done.json["models"]) == {files.pruned.stem, files.dense.stem}
     assert {each["runtime"] for each in done.json["models"].values()} == {"openvino"}
     listed = json.loads(out.with_suffix(".json").read_text())["images"]
     with out.with_suffix(".csv").open() as file:
@@ -83,12 +82,10 @@ def test_two_files_on_a_tar_file(
     assert len(listed) == round(3 * (1 - done.json["pair"]["agreement"]))
 
 
-def test_pytorch_beside_a_file(star_export: Command, files: dict[str, Path], workplace: Workplace) -> None:
-    done = star_export(
-        "eval", files["dense"], *workplace.model, "--images", workplace.images, *QUICK, "--json"
-    )
+def test_pytorch_beside_a_file(star_export: Command, files: Pair[Path], workplace: Workplace) -> None:
+    done = star_export("eval", files.dense, *workplace.model, "--images", workplace.images, *QUICK, "--json")
     assert done.code == 0, done.err
-    assert set(done.json["models"]) == {"pytorch", files["dense"].stem}
+    assert set(done.json["models"]) == {"pytorch", files.dense.stem}
     assert done.json["pair"]["first"] == "pytorch"
     assert done.json["pair"]["agreement"] == 1
 
@@ -102,20 +99,8 @@ def test_pytorch_alone_and_pruned(star_export: Command, folder: Path, workplace:
     assert done.json["models"]["pruned"]["accuracy"] == pruned
 
 
-def test_a_recipe_describes_the_pytorch_model(
-    star_export: Command, folder: Path, workplace: Workplace, tmp_path: Path
-) -> None:
-    schedule, checkpoint = str(folder / "schedule.json"), str(workplace.checkpoint)
-    told = recipe_file(
-        tmp_path, model=NAME, checkpoint=checkpoint, model_kwargs=TINY_SHAPE, schedule=schedule
-    )
-    done = star_export("eval", *told, "--images", workplace.images, *QUICK, "--json")
-    assert done.code == 0, done.err
-    assert set(done.json["models"]) == {"dense", "pruned"}
-
-
 def test_without_labels_two_models_agree(
-    star_export: Command, folder: Path, files: dict[str, Path], tmp_path: Path
+    star_export: Command, folder: Path, files: Pair[Path], tmp_path: Path
 ) -> None:
     for at in range(3):
         (tmp_path / f"{at}.png").write_bytes(encoded(at))
@@ -124,7 +109,7 @@ def test_without_labels_two_models_agree(
     assert done.json["models"]["dense"]["accuracy"] is done.json["pair"]["loss_points"] is None
     assert done.json["pair"]["agreement"] in (0, 1 / 3, 2 / 3, 1)
     assert "have no labels" in star_export("eval", folder, "--images", tmp_path, *QUICK).out
-    alone = star_export("eval", files["dense"], "--images", tmp_path, *QUICK)
+    alone = star_export("eval", files.dense, "--images", tmp_path, *QUICK)
     assert alone.code == 2
     assert "0.png | got no label" in alone.error
 
@@ -141,7 +126,7 @@ def test_too_few_images_for_the_interval(star_export: Command, folder: Path, wor
 
 def test_the_main_process_alone_writes_the_disagreements(
     star_export: Command,
-    files: dict[str, Path],
+    files: Pair[Path],
     workplace: Workplace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,5 +134,5 @@ def test_the_main_process_alone_writes_the_disagreements(
     for index in (1, 0):
         monkeypatch.setattr("exporter.cli.eval.processes", lambda index=index: Processes(index, 2))
         flags = ("--images", workplace.images, *QUICK, "--disagreements", tmp_path / "differ")
-        assert star_export("eval", files["pruned"], files["dense"], *flags).code == 0
+        assert star_export("eval", files.pruned, files.dense, *flags).code == 0
         assert (tmp_path / "differ.csv").exists() == (index == 0)

@@ -220,30 +220,6 @@ def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: P
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
 
 
-@pytest.mark.parametrize("verb", ["eval", "tune"])
-def test_what_is_measured_and_was_not_trained_is_warned_of(
-    star_export: Command,
-    workplace: Workplace,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
-) -> None:
-    """The search itself is left out: the warning comes before it."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise RecipeError("run", "stopped", "nothing else")
-
-    monkeypatch.setattr("exporter.workflows.tuning.opening._networks", stop)
-    amount = {
-        "eval": ("--images", workplace.images),
-        "tune": (*images(workplace), "--max-drop", "1", "--weights", trained, "--out", tmp_path / "out"),
-    }
-    done = star_export(verb, "--checkpoint", trained, *recipe_file(tmp_path, recalibrate=True), *amount[verb])
-    warned = [line for line in done.err.splitlines() if line.startswith("WARNING")]
-    assert warned == [f"WARNING: {trained} is not pruned as it was trained, with star, rho 0.6"], done.err
-
-
 def test_layers_chosen_by_training_without_pruning_are_not_pruned(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from exporter.cli import compile  # noqa: A004
-from exporter.cli.flags import (
-    add_recipe,
-    add_training,
-    recipe_of,
-    training_of,
-)
+from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import Parser
 from exporter.training.settings import PRESETS, FinetuneSettings

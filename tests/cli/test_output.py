@@ -8,14 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from exporter.cli.output import (
-    RichStages,
-    print_json,
-    print_lines,
-    print_table,
-    progress_line,
-    repeated,
-)
+from exporter.cli.output import RichStages, print_json, print_lines, print_table, progress_line, repeated
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`star-export tune`: the result as JSON and as a table, and its exit codes."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,26 +46,30 @@ FOUND = Tuned(
     parity=True,
 )
 NOTHING = replace(FOUND, choice=None, judged=None, recipe=None, parity=None)
+NOT_SHOWN = replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0, 0.97))
+Run = Callable[..., tuple[Outcome, dict[str, Any]]]
 
 
-def run(
-    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch, found: Tuned, *flags: object
-) -> tuple[Outcome, dict[str, Any]]:
-    asked: dict[str, Any] = {}
+@pytest.fixture
+def run(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The verb, whose search finds what it is told to find; and what the search was asked."""
 
-    def searched(recipe: Any, settings: Any, out: Path, **how: Any) -> Tuned:
-        asked.update(recipe=recipe, settings=settings, out=out, **how)
-        return found
+    def run(found: Tuned, *flags: object) -> tuple[Outcome, dict[str, Any]]:
+        asked: dict[str, Any] = {}
 
-    monkeypatch.setattr(tune, "tune", searched)
-    images = ("--images", workplace.images, "--eval-images", workplace.images, "--out", "out")
-    return star_export("tune", *workplace.model, *images, *flags), asked
+        def searched(recipe: Any, settings: Any, out: Path, **how: Any) -> Tuned:
+            asked.update(recipe=recipe, settings=settings, out=out, **how)
+            return found
+
+        monkeypatch.setattr(tune, "tune", searched)
+        images = ("--images", workplace.images, "--eval-images", workplace.images, "--out", "out")
+        return star_export("tune", *workplace.model, *images, *(flags or ("--max-drop", "1"))), asked
+
+    return run
 
 
-def test_what_others_script_against(
-    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-drop", "1", "--json")
+def test_what_others_script_against(run: Run, workplace: Workplace) -> None:
+    done, asked = run(FOUND, "--max-drop", "1", "--json")
     assert done.code == 0, done.err
     assert done.json == json.loads(to_json(FOUND))
     assert done.json.keys() >= {"recipe", "choice", "judged", "tried", "front"}
@@ -76,22 +81,11 @@ def test_what_others_script_against(
     assert asked["command"][0] == "star-export"
 
 
-def test_the_table_has_every_point_and_the_unpruned_model(
-    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done, _ = run(star_export, workplace, monkeypatch, FOUND, "--max-drop", "1")
+def test_the_table_has_every_point_and_the_unpruned_model(run: Run) -> None:
+    done, _ = run(FOUND)
     assert "skipped" not in done.out
-    for text in (
-        "unpruned",
-        "100.0",
-        "40% saved",
-        "250.0",
-        "2.50 ×",
-        "2.40 to 2.60",
-        "+0.20",
-        "96.00%",
-        "chosen",
-    ):
+    speeds = ("100.0", "250.0", "2.50 ×", "2.40 to 2.60")
+    for text in ("unpruned", "40% saved", *speeds, "+0.20", "96.00%", "chosen"):
         assert text in done.out
     lines = done.out.splitlines()[-3:]
     bound = "it loses +0.10 points, less than +0.60 with 95 % confidence"
@@ -100,62 +94,37 @@ def test_the_table_has_every_point_and_the_unpruned_model(
     assert lines[2] == "recipe: out/tune.toml"
 
 
+NEAREST = "no faster model is within 0.1 points; the nearest: matching, token-pairs, merge-weighted, 40%"
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (
-            TuneSettings(max_drop=0.1),
-            "no faster model is within 0.1 points; the nearest: matching, token-pairs, merge-weighted, 40%",
-        ),
+        (TuneSettings(max_drop=0.1), NEAREST),
         (TuneSettings(speedup=9), "no model is that fast; the fastest: matching"),
     ],
 )
-def test_what_is_nearest_is_said(
-    star_export: Command,
-    workplace: Workplace,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: TuneSettings,
-    line: str,
-) -> None:
-    found = replace(NOTHING, settings=settings)
-    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
-    assert (done.code, done.out.splitlines()[-1].startswith(line)) == (1, True), done.out
+def test_what_is_nearest_is_said(run: Run, settings: TuneSettings, line: str) -> None:
+    done, _ = run(replace(NOTHING, settings=settings))
+    assert done.out.splitlines()[-1].startswith(line), done.out
 
 
-def test_what_would_show_a_loss_is_said_beside_the_choice(
-    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0, 0.97))
-    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
+def test_what_would_show_a_loss_is_said_beside_the_choice(run: Run) -> None:
+    done, _ = run(NOT_SHOWN)
     assert "97.00% have the unpruned model's class: not-shown" in done.out
     assert "to show a loss within 1 points takes 1141 such images if 4% of the answers change" in done.out
 
 
-def test_images_that_cannot_be_read_are_counted_and_named(
-    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_cannot_be_read_are_counted_and_named(run: Run) -> None:
     torn = "cannot identify image file"
-    found = replace(FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn})
-    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
+    done, _ = run(replace(FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn}))
     assert "1 evaluation images skipped: a.tar/6.png" in done.out
     assert "1 calibration images skipped: b.png" in done.out
 
 
-def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    pins = (
-        "--scorer",
-        "fused",
-        "--counts",
-        "few",
-        "--rho",
-        "0.7",
-        "--target",
-        "openvino-fp32",
-        "--weights",
-        "a.safetensors",
-        "b.pt",
-    )
-    done, asked = run(star_export, workplace, monkeypatch, FOUND, "--max-ms", "5", *pins)
+def test_flags_pin_axes(run: Run) -> None:
+    pins = ("--scorer", "fused", "--counts", "few", "--rho", "0.7", "--target", "openvino-fp32")
+    done, asked = run(FOUND, "--max-ms", "5", *pins, "--weights", "a.safetensors", "b.pt")
     assert done.code == 0, done.err
     prune = asked["recipe"].prune
     assert (prune.scorer, prune.counts, prune.rho) == ("fused", "few", 0.7)
@@ -168,14 +137,14 @@ def test_flags_pin_axes(star_export: Command, workplace: Workplace, monkeypatch:
     [
         (NOTHING, 1),
         (FOUND, 0),
-        (replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0, 0.97)), 0),
+        (NOT_SHOWN, 0),
         (replace(FOUND, judged=Judged(Status.MISSED, 900, 3.0, 4.0, 0.9)), 1),
         (replace(FOUND, parity=None), 0),
         (replace(FOUND, parity=False), 1),
     ],
 )
 def test_the_exit_code_is_1_where_even_the_best_estimate_misses_the_goal(
-    found: Tuned, code: int, star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+    found: Tuned, code: int, run: Run
 ) -> None:
-    done, _ = run(star_export, workplace, monkeypatch, found, "--max-drop", "1")
+    done, _ = run(found)
     assert done.code == code, done.err

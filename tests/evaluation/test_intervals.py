@@ -41,13 +41,6 @@ def test_it_holds_the_share_and_lies_within_0_and_1(counts: tuple[int, int], con
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
-@given(COUNTS)
-def test_more_confidence_is_wider_and_more_images_are_narrower(counts: tuple[int, int]) -> None:
-    hits, images = counts
-    assert half_width(wilson(hits, images, 0.99)) > half_width(wilson(hits, images, 0.95))
-    assert half_width(wilson(2 * hits, 2 * images)) < half_width(wilson(hits, images))
-
-
 def test_no_hit_is_no_certainty() -> None:
     low, high = wilson(0, 100)
     assert low == 0

@@ -250,6 +250,8 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a target in INT8": (partial(_target_everywhere, "onnxruntime-int8"), "weights in fp32"),
     "a target in fp16": (partial(_target_everywhere, "onnxruntime-fp16"), "weights in fp32"),
     "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
+    "a layout of nobody": (partial(_metadata, "layout", "folded"), "folded"),
+    "a model that is none": (partial(_metadata, "model", "null"), "x"),
 }
 REFERENCES: dict[str, tuple[Change, str]] = {
     "images of NaN": (_each("images", lambda images: images * np.nan), REFERENCE),

@@ -12,10 +12,7 @@ from exporter.workflows.recipe import Recipe
 
 @dataclass(frozen=True)
 class Place:
-    """What words refer to: `{work}` is a fresh folder, the others are whole and only read.
-
-    `others` are export folders of other methods and targets.
-    """
+    """What words refer to: `{work}` is a fresh folder, the others are whole and only read."""
 
     work: Path
     weights: Path
@@ -24,7 +21,6 @@ class Place:
     folder: Path
     dense: Path
     pruned: Path
-    others: tuple[Path, ...] = ()
 
     def words(self, line: str) -> list[str]:
         """The words of a line; an empty one is written as two quotes."""

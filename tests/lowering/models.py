@@ -1,7 +1,9 @@
 """The models that lowering is tested on: torch exports each once an opset, for all tests and processes."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -97,6 +99,17 @@ def lowered(
 def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
     """What torch exported of a shared model: a copy for whoever asks."""
     return onnx.load_model_from_string(_exported(pruned, opset))
+
+
+def without(*passes: str) -> Target:
+    """ONNX Runtime's fp32 target with fewer passes."""
+    return replace(ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name not in passes))
+
+
+def operators_of(*left_out: str, pruned: PrunedViT | None = None) -> Counter[str]:
+    """How often each operator stands in a lowered model."""
+    model = lowered(pruned or star(), without(*left_out))
+    return Counter(node.op_type for node in model.graph.node)
 
 
 def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:

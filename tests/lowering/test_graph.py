@@ -3,11 +3,7 @@
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.graph import (
-    Builder,
-    as_linear,
-    sort_nodes,
-)
+from exporter.lowering.graph import Builder, as_linear, sort_nodes
 from tests.lowering.graphs import graph_of, noise
 
 

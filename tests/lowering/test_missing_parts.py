@@ -14,14 +14,7 @@ from exporter.runtimes.choice import why_not
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
 from exporter.schedule.prune import Prune
-from exporter.targets import (
-    ONNXRUNTIME,
-    ONNXRUNTIME_FP16,
-    OPENVINO,
-    TENSORRT,
-    TENSORRT_8,
-    Target,
-)
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, TENSORRT_8, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.models import pruned_of

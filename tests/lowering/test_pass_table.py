@@ -14,8 +14,7 @@ from exporter.lowering.pass_table import PASSES, Pass, check_passes, run_passes
 from exporter.lowering.pipeline import lower
 from exporter.targets import ONNXRUNTIME, OPENVINO_INT8, TARGETS, TENSORRT, Target
 from tests.lowering.graphs import artefact, graph_of
-from tests.lowering.models import lowered, run, star
-from tests.lowering.targets import without
+from tests.lowering.models import lowered, run, star, without
 from tests.vits import random_images
 
 OPTIONAL = (

@@ -14,11 +14,7 @@ from exporter.lowering import pipeline
 from exporter.lowering.variants import save_variants, selection_nodes, sliced_variant
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin
-from exporter.targets import (
-    TENSORRT,
-    TENSORRT_FP16,
-    TENSORRT_PLUGIN_FP16,
-)
+from exporter.targets import TENSORRT, TENSORRT_FP16, TENSORRT_PLUGIN_FP16
 from exporter.tensor_names import TRACING, context_name
 from tests.lowering.models import a_star, dense, lowered, merging, pruned_of, star
 from tests.pruning.adaptive import RATES

@@ -101,12 +101,11 @@ def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
     return [found[keep_name(layer)] for layer in LAYERS]
 
 
-def drawn(of: Artefact, seed: int, images: int, *, ascending: bool = False) -> list[np.ndarray]:
+def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
     """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
     random, prefix, reaching, rows = np.random.default_rng(seed), of.spec.num_prefix_tokens, PATCHES, []
     for count in kept(of):
         patches = [random.permutation(reaching)[:count] for _ in range(images)]
-        patches = [np.sort(each) for each in patches] if ascending else patches
         rows.append(np.array([[*range(prefix), *(each + prefix)] for each in patches]))
         reaching = count
     return rows

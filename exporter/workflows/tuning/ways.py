@@ -131,7 +131,7 @@ def candidates(
     if not spec.num_class_tokens and scoring.scorer is None:
         axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
     every = (Candidate(**dict(zip(axes, values, strict=True)) | pinned) for values in product(*axes.values()))
-    found = tuple(each for each in every if _makes_sense(each))
+    found = tuple(each for each in every if _makes_sense(each, pinned=scoring.method))
     if not found:
         choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
         raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
@@ -151,9 +151,15 @@ def ways_of(found: Iterable[Candidate]) -> list[Way]:
     return [tuple(group) for group in groups.values()]
 
 
-def _makes_sense(candidate: Candidate) -> bool:
-    """Whether the method supports the score, the reduction and the counts; alpha is for the fused score alone."""
-    if candidate.alpha is not None and scorer_named(candidate.scorer).alpha is not None:
+def _makes_sense(candidate: Candidate, pinned: Method | None) -> bool:
+    """Whether the method supports the score, the reduction and the counts; alpha is for the fused score alone.
+
+    STAR's pairs at other counts than its own are those of matching.
+    """
+    scorer = scorer_named(candidate.scorer)
+    if candidate.alpha is not None and scorer.alpha is not None:
+        return False
+    if scorer.pairs and candidate.method == Method.STAR != pinned and candidate.counts not in (None, ACS):
         return False
     try:
         Prune(**candidate.how)

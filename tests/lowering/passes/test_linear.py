@@ -6,8 +6,7 @@ import pytest
 
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
 from tests.lowering.graphs import applied, graph_of, noise, operators, run
-from tests.lowering.models import lowered, star
-from tests.lowering.targets import operators_of
+from tests.lowering.models import lowered, operators_of, star
 
 WEIGHTS = {"w1": noise(4, 6), "b1": noise(6), "w2": noise(6, 2), "b2": noise(2)}
 FIRST, LAST = "p = MatMul(x, w1) h = Add(p, b1)", "q = MatMul(g, w2) y = Add(q, b2)"

@@ -30,9 +30,8 @@ from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
-from tests.lowering.models import FAMILIES, biased_vit, lowered, pruned_of, star
+from tests.lowering.models import FAMILIES, biased_vit, lowered, operators_of, pruned_of, star
 from tests.lowering.models import run as run_model
-from tests.lowering.targets import operators_of
 from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, random_images
 

@@ -21,8 +21,7 @@ from exporter.lowering.passes.selection import (
 from exporter.ops.selection import keep_top_k, take_tokens
 from exporter.targets import OPENVINO
 from tests.lowering.graphs import RNG, applied, artefact, graph_of, noise, operators, run
-from tests.lowering.models import lowered, star
-from tests.lowering.targets import without
+from tests.lowering.models import lowered, star, without
 from tests.ops.references import drawn_choice, packed
 
 

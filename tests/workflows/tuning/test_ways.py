@@ -66,6 +66,13 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
         found = candidates(SPEC, scoring)
         assert Method.STAR in {each.method for each in found}
         assert all(replace(FREE, **each.settings).counted_by == scoring.counts for each in found)
+    both = {Method.MATCHING, Method.STAR}
+    assert {each.method for each in found_by("geometric")} == both
+    assert {each.method for each in found_by("geometric") if each.scorer == "token-pairs"} == {
+        Method.MATCHING
+    }
+    pinned = candidates(SPEC, Prune("token-pairs", method=Method.STAR, counts="few"))
+    assert {each.method for each in pinned} == {Method.STAR}
     needy = {each.scorer for each in found_by("geometric") if each.calibrated}
     assert needy == {"fused", "inter"}  # the rates of ACS are not read
     assert Candidate(counts="few", rho=0.7).label.endswith("counts few, rho 0.7")
