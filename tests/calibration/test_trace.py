@@ -11,17 +11,7 @@ from exporter.models.base import AttentionParts, attention_half, heads, project,
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices
 from tests.rows import row_of
-from tests.versions import runs_in_double
 from tests.vits import cut_vit, random_images
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_traced_logits_are_the_models(variant: str) -> None:
-    runs_in_double(variant)
-    vit = in_dtype(tiny_vit(variant), torch.float64)
-    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
-    with torch.no_grad():
-        torch.testing.assert_close(trace(vit, images).logits, vit.model(images), rtol=1e-10, atol=1e-12)
 
 
 def attention_of(part: AttentionParts, seen: AttentionTrace) -> Tensor:
@@ -61,6 +51,7 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
         tokens = whole_block(block, tokens)
         torch.testing.assert_close(here.output, tokens)
     torch.testing.assert_close(seen.normed, vit.norm(tokens))
+    torch.testing.assert_close(seen.logits, vit.classify(seen.normed))
 
 
 def test_a_part_that_a_block_lacks_has_no_values_and_adds_nothing() -> None:

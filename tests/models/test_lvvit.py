@@ -1,6 +1,5 @@
 """LV-ViT: the published sizes and keys, its auxiliary head, and its halved branches."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from torch import nn
 
 from exporter.errors import ModelError
 from exporter.models.lvvit import LvVit, LvVitAdapter, preprocessing_of
-from exporter.models.registry import describe, load
+from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
@@ -39,20 +38,6 @@ def test_the_keys_are_those_of_the_official_files() -> None:
     for part in ("patch_embed.proj", "norm", "head", "aux_head"):
         expected |= {f"{part}.{kind}" for kind in layer}
     assert set(describe(small("lvvit_s")).model.state_dict()) == expected
-
-
-def test_an_official_checkpoint_of_averages(tmp_path: Path) -> None:
-    model = LvVit(384, 1, 6, num_classes=5, img_size=32).eval()
-    state = {f"module.{key}": value for key, value in model.state_dict().items()}
-    zeros = {key: torch.zeros_like(value) for key, value in state.items()}
-    content = {"state_dict": zeros, "state_dict_ema": state, "arch": "lvvit_s"}
-    torch.save(content, tmp_path / "lvvit.pth.tar")
-    request = ModelRequest("lvvit_s", tmp_path / "lvvit.pth.tar", model_kwargs={"img_size": 32, "depth": 1})
-    vit = load(request)
-    assert vit.spec.num_classes == 5
-    images = torch.randn(2, 3, 32, 32)
-    with torch.inference_mode():
-        assert torch.equal(vit.model(images), model(images))
 
 
 @pytest.mark.parametrize(

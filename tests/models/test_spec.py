@@ -8,7 +8,6 @@ import pytest
 from exporter.errors import ModelError
 from exporter.models.base import Classifier
 from exporter.models.spec import LEAST_CROP, crop_share, preprocessing_from, spec_of
-from exporter.vocabulary import CropMode, CropRounding, Interpolation
 from tests.vits import make_vit
 
 CONFIG = {
@@ -18,17 +17,6 @@ CONFIG = {
     "crop_pct": 0.9,
     "crop_mode": "squash",
 }
-
-
-def test_timms_keys_become_the_record() -> None:
-    preprocessing = preprocessing_from(CONFIG, (32, 48))
-    assert preprocessing.input_size == (3, 32, 48)
-    assert preprocessing.interpolation is Interpolation.BICUBIC
-    assert preprocessing.crop_mode is CropMode.SQUASH
-    assert (preprocessing.mean, preprocessing.crop_pct) == ((0.5, 0.4, 0.3), 0.9)
-    assert preprocessing.crop_rounding is CropRounding.EVEN
-    other = preprocessing_from({**CONFIG, "crop_rounding": "down"}, (32, 48))
-    assert other.crop_rounding is CropRounding.DOWN
 
 
 def test_a_share_gives_back_the_size_that_it_is_of() -> None:

@@ -56,18 +56,13 @@ def test_a_measurement_that_fails_ends_the_sampling(tmp_path: Path, monkeypatch:
         raise KeyError
 
 
-@pytest.mark.parametrize("gpu", ["", "GPU-of-another-machine"])
-def test_a_gpu_that_nvidia_smi_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str
+def test_no_nvidia_smi_or_one_that_does_not_know_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
-    with sampled_clocks(gpu) as samples:
-        pass
-    assert clocks_of(samples) == NO_CLOCKS
-
-
-def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with sampled_clocks(GPU) as samples:
-        pass
-    assert clocks_of(samples) == NO_CLOCKS
+    for gpu in ("", "GPU-of-another-machine", GPU):
+        if gpu == GPU:
+            monkeypatch.setenv("PATH", "/nowhere")
+        with sampled_clocks(gpu) as samples:
+            pass
+        assert clocks_of(samples) == NO_CLOCKS

@@ -37,23 +37,12 @@ def test_a_tensorrt_that_would_parse_the_function_instead(tmp_path: Path, versio
         checked_library(tmp_path / "lib.so", version)
 
 
-def test_a_registry_loads_it_once() -> None:
-    libraries: list[str] = []
-    registry = FakeRegistry(libraries, registers=True)
-    for _ in range(2):  # the second model of a build
-        register_library(registry, Path("lib.so"))
-    assert libraries == ["lib.so"]
-
-
-def test_a_library_that_registers_nothing() -> None:
+@pytest.mark.parametrize(
+    ("plugins", "lacks"),
+    [((), "star::CdfRetain, star::SelectTopK, version 1"), (("CdfRetain",), "star::SelectTopK, version 1")],
+)
+def test_a_library_without_these_plugins(plugins: tuple[str, ...], lacks: str) -> None:
     with pytest.raises(
-        ArtefactError, match=r"lib\.so \| got no plugin star::CdfRetain, star::SelectTopK, version 1"
+        ArtefactError, match=rf"lib\.so \| got no plugin {lacks}, .* need the .* of this star-export"
     ):
-        register_library(FakeRegistry([], registers=False), Path("lib.so"))
-
-
-def test_a_library_of_an_earlier_version() -> None:
-    with pytest.raises(
-        ArtefactError, match=r"got no plugin star::SelectTopK, .* need the .* of this star-export"
-    ):
-        register_library(FakeRegistry([], registers=True, plugins=("CdfRetain",)), Path("lib.so"))
+        register_library(FakeRegistry([], registers=True, plugins=plugins), Path("lib.so"))
