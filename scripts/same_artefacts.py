@@ -5,7 +5,7 @@
     python scripts/same_artefacts.py compare build/before build/after
 
 `record` uses only the command line, so it works on any checkout: the bundled model and a DeiT-Tiny with seeded
-weights, every target, dense, STAR and a-STAR. `compare` makes two checks. Graphs must be equal except for the
+weights, every target, dense and each method. `compare` makes two checks. Graphs must be equal except for the
 names of nodes and values, and every number of a calibration bit for bit. Differences in metadata are listed, since
 a key or a field may have been renamed. Exits with 1 if a graph, a number or a count of a schedule differs.
 """
@@ -32,7 +32,7 @@ Graph: TypeAlias = onnx.GraphProto
 Attributes: TypeAlias = Sequence[tuple[str, str]]
 
 DEIT = "deit_tiny_patch16_224"
-METHODS = ("star", "a-star")
+METHODS = ("matching", "star", "a-star", "tome")
 RHO = "0.7"
 # Every target is recorded in its default layout of a-STAR's tokens; these also in others.
 MORE_LAYOUTS = {"onnxruntime-fp32": ("shrinking", "padded"), "tensorrt-fp32": ("shrinking",)}
