@@ -96,14 +96,14 @@ def _blocks_refitted(original: PrunedViT, copy: PrunedViT, images: Sequence[Tens
     """Refit the copy block by block; yield the number of blocks done."""
     batches = [_embedded(copy, each.to(copy.vit.device)) for each in images]
     for layer, (whole, block) in enumerate(zip(original.vit.blocks, copy.vit.blocks, strict=True), start=1):
-        batches = [
-            _before_mlp(copy, layer, replace(each, dense=each.dense.through(whole))) for each in batches
-        ]
+        for at, each in enumerate(batches):  # one by one: all of them twice would be twice the memory
+            batches[at] = _before_mlp(copy, layer, replace(each, dense=each.dense.through(whole)))
         mlp = block.mlp
         if mlp is not None and isinstance(mlp.fc2, nn.Linear) and block.stand_in is None:
             rows = copy.vit.spec.read_tokens if layer == copy.schedule.lone_layer(copy.vit.spec) else None
             _fit(mlp, mlp.fc2, ((each.pruned.values[:, :rows], _wanted(each)[:, :rows]) for each in batches))
-        batches = [replace(each, pruned=each.pruned.mlp(block)) for each in batches]
+        for at, each in enumerate(batches):
+            batches[at] = replace(each, pruned=each.pruned.mlp(block))
         yield layer
 
 

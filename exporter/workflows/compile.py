@@ -15,8 +15,8 @@ from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
-from exporter.evaluation.report.page import Shown
-from exporter.evaluation.report.record import Report
+from exporter.evaluation.report.page import Shown, save_comparison, save_page
+from exporter.evaluation.report.record import Report, trade_off_of
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
@@ -34,6 +34,7 @@ from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     CHECKSUMS,
     MODEL,
+    PAGE,
     RECIPE,
     REFERENCE,
     REPORT,
@@ -54,7 +55,7 @@ from exporter.workflows.opened import (
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import Made, pictures_of, prove, save_comparison_of, save_page_of
+from exporter.workflows.proof import Made, chart_for, pictures_of, prove
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 
@@ -119,9 +120,11 @@ def compare_methods(
     every = _opened_each(recipes, [out / each for each in methods], model, stages)
     shown = _compiled(recipes, every, stages)
     with stages.stage("page"):
-        names = [
-            save_comparison_of({folder.name: each for folder, each in zip(every, shown, strict=True)}, out)
-        ]
+        reports = [report for report, _ in shown]
+        made = {folder.name: each for folder, each in zip(every, shown, strict=True)}
+        chart = chart_for(trade_off_of(reports), reports[0].model)
+        save_comparison(made, out / PAGE, page=PAGE, chart=chart)
+        names = [PAGE]
         for folder in every:
             names += [f"{folder.name}/{each}" for each in (*read_checksums(folder), CHECKSUMS)]
         finish_folder(out, names, recipe.prune.calibration)
@@ -294,10 +297,11 @@ def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
     save_json(report, out / REPORT)
-    page = save_page_of(report, artefact, pictures, out, settings_of(recipe))
+    chart, settings = chart_for(report.trade_off, report.model), settings_of(recipe)
+    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
     variants = save_variants(made.models.pruned.path)
     raw = save_raw_images(images, sorted({1, report.batch}), out)
-    names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, page]
+    names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]
     return [*names, *report.files.values(), *variants.values(), *raw]
 
 

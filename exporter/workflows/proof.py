@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
@@ -18,14 +17,13 @@ from exporter.evaluation.benchmark import TradeOff, environment
 from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions, embed_each
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
-from exporter.evaluation.report.page import Chart, Picture, Shown, drawn, save_comparison, save_page
+from exporter.evaluation.report.page import Chart, Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
     Gmacs,
     InFp32,
     Report,
     chosen_examples,
-    trade_off_of,
 )
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
@@ -41,7 +39,6 @@ from exporter.targets import TARGETS, TENSORRT
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.folders.export_folder import PAGE
 from exporter.workflows.predicting import ImagePass
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import Measuring
@@ -298,31 +295,8 @@ def pictures_of(
     return pictures
 
 
-def save_page_of(
-    report: Report,
-    artefact: Artefact,
-    pictures: Sequence[Picture],
-    out: Path,
-    settings: Mapping[str, Any] | None = None,
-) -> str:
-    """Write the page of an export folder, with what the user set, and return its name."""
-    chart = _chart(report.trade_off, report.model)
-    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
-    return PAGE
-
-
-def save_comparison_of(made: Mapping[str, Shown], out: Path) -> str:
-    """Write the page that shows several methods side by side, and return its name.
-
-    Each method's own page is in a folder of its name.
-    """
-    reports = [report for report, _ in made.values()]
-    chart = _chart(trade_off_of(reports), reports[0].model)
-    save_comparison(made, out / PAGE, page=PAGE, chart=chart)
-    return PAGE
-
-
-def _chart(trade_off: TradeOff | None, model: str) -> Chart | None:
+def chart_for(trade_off: TradeOff | None, model: str) -> Chart | None:
+    """Return the chart of a page; None where there is nothing to draw."""
     if trade_off is None:
         return None
     from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)

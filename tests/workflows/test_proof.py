@@ -9,6 +9,7 @@ import pytest
 from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
+from exporter.evaluation.report.page import save_page
 from exporter.evaluation.report.record import Report
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
@@ -16,7 +17,7 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.vocabulary import InputKind
 from exporter.workflows import proof as proof_module
 from exporter.workflows.progress import Silent
-from exporter.workflows.proof import Made, pictures_of, prove, save_page_of
+from exporter.workflows.proof import Made, pictures_of, prove
 from exporter.workflows.recipe import Measuring
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
@@ -75,7 +76,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
-    save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
+    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=pictures)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
 
@@ -178,6 +179,6 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert proof.trade_off.unpruned_loss == proof.precision_loss
     assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
     (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
-    save_page_of(proof, pair.pruned.artefact, pictures, tmp_path)
+    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=pictures)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "by the precision" in page and "top-1 of the model as it came, fp32" in page

@@ -13,7 +13,7 @@ from PIL import Image
 
 from exporter.artefact import Artefact
 from exporter.evaluation.intervals import wilson
-from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.report.record import Report
 from exporter.evaluation.report.serving import serving_script
@@ -151,33 +151,9 @@ SIGNS = {"<=": "≤", "<": "<", ">=": "≥"}
 COSINE = "{output} points the same way (lowest cosine)"
 
 
-@dataclass(frozen=True)
-class CheckRow:
-    """One check: what it compares, what was measured, and the limit."""
-
-    passed: bool
-    words: str
-    measured: str
-    limit: str
-    detail: str
-
-
-def checks_table(report: ParityReport) -> list[CheckRow]:
-    """Return a row for each check of a parity result, in its order."""
-    prunes = bool(report.layers)
-    return [
-        CheckRow(
-            check.passed,
-            _words(check.name, prunes),
-            "nothing measured" if check.measured is None else f"{check.measured:.3g}",
-            f"{SIGNS[check.relation]} {check.allowed:.3g}",
-            check.detail,
-        )
-        for check in report.checks
-    ]
-
-
-def _words(name: str, prunes: bool) -> str:
+def check_in_words(check: Check, *, prunes: bool) -> str:
+    """Say what a check compares; `prunes`: the model decides, so that its outputs are compared twice."""
+    name = check.name
     if name in WORDS:
         return WORDS[name]
     kind, _, output = name.partition("_")
@@ -223,7 +199,6 @@ def save_page(
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
         chart=chart,
         trade_off=report.trade_off,
-        checks={role: checks_table(parity) for role, parity in vars(report.parity).items()},
         layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
         script=serving_script(artefact, report.files["pruned"]),
         wilson=wilson,
@@ -268,6 +243,7 @@ def _write(path: Path, template: str, **context: Any) -> None:
         lstrip_blocks=True,
     )
     environment.filters.update(number=_number, percent=_percent, interval=_interval, megabytes=_megabytes)
+    environment.filters.update(words=check_in_words, sign=SIGNS.__getitem__)
     text = environment.get_template(template).render(**context)
     with written_beside(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -12,6 +12,7 @@ from PIL import Image
 
 from exporter.evaluation.intervals import wilson
 from exporter.evaluation.loss import Tuned
+from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
     GONE_COLOUR,
@@ -20,7 +21,7 @@ from exporter.evaluation.report.page import (
     HEAT_SHARE,
     LEAST_RELEVANCE,
     Chart,
-    checks_table,
+    check_in_words,
     drawn,
     faded,
     heated,
@@ -31,7 +32,7 @@ from exporter.evaluation.report.record import CalibratedOn, Report
 from exporter.records import Pair
 from exporter.schedule.macs import LayerUse, PatchUse
 from exporter.tensor_names import IMAGES, count_name, keep_name
-from tests.evaluation.parity.models import compared, pruned_family, with_outputs
+from tests.evaluation.parity.models import compared, pruned_family
 from tests.evaluation.report.reports import full_report, small_report, trade_off
 from tests.folders import artefacts
 
@@ -96,19 +97,21 @@ def test_a_dense_model_has_no_pictures() -> None:
     assert drawn({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, (4, 4)) == []
 
 
-def test_a_row_for_each_check() -> None:
-    report = compared(pruned_family())
-    rows = checks_table(report)
-    assert [row.passed for row in rows] == [True] * len(report.checks)
-    assert all(" " in row.words and "_" not in row.words for row in rows)
-    assert len({row.words for row in rows}) == len(rows)
+def test_each_check_has_words_of_its_own() -> None:
+    checks = compared(pruned_family()).checks
+    words = {check_in_words(each, prunes=True) for each in checks}
+    assert all(" " in each and "_" not in each for each in words)
+    assert len(words) == len(checks)
 
 
-def test_a_check_that_fails_says_what_was_measured() -> None:
-    family = pruned_family()
-    with_outputs(family.shipped, lambda results: results["logits"].__iadd__(1.0))
-    rows = [row for row in checks_table(compared(family)) if not row.passed]
-    assert rows and all(row.limit.startswith("≤") for row in rows)
+def test_a_check_says_what_was_measured_and_the_limit(tmp_path: Path) -> None:
+    report, failed = small_report(), Check("logits", 0.25, "<=", 0.1, False)
+    for check, shown in (
+        (failed, "<td>0.25</td><td>≤ 0.1</td>"),
+        (replace(failed, measured=None), "<td>nothing"),
+    ):
+        parity = replace(report.parity.pruned, checks=(check,))
+        assert shown in page_of(replace(report, parity=Pair(parity, parity)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +124,7 @@ def test_a_check_that_fails_says_what_was_measured() -> None:
     ],
 )
 def test_outputs_are_named(name: str, words: str) -> None:
-    report = compared(pruned_family())
-    check = replace(report.checks[0], name=name, measured=None)
-    (row,) = checks_table(replace(report, checks=(check,)))
-    assert (row.words, row.measured) == (words, "nothing measured")
+    assert check_in_words(Check(name, None, "<=", 0.1, False), prunes=True) == words
 
 
 FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
