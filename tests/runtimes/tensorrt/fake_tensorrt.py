@@ -28,10 +28,8 @@ LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS"
 class FakeRegistry:
     """A plugin registry: a library registers its plugins once, and is not loaded a second time."""
 
-    def __init__(
-        self, libraries: list[str], registers: bool, plugins: tuple[str, ...] = ("CdfRetain", "SelectTopK")
-    ) -> None:
-        self._libraries, self._plugins = libraries, plugins if registers else ()
+    def __init__(self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain", "SelectTopK")) -> None:
+        self._libraries, self._plugins = libraries, plugins
 
     def load_library(self, path: str) -> object | None:
         if self._libraries:
@@ -50,9 +48,8 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
     parses: bool = True,
     builds: bool = True,
     input_shape: Any = None,
-    registers: bool = True,
 ) -> Any:
-    """A module that records what was asked of it in `asked`; without `registers` no library gives a creator."""
+    """A module that records what was asked of it in `asked`."""
     asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": [], "added": 0}
     names = {
         "BuilderFlag": FLAGS[version],
@@ -145,7 +142,7 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         def get_plugin_registry(self) -> Any:
             return registry
 
-    registry = FakeRegistry(asked["libraries"], registers)
+    registry = FakeRegistry(asked["libraries"])
     return SimpleNamespace(
         **enums,
         __version__=version,

@@ -45,4 +45,4 @@ def test_a_library_without_these_plugins(plugins: tuple[str, ...], lacks: str) -
     with pytest.raises(
         ArtefactError, match=rf"lib\.so \| got no plugin {lacks}, .* need the .* of this star-export"
     ):
-        register_library(FakeRegistry([], registers=True, plugins=plugins), Path("lib.so"))
+        register_library(FakeRegistry([], plugins), Path("lib.so"))
