@@ -30,7 +30,9 @@ def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
 
 
 def held_out(images: Sequence[Tensor], what: str, share: float) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Divide batches of images [b, c, h, w] into those to read and a last share that only says what is gained.
+    """Divide batches of images [b, c, h, w] into those to read and a share that only says what is gained.
+
+    The share is spread over all images: a folder has them class by class.
 
     Raises:
         ImageError: There are fewer than `LEAST_IMAGES`; `what` needs them.
@@ -38,8 +40,8 @@ def held_out(images: Sequence[Tensor], what: str, share: float) -> tuple[Sequenc
     every = torch.cat(list(images))
     if len(every) < LEAST_IMAGES:
         raise ImageError(what, f"{len(every)} images", f"at least {LEAST_IMAGES}")
-    size, read = len(images[0]), len(every) - int(share * len(every))
-    return every[:read].split(size), every[read:].split(size)
+    size, apart = len(images[0]), np.diff(np.floor(share * np.arange(len(every) + 1))) > 0.0
+    return every[~apart].split(size), every[apart].split(size)
 
 
 def divergences(dense: PrunedViT, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:

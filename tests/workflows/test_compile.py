@@ -127,8 +127,8 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     """It is held to its own reference; its dense model has the weights as they were trained."""
     images = tmp_path / "images"
     images.mkdir()
-    for at in range(96):  # each four times: who is held out has been read
-        pixels = np.random.default_rng(at % 24).integers(0, 256, (40, 40, 3), np.uint8)
+    for at in range(96):  # each four times in a row: who is held out has been read
+        pixels = np.random.default_rng(at // 4).integers(0, 256, (40, 40, 3), np.uint8)
         Image.fromarray(pixels).save(images / f"{at:02}.png")
     recipe = Recipe.of(images=images, rho=0.5, refit=True, rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
