@@ -116,7 +116,7 @@ def test_what_does_not_help_others_is_not_taken(
     """Of images that are all alike, with nearly no penalty, a matrix learns what is wrong for others."""
     monkeypatch.setattr(refit_module, "RIDGE", 1e-9)
     images = torch.cat(_images(tiny_vit))
-    images[torch.arange(len(images)) % 4 != 3] = images[0]
+    images[torch.arange(len(images)) % 4 != 3] = images[0].clone()
     pruned = _matched(tiny_vit)
     found = refit(pruned, images.split(16))
     assert found.pruned is pruned and found.gain.gain < 0.0
