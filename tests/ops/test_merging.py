@@ -154,6 +154,16 @@ def test_the_order_is_that_of_tome() -> None:
     assert into.tolist() == [[1, 1, 2, 0, 3]]
 
 
+def test_patches_that_others_join_score_above_any_that_may_join() -> None:
+    """Also above the largest and most unlike ones: each of two opposite tokens stands for a thousand patches."""
+    key = torch.tensor([1.0, -1.0] * 4).view(1, 1, 8, 1)
+    survivors, _, score, _ = pair_tokens(key, torch.full((1, 8), 1000.0), 6, 0)
+    second = list(joined_patches(8, 6, 0))
+    joins = [patch for patch in range(8) if patch not in second]
+    assert set(second) <= set(survivors[0].tolist())
+    assert score[0, second].min() > score[0, joins].max() > 60.0
+
+
 def test_gradients_do_not_pass() -> None:
     key = torch.randn(1, 2, 8, 4, requires_grad=True)
     assert not any(each.requires_grad for each in pair_tokens(key, None, 5, 1))
