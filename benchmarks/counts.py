@@ -94,7 +94,7 @@ def refitted(models: Mapping[str, PrunedViT], place: Path) -> dict[str, PrunedVi
     """Refit each model on the images of a folder, as `compile --refit` does."""
     vit = next(iter(models.values())).vit
     images = [torch.from_numpy(each) for each, _ in loaded(vit, place, READ_FOR_REFIT)]
-    return {f"{name}, refitted": refit(each, images).pruned for name, each in models.items()}
+    return {f"{name}, refitted": refit(each, images)[0] for name, each in models.items()}
 
 
 def row(dense: Array, found: Array, labels: Array) -> tuple[str, ...]:

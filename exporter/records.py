@@ -223,5 +223,5 @@ class Gain:
         low, high = self.interval
         return (
             f"{self.read} images read; on {self.held_out} others the divergence {self.divergence:.4f} falls by "
-            f"{self.gain:.4f} (95 % {low:.4f} to {high:.4f})"
+            f"{self.gain:.4f} (95 % {low:.4f} to {high:.4f}){'' if self.shown else ', which shows no gain'}"
         )

@@ -34,7 +34,7 @@ class FoundCounts:
     @property
     def told(self) -> str:
         """One line of what was found."""
-        taken = "searched counts" if self.gain.shown else f"counts {self.shape}, over which no gain is shown"
+        taken = "searched counts" if self.gain.shown else f"counts {self.shape}"
         return f"{taken}: {self.gain.words}"
 
 

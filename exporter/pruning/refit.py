@@ -29,24 +29,12 @@ HELD_OUT = 0.25
 LEAST_FACTOR = 1e-2
 
 
-@dataclass(frozen=True)
-class Refitted:
-    """The model to take: refitted, or the given one where no gain is shown; and that gain."""
-
-    pruned: PrunedViT
-    gain: Gain
-
-    @property
-    def told(self) -> str:
-        """One line of what was found."""
-        taken = "refitted" if self.gain.shown else "not refitted, since no gain is shown"
-        return f"{taken}: {self.gain.words}"
-
-
 def refit(
     pruned: PrunedViT, images: Sequence[Tensor], on_progress: Callable[[int, int], object] | None = None
-) -> Refitted:
+) -> tuple[PrunedViT, Gain]:
     """Refit a copy of a pruned model, and measure what that gains on images which are not read for it.
+
+    Return the copy, or the given model where no gain is shown, and that gain.
 
     Args:
         pruned: A model whose counts do not depend on the image; not changed.
@@ -71,7 +59,7 @@ def refit(
     dense = PrunedViT(pruned.vit, keep_everything(pruned.vit.spec)).eval()
     own, other = (divergences(dense, each, others) for each in (pruned, copy))
     gain = gain_of(own, other, sum(map(len, read)))
-    return Refitted(copy if gain.shown else pruned, gain)
+    return (copy if gain.shown else pruned), gain
 
 
 def bytes_to_refit(spec: ModelSpec) -> int:

@@ -269,8 +269,7 @@ def _pruned(
     pruned = steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
     if not opened.recipe.prune.refit:
         return pruned, None
-    found = opened.refitted(pruned)
-    return found.pruned, found.gain
+    return opened.refitted(pruned)
 
 
 def _finish(opened: Opened, out: Path, names: list[str]) -> None:

@@ -31,8 +31,8 @@ from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.pruning.count_search import search_counts
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.refit import Refitted, bytes_to_refit, refit
-from exporter.records import ModelSpec, Schedule
+from exporter.pruning.refit import bytes_to_refit, refit
+from exporter.records import Gain, ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import SEARCH
 from exporter.schedule.plan import schedule_of
@@ -196,16 +196,16 @@ class Opened:
         logger.warning("%s", found.told)
         return found.schedule
 
-    def refitted(self, pruned: PrunedViT) -> Refitted:
+    def refitted(self, pruned: PrunedViT) -> tuple[PrunedViT, Gain]:
         """Refit a copy of a pruned model on calibration images; errors as of `exporter.pruning.refit.refit`."""
         spec = pruned.vit.spec
         most = min(READ_FOR_REFIT, REFIT_BYTES // bytes_to_refit(spec))
         files = sample(self.folder, most, self.recipe.images.seed).files
         with self.stages.stage("refit, on calibration images") as advance:
             pixels = batches(files, spec.preprocessing, InputKind.FLOAT32, 32)
-            found = refit(pruned, [torch.from_numpy(each) for each, _ in pixels], advance)
-        logger.warning("%s", found.told)
-        return found
+            model, gain = refit(pruned, [torch.from_numpy(each) for each, _ in pixels], advance)
+        logger.warning("refit: %s", gain.words)
+        return model, gain
 
     @property
     def searches_counts(self) -> bool:

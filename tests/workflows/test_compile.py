@@ -133,6 +133,7 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     recipe = Recipe.of(images=images, rho=0.5, refit=True, rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.passed and report.refit is not None and report.refit.read == 72
+    assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(encoding="utf-8")
     files = [read_lowered(tmp_path / "out" / name).artefact for name in report.files.values()]
     dense, pruned = sorted(files, key=lambda each: each.prunes)
     assert dense.trained_sha256 == pruned.refit_of == dense.weights_sha256 == tiny_vit.weights_sha256
