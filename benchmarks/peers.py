@@ -30,7 +30,7 @@ from exporter.vocabulary import Method
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.measured import Book, Meter
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
 Array = np.ndarray[Any, Any]
@@ -73,15 +73,15 @@ def main() -> int:
     options, stages = _options(), RichStages()
     logging.disable(logging.WARNING)  # silences the quantizer
     opened = open_recipe(from_flags(Recipe, options))
-    folder, network = opened.evaluated, Network(opened)
+    folder = opened.evaluated
     options.out.mkdir(parents=True, exist_ok=True)
-    meter = Meter({OWN: network}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder})
+    meter = Meter({OWN: opened}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder})
     with stages.stage("speed"):
         rows = _timed(meter, stages)
     _print(rows, meter)
     if options.chart:
         options.chart.write_bytes(
-            trade_off_chart(_trade_off(rows, opened.recipe.measure.batch), meter.vit.spec.name)
+            trade_off_chart(_trade_off(rows, opened.recipe.measure.batch), meter.opened.whole.spec.name)
         )
     return 0
 
@@ -102,7 +102,9 @@ def _timed(meter: Meter, stages: RichStages) -> list[Row]:
 
 def _print(rows: Sequence[Row], meter: Meter) -> None:
     dense, measuring = rows[0].hits, meter.opened.recipe.measure
-    print(f"{meter.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n")
+    print(
+        f"{meter.opened.whole.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n"
+    )
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for row in rows:
         loss, interval = _loss(dense, row.hits)

@@ -23,7 +23,6 @@ from exporter.evaluation.parity.reference import image_cost, mean_useful_macs, r
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
-from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
@@ -37,7 +36,6 @@ from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models
-from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
@@ -80,46 +78,25 @@ class Book:
         return known
 
 
-@dataclass(eq=False)
-class Network:
-    """The model of a recipe, or another checkpoint of it; `file` is where its calibration lies, once it has one."""
+def calibrated(opened: Opened, path: Path, book: Book) -> tuple[Opened, dict[str, str]]:
+    """Return a model with a calibration for every candidate, and the images that were skipped with reasons.
 
-    opened: Opened
-    calibration: Calibration | None = None
-    file: Path | None = None
+    Without images to calibrate on, and where it has a calibration or is pruned as it was trained, it is as it was.
+    """
+    if opened.as_given is not None or opened.calibration is not None or opened.recipe.images.images is None:
+        return opened, {}
+    settings = replace(opened.recipe.calibrate, relevance=True)
+    with opened.stages.stage("calibration") as advance:
 
-    def __post_init__(self) -> None:
-        """Read the calibration that the recipe brings."""
-        if self.calibration is None:
-            self.calibration, self.file = self.opened.calibration, self.opened.recipe.prune.calibration
+        def calibrate() -> dict[str, Any]:
+            done = calibrate_to(path, opened.whole, opened.folder, settings, advance)
+            return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
 
-    @property
-    def vit(self) -> PrunableViT:
-        """The model, with all its layers."""
-        return self.opened.whole
-
-    @property
-    def given(self) -> Schedule | None:
-        """The schedule that the weights were trained with, the one way in which they are pruned."""
-        return None if self.opened.recipe.prune.has_number else self.opened.given
-
-    def calibrate(self, path: Path, book: Book, stages: Stages) -> None:
-        """Calibrate on the images of the recipe, with the scores of every candidate, and note what was skipped."""
-        if self.given is not None or self.calibration is not None or self.opened.recipe.images.images is None:
-            return
-        settings = replace(self.opened.recipe.calibrate, relevance=True)
-        with stages.stage("calibration") as advance:
-
-            def calibrate() -> dict[str, Any]:
-                done = calibrate_to(path, self.vit, self.opened.folder, settings, advance)
-                return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
-
-            told = (listing_sha256(self.opened.folder), settings, self.vit.weights_sha256)
-            made = book.record("calibration", told, calibrate, together=True)
-            if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
-                calibrate()
-        # The file has their number alone.
-        self.calibration, self.file = replace(load_calibration(path), skipped=made["skipped"]), path
+        told = (listing_sha256(opened.folder), settings, opened.whole.weights_sha256)
+        made = book.record("calibration", told, calibrate, together=True)
+        if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
+            calibrate()
+    return replace(opened, recipe=opened.recipe.but(calibration=path), own=opened.whole), made["skipped"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,30 +107,26 @@ class Meter:
     image's label is right, by "agreement" the unpruned model's class.
     """
 
-    networks: Mapping[str, Network]
+    networks: dict[str, Opened]
     book: Book
     scratch: Path
     images: Mapping[str, ImageFolder]
     metric: str = "top1"
     seen: set[Candidate] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
     _files: dict[Candidate, Path] = field(default_factory=dict)
     _schedules: dict[Candidate, Schedule | None] = field(default_factory=dict)
 
     @property
     def opened(self) -> Opened:
         """The model's recipe."""
-        return self.networks[OWN].opened
-
-    @property
-    def vit(self) -> PrunableViT:
-        """The model."""
-        return self.networks[OWN].vit
+        return self.networks[OWN]
 
     @cached_property
     def pixels(self) -> Array:
         """Images to time on, as the lowered models take them: those to calibrate on, where there are any."""
-        recipe, preprocessing = self.opened.recipe, self.vit.spec.preprocessing
+        recipe, preprocessing = self.opened.recipe, self.opened.whole.spec.preprocessing
         kind, batch = recipe.lower.input_kind, recipe.measure.batch
         files = sample(self._some, batch, recipe.images.seed).files
         return filled_batch(first_images(files, preprocessing, kind, batch), batch)
@@ -183,10 +156,10 @@ class Meter:
             self._schedules[anywhere] = self._solved(anywhere, network)
         return self._schedules[anywhere]
 
-    def _solved(self, candidate: Candidate, network: Network) -> Schedule | None:
-        prune, spec, calibration = candidate.prune, network.vit.spec, self._calibration(candidate)
+    def _solved(self, candidate: Candidate, network: Opened) -> Schedule | None:
+        prune, spec, calibration = candidate.prune, network.whole.spec, self._calibration(candidate)
         if candidate.given or prune is None:
-            return network.given if candidate.given else keep_everything(spec)
+            return network.as_given if candidate.given else keep_everything(spec)
         cost = self._macs_by_rho(candidate, prune) if prune.counts_on_images else None
         try:
             return schedule_of(prune, spec, calibration, image_cost=cost, told=False)
@@ -199,13 +172,13 @@ class Meter:
         To solve rho for every share by itself would run the model ten times as often.
         """
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
-        spec, seed = network.vit.spec, self.opened.recipe.images.seed
+        spec, seed = network.whole.spec, self.opened.recipe.images.seed
         free = replace(prune, mac_reduction=None, rho=None)
 
         def count() -> list[float]:
             files = sample(self._some, COUNTED, seed).files
             pixels = first_images(files, spec.preprocessing, InputKind.FLOAT32, COUNTED)
-            macs = image_cost(network.vit, pixels, calibration, BATCH)
+            macs = image_cost(network.whole, pixels, calibration, BATCH)
             plans = (schedule_of(replace(free, rho=rho), spec, calibration, told=False) for rho in RHOS)
             return [macs(each) for each in plans]
 
@@ -221,13 +194,13 @@ class Meter:
         """Return all that a measurement of a candidate depends on, beside images and machine."""
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
         record = None if calibration is None else calibration.record
-        return [candidate, network.vit.spec, network.vit.weights_sha256, record, network.given]
+        return [candidate, network.whole.spec, network.whole.weights_sha256, record, network.as_given]
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""
         schedule = self.schedule(candidate)
         assert schedule is not None
-        vit = self.networks[candidate.weights].vit
+        vit = self.networks[candidate.weights].whole
         return steps.prune(vit, schedule, self._calibration(candidate), layout)
 
     def macs(self, candidate: Candidate) -> float:
@@ -271,7 +244,7 @@ class Meter:
         return np.concatenate(found, axis=1)
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
-        spec, images = self.networks[candidate.weights].vit.spec, self.images[part]
+        spec, images = self.networks[candidate.weights].whole.spec, self.images[part]
         kind = self.opened.recipe.lower.input_kind
         runner, threads = None, self.opened.recipe.measure.threads
         if candidate.target:

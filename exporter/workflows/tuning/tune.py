@@ -25,7 +25,7 @@ from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
-from exporter.workflows.opened import DryRun, dry_run, open_recipe, warn_where_slow
+from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe, warn_where_slow
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, check_batches, needed, save_recipe
 from exporter.workflows.steps import OwnModel
@@ -45,7 +45,7 @@ from exporter.workflows.tuning.choice import (
     point_of,
     qualifies,
 )
-from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.measured import Book, Meter, calibrated
 from exporter.workflows.tuning.ways import AXES, OWN, UNPRUNED, Candidate, Way, ways_of
 
 # What a search writes to its folder.
@@ -137,7 +137,7 @@ def dry_tune(
     networks = _networks(_recipes(recipe, weights), settings, Silent())
     ways, images = len(_ways(networks)), len(_parts(networks[OWN], settings)["screen"].files)
     unknown = f"the search, which screens {ways} ways on {images} images each"
-    return dry_run(networks[OWN].opened, recipe, settings, unknown=unknown)
+    return dry_run(networks[OWN], recipe, settings, unknown=unknown)
 
 
 def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
@@ -152,9 +152,9 @@ def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
 
 def _networks(
     recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: OwnModel | None = None
-) -> dict[str, Network]:
+) -> dict[str, Opened]:
     """Load the networks after all checks of settings, that of the model first."""
-    targets, found = targets_here(settings.runtime, settings.target), dict[str, Network]()
+    targets = targets_here(settings.runtime, settings.target)
     every = {
         name: open_recipe(each, stages, model if name == OWN else None) for name, each in recipes.items()
     }
@@ -166,35 +166,33 @@ def _networks(
     if ranged := next((each for each in targets if each.takes_ranges), None):
         expected = f"a folder of images, for the activation ranges of {ranged.name}; or --target without any"
         needed(own.images.images, "--images", expected)
-    for name, opened in every.items():
-        found[name] = Network(opened)
-        spec, expected_classes = opened.whole.spec, found[OWN].vit.spec.num_classes
-        if not expected_classes:
+    classes = every[OWN].whole.spec.num_classes
+    for opened in every.values():
+        spec = opened.whole.spec
+        if not classes:
             got = "a model without logits, which has no top-1"
             hint = (
                 "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
             )
             raise RecipeError(spec.name, got, "a classifier", hint)
-        if spec.num_classes != expected_classes:
+        if spec.num_classes != classes:
             got = f"{spec.num_classes} classes"
-            raise ModelError(
-                str(opened.recipe.model.checkpoint), got, f"{expected_classes}, as the model has"
-            )
-    check_batches("--batch", (own.measure.batch,), found[OWN].vit.spec)
+            raise ModelError(str(opened.recipe.model.checkpoint), got, f"{classes}, as the model has")
+    check_batches("--batch", (own.measure.batch,), every[OWN].whole.spec)
     warn_where_slow(*targets)
-    return found
+    return every
 
 
-def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
+def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
     """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
 
     Say what so few images cannot show.
     """
-    images, spec = network.opened.recipe.images, network.vit.spec
+    images, spec = opened.recipe.images, opened.whole.spec
     expected = "images to measure on, which calibration does not see"
     place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
     if images.images is not None:
-        _ = network.opened.folder  # those to calibrate on are read later, after measurements
+        _ = opened.folder  # those to calibrate on are read later, after measurements
     classes = spec.num_classes if labelled else None
     found = images_at(place, classes, images.class_map, names=spec.class_names)
     if labelled and not found.labelled:
@@ -222,21 +220,21 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
     }
 
 
-def _ways(networks: Mapping[str, Network]) -> list[Way]:
+def _ways(networks: Mapping[str, Opened]) -> list[Way]:
     """Return all ways: one value of every axis that is pinned, all values of the others."""
     own, weights = networks[OWN], dict[str, Candidate | None]()
     for name, each in networks.items():
         if name != OWN:
-            prune = None if each.given is None else Prune().as_scheduled(each.given)
+            prune = None if each.as_given is None else Prune().as_scheduled(each.as_given)
             weights[name] = None if prune is None else Candidate(prune, name, given=True)
     # A calibration that a recipe names pins no method.
-    return ways_of(own.vit.spec, replace(own.opened.recipe.prune, calibration=None), weights)
+    return ways_of(own.whole.spec, replace(own.recipe.prune, calibration=None), weights)
 
 
-def _told(network: Network, parts: Mapping[str, ImageFolder]) -> list[Any]:
+def _told(opened: Opened, parts: Mapping[str, ImageFolder]) -> list[Any]:
     """Return what all measurements depend on."""
-    recipe, listings = network.opened.recipe, list(map(listing_sha256, parts.values()))
-    ranges = None if recipe.images.images is None else listing_sha256(network.opened.folder)
+    recipe, listings = opened.recipe, list(map(listing_sha256, parts.values()))
+    ranges = None if recipe.images.images is None else listing_sha256(opened.folder)
     libraries = versions() | installed_versions("openvino")
     return [*listings, recipe.measure, recipe.lower.input_kind, ranges, libraries]
 
@@ -262,9 +260,8 @@ class _Search:
             some = [each for way in ways for each in self.listed(way, worth[0], count)]
         points = self.points(some, worth)
         choice = chosen(points, self.settings)
-        made = [each.calibration.skipped for each in meter.networks.values() if each.calibration is not None]
         return TuneResult(
-            model=meter.vit.spec.name,
+            model=meter.opened.whole.spec.name,
             settings=self.settings,
             candidates=len(meter.seen - {UNPRUNED}),
             images=len(meter.right(UNPRUNED, "screen", "rest")),
@@ -274,7 +271,7 @@ class _Search:
             choice=choice,
             judged=None if choice is None else self.judged(choice),
             skipped=dict(sorted(meter.skipped.items())),
-            calibration_skipped=dict(sorted(item for each in made for item in each.items())),
+            calibration_skipped=dict(sorted(meter.calibration_skipped.items())),
         )
 
     def unpruned(self) -> dict[str, float]:
@@ -294,7 +291,8 @@ class _Search:
         meter, every, found = self.meter, _ways(self.meter.networks), dict[Way, int]()
         for name in dict.fromkeys(way[0].weights for way in every if way[0].calibrated):
             file = f"{name}.calibration.safetensors".removeprefix(".")
-            meter.networks[name].calibrate(self.place / file, meter.book, self.stages)
+            meter.networks[name], skipped = calibrated(meter.networks[name], self.place / file, meter.book)
+            meter.calibration_skipped.update(skipped)
         with self.stages.stage(f"ways to prune, by {len(meter.images['screen'].files)} images") as advance:
             for done, way in enumerate(every, 1):
                 reached = tuple(each for each in way if meter.schedule(each) is not None)
@@ -369,14 +367,14 @@ def _recipe_of(recipe: Recipe, choice: Candidate, meter: Meter) -> Recipe:
     schedule, prune = meter.schedule(choice), choice.prune
     if choice.given or prune is None or schedule is None:
         return plain
-    file = meter.networks[choice.weights].file if choice.calibrated else None
+    file = meter.networks[choice.weights].recipe.prune.calibration if choice.calibrated else None
     how = {name: getattr(prune, name) for name in AXES}
     return plain.but(**how, rho=schedule.rho, calibration=file)
 
 
 def _save_unpruned(meter: Meter, choice: Candidate, folder: Path) -> None:
     """Write the one file of a choice that prunes nothing: there is no pair to compare."""
-    dense, target = steps.dense(meter.networks[choice.weights].vit), TARGETS[choice.target]
+    dense, target = steps.dense(meter.networks[choice.weights].whole), TARGETS[choice.target]
     path = folder / target.file_name(dense.vit.spec.name, dense.method)
     recipe = meter.opened.recipe
     save_onnx(lower(dense, target, recipe.lower.input_kind, meter.ranges), path)
