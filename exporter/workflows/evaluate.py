@@ -104,14 +104,14 @@ def evaluate_models(
         class_map=settings.class_map,
         names=_common_names(ready) if settings.labels and settings.class_map is None else (),
         labels=settings.labels,
+        needs_labels=len(ready) == 1,
         max_images=settings.max_eval_images,
         seed=settings.seed,
     )
     _check_batch(ready, source, settings)
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
-        alone = len(ready) == 1
-        answers = predict_models(ready, source, settings, advance, classes=subset, needs_labels=alone)
+        answers = predict_models(ready, source, settings.batch, advance, classes=subset)
     found = answers.found
     pair, differing = None, tuple[Disagreement, ...]()
     if len(found) == 2:
@@ -154,7 +154,7 @@ def _agreement(
     source = open_source(images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed)
     _check_batch(models, source, settings)
     with stages.stage("images") as advance:
-        answers = embed_models(models, source, settings, advance)
+        answers = embed_models(models, source, settings.batch, advance)
     channels = [each.values.shape[1] for each in answers.found]
     if channels[0] != channels[1]:
         got = f"embeddings of {channels[1]} channels"
