@@ -13,11 +13,11 @@ from exporter.data.images import ImageFolder
 from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
-from exporter.evaluation.benchmark import TradeOff, environment
+from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
-from exporter.evaluation.report.page import Chart, Picture, drawn
+from exporter.evaluation.report.page import Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
     Gmacs,
@@ -301,12 +301,3 @@ def pictures_of(
         shown = () if scores is None else relevance
         pictures.append(drawn(answer, each.spec.grid, shown, among))
     return pictures
-
-
-def chart_for(trade_off: TradeOff | None, model: str) -> Chart | None:
-    """Return the chart of a page; None where there is nothing to draw."""
-    if trade_off is None:
-        return None
-    from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)
-
-    return chart_of(trade_off, model)
