@@ -130,14 +130,14 @@ def _cells(found: Sequence[Any]) -> tuple[str, ...]:
     """Return means over the seeds, with the 95 % intervals of the first: seeds see the same images."""
     if not found:
         return ("out of reach", *("",) * (len(COLUMNS) - 2))
-    before, after = ([each[f"top1_{when}"] for each in found] for when in ("before", "after"))
+    before, after = ([each[when]["top1"] for each in found] for when in ("before", "after"))
     lost = np.mean([each["loss_after"]["loss_points"] for each in found])
     shares = [each["recovery"]["share"] for each in found]
     first = found[0]
     return (
         f"{first['gmacs_pruned']:.3f}",
-        f"{np.mean(before):.2%} ({_interval(first['interval_before'], 100)})",
-        f"{np.mean(after):.2%} ({_interval(first['interval_after'], 100)})",
+        f"{np.mean(before):.2%} ({_interval(first['before']['interval'], 100)})",
+        f"{np.mean(after):.2%} ({_interval(first['after']['interval'], 100)})",
         ", ".join(f"{100 * each:.2f}" for each in after),
         f"{lost:+.2f} ({_interval(first['loss_after']['loss_interval_points'])})",
         "" if None in shares else f"{np.mean(shares):.0%}",

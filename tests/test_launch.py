@@ -131,7 +131,7 @@ def test_a_calibration_has_the_same_bytes(runs: Runs) -> None:
 
 def test_weights_are_those_of_one_process_but_for_rounding(runs: Runs) -> None:
     one, two = told(runs, "finetune")
-    for name in ("top1_dense", "top1_before", "interval_before", "gmacs_pruned", "skipped", "loss_before"):
+    for name in ("dense", "before", "gmacs_pruned", "skipped", "loss_before"):
         assert one[name] == two[name], name
     assert list(two["trained"]["skipped"]) == ["train.tar/05.png"]
     assert (one["trained"]["processes"], two["trained"]["processes"]) == (1, 2)

@@ -30,7 +30,6 @@ from exporter.schedule.macs import dense_macs, mean_macs
 from exporter.tensor_names import IMAGES
 from exporter.workflows import steps
 from exporter.workflows.predicting import predict_models, torch_models
-from exporter.workflows.recipe import EvalSettings
 
 Numbers = dict[str, float | None]
 Array = np.ndarray[Any, Any]
@@ -44,15 +43,18 @@ def accuracy(row: Prepared) -> Numbers:
     folder = needed(place.shifted_images if way.shifted else place.eval_images)
     classes = place.shifted_classes if way.shifted else None
     source = open_source(
-        [folder], row.vit.spec.num_classes, class_map=classes, max_images=place.max_eval_images
+        [folder],
+        row.vit.spec.num_classes,
+        class_map=classes,
+        needs_labels=True,
+        max_images=place.max_eval_images,
     )
     answers = predict_models(
         torch_models(row.tuned, row.pruned.schedule if way.drops_patches else None, row.calibration)[-1:],
         source,
-        EvalSettings(batch=row.batch),
+        row.batch,
         _unseen,
         classes=None if classes is None else np.array(sorted(source.class_names)),
-        needs_labels=True,
     )
     found = answers.found[0].accuracy
     return {"top-1": 100 * found.top1, "top-5": 100 * found.top5}

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.cli.output import RichStages, print_lines, print_table, show
@@ -20,9 +20,8 @@ from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.settings.flags import add_flags, from_flags
-
-if TYPE_CHECKING:
-    from exporter.workflows.folders.bench import Bench
+from exporter.workflows.folders.bench import Bench, bench
+from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
 COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", "quartiles", "E", "")
 
@@ -49,8 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code is 0 whichever model is faster, 2 where the GPU time is missing."""
-    from exporter.workflows.folders.bench import bench
-
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
@@ -62,8 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
-    from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
-
     given = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and given == (None, None):
         found = read_folder(arguments.folder)
@@ -77,7 +72,7 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
     raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
 
 
-def _print(result: "Bench") -> None:
+def _print(result: Bench) -> None:
     rho = "" if result.rho is None else f", rho {result.rho:.4g}"
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
     title = f"{result.model}, {result.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
@@ -107,13 +102,13 @@ def _speed(time: Throughput) -> tuple[str, ...]:
     return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in each_ms)
 
 
-def _breakdown_rows(result: "Bench") -> Iterator[tuple[str, ...]]:
+def _breakdown_rows(result: Bench) -> Iterator[tuple[str, ...]]:
     parts = [each.breakdown_ms for each in result.batches if each.breakdown_ms]
     for name in parts[0].dense:
         yield (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in parts))
 
 
-def _lines(result: "Bench") -> Iterator[str]:
+def _lines(result: Bench) -> Iterator[str]:
     for at in result.batches:
         if at.selection is not None:
             cost = at.selection.cost
@@ -130,7 +125,7 @@ def _lines(result: "Bench") -> Iterator[str]:
     )
 
 
-def print_gpu_time(result: "Bench") -> None:
+def print_gpu_time(result: Bench) -> None:
     """Print the table, the clock rates and the trtexec commands."""
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
     print_table(title, COLUMNS, [row for each in result.gpu for row in _rows(each, sliced=False)])
@@ -167,7 +162,7 @@ def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:
             yield role, time.engine
 
 
-def _gpu_lines(result: "Bench") -> Iterator[str]:
+def _gpu_lines(result: Bench) -> Iterator[str]:
     if built := result.built:
         yield f"{built.gpu} (SM {built.sm}), driver {built.driver}, CUDA {built.cuda}, TensorRT {built.tensorrt}"
     for at in result.gpu:

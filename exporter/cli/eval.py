@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL, add_recipe, recipe_of
-from exporter.cli.output import RichStages, percent_interval, print_lines, print_table, show
+from exporter.cli.output import RichStages, percent_interval, print_lines, print_table, show, skipped_lines
 from exporter.errors import RecipeError
 from exporter.evaluation.loss import Agreement, PairResult
 from exporter.processes import processes
@@ -126,8 +126,7 @@ def _row(model: "ModelResult") -> tuple[str, ...]:
 
 
 def _lines(result: "Evaluation") -> Iterator[str]:
-    if result.skipped:
-        yield f"{len(result.skipped)} images skipped: {', '.join(list(result.skipped)[:MOST_CLASSES])}"
+    yield from skipped_lines({"evaluation": result.skipped})
     if result.pair is not None:
         yield from _pair_lines(result.pair)
     if result.agreement is not None:

@@ -23,6 +23,7 @@ from exporter.cli.output import (
     percent_interval,
     print_lines,
     print_table,
+    schedule_words,
     show,
     skipped_lines,
 )
@@ -76,22 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(result: "FinetuneResult") -> None:
+    models = {
+        "dense": (result.dense, ""),
+        "pruned": (result.before, f"{result.loss_before.loss_points:+.2f}"),
+        "fine-tuned": (result.after, f"{result.loss_after.loss_points:+.2f}"),
+    }
     rows = [
-        ("dense", f"{result.top1_dense:.2%}", percent_interval(result.interval_dense), ""),
-        *(
-            (name, f"{top1:.2%}", percent_interval(interval), f"{pair.loss_points:+.2f}")
-            for name, top1, interval, pair in (
-                ("pruned", result.top1_before, result.interval_before, result.loss_before),
-                ("fine-tuned", result.top1_after, result.interval_after, result.loss_after),
-            )
-        ),
+        (name, f"{each.top1:.2%}", percent_interval(each.interval), lost)
+        for name, (each, lost) in models.items()
     ]
-    rho = "" if result.rho is None else f", rho {result.rho:.4g}"
-    print_table(
-        f"{result.model}, {result.method}, {result.reduce}{rho}: {result.images} images",
-        ("model", "top-1", "95 % interval", "points lost"),
-        rows,
-    )
+    title = f"{result.model}, {schedule_words(result.schedule)}: {result.dense.images} images"
+    print_table(title, ("model", "top-1", "95 % interval", "points lost"), rows)
     print_lines(_lines(result))
 
 

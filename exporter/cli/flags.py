@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.output import print_lines, print_table
+from exporter.cli.output import print_lines, print_table, schedule_words
 from exporter.errors import RecipeError
 from exporter.records import Schedule
 from exporter.settings.fields import fields_of, flags_of, homes_of, sections_of
@@ -113,8 +113,7 @@ def print_dry_run(found: "DryRun") -> None:
     print_lines(_dry_lines(found))
     schedule = found.schedule
     if schedule is not None:
-        rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-        print_schedule(f"schedule: {schedule.method}, {schedule.reduce}{rho}", schedule)
+        print_schedule(f"schedule: {schedule_words(schedule)}", schedule)
 
 
 def print_schedule(title: str, schedule: Schedule) -> None:

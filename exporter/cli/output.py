@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.evaluation.intervals import Interval
 from exporter.formats.canonical_json import to_json
 from exporter.processes import processes
+from exporter.records import Schedule
 from exporter.workflows.progress import Advance
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ def percent_interval(interval: Interval) -> str:
     """Return the limits of an interval of shares as percentages."""
     low, high = interval
     return f"{low:.2%} to {high:.2%}"
+
+
+def schedule_words(schedule: Schedule) -> str:
+    """Return how a schedule prunes, in short."""
+    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+    return f"{schedule.method}, {schedule.reduce}{rho}"
 
 
 def print_json(record: object) -> None:

@@ -1,8 +1,8 @@
 """Open the images to evaluate on: a folder, or the tar files of a WebDataset."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -32,6 +32,11 @@ class ImageSource:
     total: int | None
     class_names: Mapping[int, str]
 
+    @classmethod
+    def of(cls, folder: ImageFolder) -> "ImageSource":
+        """Return the images of a list."""
+        return cls(folder.root, folder.files, len(folder.files), folder.class_names)
+
     def name_of(self, path: Path) -> str:
         """Return the path of an image below the root, with slashes."""
         return Path(os.path.relpath(path, self.root)).as_posix()
@@ -44,10 +49,11 @@ def open_source(
     class_map: Path | None = None,
     names: Sequence[str] = (),
     labels: bool = True,
+    needs_labels: bool = False,
     max_images: int | None = None,
     seed: int = 0,
 ) -> ImageSource:
-    """Open a folder of images, a folder of tar files, or tar files.
+    """Open a folder of images, a folder of tar files, or tar files; all of them have a label, or none has.
 
     Args:
         paths: One folder, or tar files in the order to read them.
@@ -56,11 +62,13 @@ def open_source(
         names: The model's names of its classes. Without a class map they decide, and without them the order of the
             folders (`exporter.data.class_map`); labels in tar files are names or class indices.
         labels: Whether to read the classes of the images.
+        needs_labels: Whether all of them have to have one.
         max_images: From a folder so many are drawn by the seed; of tar files the first so many are read.
         seed: Of that draw.
 
     Raises:
-        ImageError: There is no image, a path is neither, or the classes are not those of the model.
+        ImageError: There is no image, a path is neither, or the classes are not those of the model. Of compressed
+            tar files, the labels are checked while they are read.
     """
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     # Beside class folders, a tar file is what they were unpacked from.
@@ -71,19 +79,18 @@ def open_source(
         if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
             raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
-        drawn = sample(found, max_images, seed)
-        return _whole(drawn.root, drawn.files, found.class_names)
+        return _alike(ImageSource.of(sample(found, max_images, seed)), needs_labels=needs_labels)
     for path in shards:
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
             raise ImageError(str(path), got, "a folder of images, or tar files")
     told = _labels(num_classes, class_map, names) if labels else None
     if any(map(is_packed, shards)):
-        files = islice(read_shards(shards, told), max_images)
-        return ImageSource(common_folder(shards), files, max_images, told.class_names if told else {})
-    # Their labels are all read before the work.
+        files, known = islice(read_shards(shards, told), max_images), told.class_names if told else {}
+        return _alike(ImageSource(common_folder(shards), files, max_images, known), needs_labels=needs_labels)
     every = list_shards(shards, told)
-    return _whole(every.root, every.files[:max_images], every.class_names)
+    first = replace(every, files=every.files[:max_images])
+    return _alike(ImageSource.of(first), needs_labels=needs_labels)
 
 
 def images_at(
@@ -120,15 +127,27 @@ def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     return f"{len(folders)} class folders ({listed(folders)})" if folders else ""
 
 
-def _whole(root: Path, files: Sequence[ImageFile], names: Mapping[int, str]) -> ImageSource:
-    """Return a source of listed images; ImageError if only some have a label, at which a pass would end."""
-    source, labelled = ImageSource(root, files, len(files), names), files[0].label is not None
-    odd = next((file for file in files if (file.label is not None) != labelled), None)
-    if odd is not None:
-        got, expected = ("no label", "one") if labelled else ("a label", "none")
-        hint = "--no-labels leaves out all"
-        raise ImageError(source.name_of(odd.path), got, f"{expected}, as the images before it", hint)
-    return source
+def _alike(source: ImageSource, *, needs_labels: bool) -> ImageSource:
+    """Return the source. Labels of listed images are checked before the work, those of a stream as it is read."""
+    checked = _checked(source, needs_labels=needs_labels)
+    return replace(source, files=tuple(checked) if isinstance(source.files, tuple) else checked)
+
+
+def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
+    labelled = None
+    for file in source.files:
+        has_label = file.label is not None
+        if labelled is None:
+            labelled = has_label
+            if needs_labels and not labelled:
+                expected = "one folder per class, or labels in tar files"
+                hint = "without labels, a second model is needed to agree with"
+                raise ImageError(source.name_of(file.path), "no label", expected, hint)
+        if has_label != labelled:
+            got, expected = ("no label", "one") if labelled else ("a label", "none")
+            hint = "--no-labels leaves out all"
+            raise ImageError(source.name_of(file.path), got, f"{expected}, as the images before it", hint)
+        yield file
 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:

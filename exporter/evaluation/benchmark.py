@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.tensor_names import Array
 
 KeyT = TypeVar("KeyT")
+MeasuredT = TypeVar("MeasuredT", bound="Measured")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
@@ -200,6 +201,27 @@ class TradePoint:
     loss_points: float
     interval_points: Interval | None = None
     front: bool = False
+
+
+class Measured(Protocol):
+    """A model of which speed and loss are known."""
+
+    @property
+    def images_per_s(self) -> float:
+        """Its speed."""
+
+    @property
+    def loss_points(self) -> float:
+        """What it loses, in points."""
+
+
+def front_of(points: Iterable[MeasuredT]) -> tuple[MeasuredT, ...]:
+    """Return the models that no other one beats in both speed and loss, fastest first; of equal ones the first."""
+    kept: list[MeasuredT] = []
+    for each in sorted(points, key=lambda each: (-each.images_per_s, each.loss_points)):
+        if not kept or each.loss_points < kept[-1].loss_points:
+            kept.append(each)
+    return tuple(kept)
 
 
 @dataclass(frozen=True)

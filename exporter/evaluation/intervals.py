@@ -5,6 +5,7 @@ the two models classifies correctly tell them apart, `lost`, by the first alone,
 The loss is (lost − gained) / images, a share from −1 to 1.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from math import sqrt
 from statistics import NormalDist
@@ -42,18 +43,12 @@ def half_width(interval: Interval) -> float:
     return (high - low) / 2
 
 
-def images_for(interval: Callable[[int], Interval], within: float) -> int:
-    """Return the least number of images whose interval is no wider than ± `within`.
-
-    `interval` gives it for a number of images at the measured rates, and narrows as the number grows.
-    """
-    low, high = 0, 1
-    while half_width(interval(high)) > within and high < MOST_IMAGES:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if half_width(interval(middle)) > within else (low, middle)
-    return high
+def least_images(enough: Callable[[int], bool]) -> int:
+    """Return the least number of images that is `enough`, as every larger one is; 2⁴⁰ where no smaller one is."""
+    high = 1
+    while not enough(high) and high < MOST_IMAGES:
+        high *= 2
+    return bisect_left(range(high), True, lo=max(1, high // 2), key=enough)
 
 
 def normal_quantile(share: float) -> float:

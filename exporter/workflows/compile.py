@@ -16,7 +16,7 @@ from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown, save_comparison, save_page
-from exporter.evaluation.report.record import Report, trade_off_of
+from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
@@ -55,7 +55,7 @@ from exporter.workflows.opened import (
     warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import Made, chart_for, pictures_of, prove
+from exporter.workflows.proof import Made, pictures_of, prove
 from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
 from exporter.workflows.steps import OwnModel
 
@@ -120,10 +120,8 @@ def compare_methods(
     every = _opened_each(recipes, [out / each for each in methods], model, stages)
     shown = _compiled(recipes, every, stages)
     with stages.stage("page"):
-        reports = [report for report, _ in shown]
         made = {folder.name: each for folder, each in zip(every, shown, strict=True)}
-        chart = chart_for(trade_off_of(reports), reports[0].model)
-        save_comparison(made, out / PAGE, page=PAGE, chart=chart)
+        save_comparison(made, out / PAGE, page=PAGE)
         names = [PAGE]
         for folder in every:
             names += [f"{folder.name}/{each}" for each in (*read_checksums(folder), CHECKSUMS)]
@@ -296,8 +294,7 @@ def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
     save_json(report, out / REPORT)
-    chart, settings = chart_for(report.trade_off, report.model), settings_of(recipe)
-    save_page(report, artefact, out / PAGE, pictures=pictures, chart=chart, settings=settings)
+    save_page(report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe))
     variants = save_variants(made.models.pruned.path)
     raw = save_raw_images(images, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]

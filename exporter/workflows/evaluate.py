@@ -13,11 +13,11 @@ from exporter.data.source import ImageSource, open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.intervals import Interval, half_width, images_for, loss_interval, wilson
+from exporter.evaluation.intervals import Interval, half_width, least_images, loss_interval, wilson
 from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.workflows.predicting import EvalModel, embed_models, predict_models
+from exporter.workflows.predicting import EvalModel, embed_models, predict_models, torch_model
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import EvalSettings, check_batches
 
@@ -93,28 +93,29 @@ def evaluate_models(
         RecipeError: The models have different classes or embeddings, or a setting needs classes and they have none.
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
-    settings, stages = settings or EvalSettings(), stages or Silent()
-    ready, places = _ready(models), _places(images)
+    settings, stages, ready = settings or EvalSettings(), stages or Silent(), _named(models)
+    places = [Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)]
     if not any(model.spec.num_classes for model in ready) and all(model.spec.embedding for model in ready):
         return _agreement(ready, places, settings, stages), ()
-    classes, names = _common_classes(ready), tuple(model.name for model in ready)
+    classes = _common_classes(ready)
     source = open_source(
         places,
         classes,
         class_map=settings.class_map,
         names=_common_names(ready) if settings.labels and settings.class_map is None else (),
         labels=settings.labels,
+        needs_labels=len(ready) == 1,
         max_images=settings.max_eval_images,
         seed=settings.seed,
     )
     _check_batch(ready, source, settings)
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
-        alone = len(ready) == 1
-        answers = predict_models(ready, source, settings, advance, classes=subset, needs_labels=alone)
-    found = answers.found
+        answers = predict_models(ready, source, settings.batch, advance, classes=subset)
+    found, versions = answers.found, environment().versions
     pair, differing = None, tuple[Disagreement, ...]()
     if len(found) == 2:
+        names = [model.name for model in ready]
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
         differing = disagreements(*found, images=answers.names)
     results = {
@@ -122,24 +123,15 @@ def evaluate_models(
         for each, made in zip(ready, found, strict=True)
     }
     scored = classes if subset is None else len(subset)
-    versions = environment().versions
     return Evaluation(results, pair, len(answers.names), answers.skipped, scored, versions), differing
 
 
-def _ready(models: "Sequence[AnyModel]") -> list[EvalModel]:
-    """Return models that can run; if models in PyTorch have the same name, all names are numbered."""
-    if all(isinstance(each, EvalModel) for each in models):
-        return [each for each in models if isinstance(each, EvalModel)]
-    from exporter.workflows.predicting import torch_model  # noqa: PLC0415  (needs PyTorch)
-
+def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
+    """Return models that can run; if some have the same name, all names are numbered."""
     found = [each if isinstance(each, EvalModel) else torch_model(each) for each in models]
     if len({each.name for each in found}) == len(found):
         return found
     return [replace(each, name=f"{each.name} {index}") for index, each in enumerate(found, start=1)]
-
-
-def _places(images: PathLike | Sequence[PathLike]) -> list[Path]:
-    return [Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)]
 
 
 def _agreement(
@@ -154,15 +146,14 @@ def _agreement(
     source = open_source(images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed)
     _check_batch(models, source, settings)
     with stages.stage("images") as advance:
-        answers = embed_models(models, source, settings, advance)
+        answers = embed_models(models, source, settings.batch, advance)
     channels = [each.values.shape[1] for each in answers.found]
     if channels[0] != channels[1]:
         got = f"embeddings of {channels[1]} channels"
         raise RecipeError(models[1].name, got, f"{channels[0]}, as {models[0].name} has")
-    count = len(answers.names)
     results = {each.name: ModelResult(each.source, each.runtime) for each in models}
     agreement, versions = agreement_of(*answers.found), environment().versions
-    return Evaluation(results, None, count, answers.skipped, 0, versions, agreement)
+    return Evaluation(results, None, len(answers.names), answers.skipped, 0, versions, agreement)
 
 
 def _check_batch(models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings) -> None:
@@ -202,7 +193,7 @@ def require_within(result: Evaluation, points: float) -> None:
     images, (what, interval) = result.images, _estimate(result)
     half = 100 * half_width(interval(images))
     if half > points:
-        enough = images_for(interval, points / 100)
+        enough = least_images(lambda count: 100 * half_width(interval(count)) <= points)
         got = f"{what} within ± {half:.3g} points on {images} images"
         raise ImageError("--within", got, f"± {points:g}", f"about {enough:,} images are enough")
 

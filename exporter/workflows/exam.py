@@ -18,7 +18,7 @@ from exporter.training.finetune import Batch, Batches
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
-from exporter.workflows.recipe import EvalSettings, Images, needed
+from exporter.workflows.recipe import Images, needed
 
 # Images per run when measuring; a larger batch gains nothing on a CPU.
 BATCH = 32
@@ -42,9 +42,8 @@ class Exam:
 
     def predictions(self, stage: str, *models: EvalModel) -> tuple[Predictions, ...]:
         """Return what the models predict."""
-        settings = EvalSettings(batch=BATCH)
         with self.stages.stage(stage) as advance:
-            answers = predict_models(models, self._source(), settings, advance, needs_labels=True)
+            answers = predict_models(models, self._source(), BATCH, advance)
         self.skipped |= answers.skipped
         return answers.found
 
@@ -54,6 +53,7 @@ class Exam:
             self.spec.num_classes,
             class_map=self.images.class_map,
             names=self.spec.class_names,
+            needs_labels=True,
             max_images=self.images.max_eval_images,
             seed=self.images.seed,
         )
@@ -87,9 +87,8 @@ def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
 
     def score(model: nn.Module) -> float:
         assert isinstance(model, PrunedViT)
-        source = ImageSource(images.root, images.files, len(images.files), {})
         one = torch_model(model, "held out")
-        answers = predict_models([one], source, EvalSettings(batch=BATCH), lambda *_: None)
+        answers = predict_models([one], ImageSource.of(images), BATCH, lambda *_: None)
         skipped.update(answers.skipped)
         return answers.found[0].accuracy.top1_hits
 

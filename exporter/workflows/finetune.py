@@ -13,8 +13,7 @@ from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.depth.checkpoint import read_depth
 from exporter.errors import ModelError, OutputError, RecipeError
-from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.intervals import Interval
+from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.loss import PairResult, Recovery, Tuned, compare_predictions, recovery_of
 from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
@@ -27,7 +26,7 @@ from exporter.models.request import ModelRequest
 from exporter.processes import processes
 from exporter.pruning.checkpoint import TUNED, save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Pair
+from exporter.records import Pair, Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
@@ -64,7 +63,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """Top-1 as shares with 95 % intervals (Wilson), on `images` images that training does not see.
+    """The unpruned model, and the pruned one before and after training, on images that training does not see.
 
     One choice reads them: weights that are worse on them than those before training are not kept.
     `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training
@@ -72,18 +71,12 @@ class FinetuneResult:
     """
 
     model: str
-    method: str
-    reduce: str
-    rho: float | None
+    schedule: Schedule
     gmacs_dense: float
     gmacs_pruned: float
-    images: int
-    top1_dense: float
-    top1_before: float
-    top1_after: float
-    interval_dense: Interval
-    interval_before: Interval
-    interval_after: Interval
+    dense: Accuracy
+    before: Accuracy
+    after: Accuracy
     loss_before: PairResult
     loss_after: PairResult
     recovery: Recovery
@@ -91,8 +84,8 @@ class FinetuneResult:
     skipped: dict[str, str]
 
     def __repr__(self) -> str:
-        top1 = f"{self.top1_before:.2%} → {self.top1_after:.2%}, unpruned {self.top1_dense:.2%}"
-        return f"<FinetuneResult {self.model}, {self.method}: {top1}>"
+        top1 = f"{self.before.top1:.2%} → {self.after.top1:.2%}, unpruned {self.dense.top1:.2%}"
+        return f"<FinetuneResult {self.model}, {self.schedule.method}: {top1}>"
 
 
 def finetune_model(
@@ -140,7 +133,7 @@ def finetune_model(
     result = result_of(pruned, macs, trained, (dense, before, after), exam)
     if processes().main:
         began, place = opened.recipe.model.checkpoint, str(Path(*exam.place.resolve().parts[-2:]))
-        accuracy, loss = Pair(dense.accuracy, after.accuracy), replace(result.loss_after, classes=())
+        accuracy, loss = Pair(result.dense, result.after), replace(result.loss_after, classes=())
         told = {TUNED: Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))}
         save_checkpoint(pruned, models.identity, calibration, path, read_depth(began), **told)
     processes().wait()
@@ -316,18 +309,12 @@ def result_of(
     dense, before, after = found
     return FinetuneResult(
         model=pruned.vit.spec.name,
-        method=pruned.schedule.method,
-        reduce=pruned.schedule.reduce,
-        rho=pruned.schedule.rho,
+        schedule=pruned.schedule,
         gmacs_dense=dense_macs(pruned.vit.spec).gmacs,
         gmacs_pruned=macs / 1e9,
-        images=len(dense.labels),
-        top1_dense=dense.accuracy.top1,
-        top1_before=before.accuracy.top1,
-        top1_after=after.accuracy.top1,
-        interval_dense=dense.accuracy.interval,
-        interval_before=before.accuracy.interval,
-        interval_after=after.accuracy.interval,
+        dense=dense.accuracy,
+        before=before.accuracy,
+        after=after.accuracy,
         loss_before=compare_predictions(dense, before, ("dense", "before"), exam.class_names),
         loss_after=compare_predictions(dense, after, ("dense", "after"), exam.class_names),
         recovery=recovery_of(dense.hits[:, 0], before.hits[:, 0], after.hits[:, 0]),

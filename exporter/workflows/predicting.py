@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from exporter.artefact import LoweredFile, read_lowered
-from exporter.data.batches import Batch, View, batches_of
-from exporter.data.images import UNKNOWN, ImageFile
+from exporter.data.batches import View, batches_of
+from exporter.data.images import ImageFile
 from exporter.data.source import ImageSource
-from exporter.errors import ArtefactError, ImageError, RecipeError
+from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import Embeddings, embed_each
 from exporter.files import PathLike
-from exporter.processes import processes
+from exporter.processes import Processes, processes
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
@@ -29,7 +29,6 @@ from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.progress import Advance
-from exporter.workflows.recipe import EvalSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,13 +75,13 @@ def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalMod
         raise RecipeError("eval", f"{folders[0]} and another model", "an export folder alone, or files")
     if folders:
         models = read_folder(folders[0]).models
-        return tuple(_lowered(name, each, settings) for name, each in vars(models).items())
+        return tuple(_that_runs(name, each, settings) for name, each in vars(models).items())
     if len({os.path.realpath(path) for path in files}) < len(files):
         raise RecipeError("eval", f"{files[0]} twice", "two different models")
     return tuple(
         _engine(name, path, settings)
         if path.suffix == ".engine"
-        else _lowered(name, read_lowered(path), settings)
+        else _that_runs(name, read_lowered(path), settings)
         for name, path in zip(_names(files), files, strict=True)
     )
 
@@ -93,12 +92,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return next(names for names in choices if len(set(names)) == len(names))
 
 
-def _lowered(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel:
+def _that_runs(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel:
     artefact = file.artefact
     black = np.zeros((1, *artefact.spec.preprocessing.input_size), artefact.input_kind)
     require_runtime(file.path, {IMAGES: black}, artefact.target, settings)
-    runner = runner_for(file.path, artefact.target, settings)
-    runtime = runtime_for(artefact.target, settings)
+    return lowered_model(file, settings, name)
+
+
+def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalModel:
+    """Return a lowered model on the runtime of the settings, which is not checked to be there."""
+    artefact = file.artefact
+    runner, runtime = runner_for(file.path, artefact.target, settings), runtime_for(artefact.target, settings)
     return EvalModel(name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind)
 
 
@@ -144,7 +148,11 @@ def torch_models(
 
 
 def torch_model(
-    model: "PrunedViT | PrunableViT | nn.Module", name: str = "", *, threads: int = 0
+    model: "PrunedViT | PrunableViT | nn.Module",
+    name: str = "",
+    *,
+    threads: int = 0,
+    input_kind: InputKind = InputKind.FLOAT32,
 ) -> EvalModel:
     """Return a model in PyTorch, by default named after its method: "dense" for one that is not pruned.
 
@@ -152,6 +160,7 @@ def torch_model(
         model: A pruned model, or an unpruned one: an adapter, or a module of a supported family, which is copied.
         name: What the result calls it.
         threads: CPU threads within an operator; 0 keeps PyTorch's setting.
+        input_kind: How it takes images.
     """
     # They need PyTorch.
     from exporter.evaluation.parity.reference import reference_runner  # noqa: PLC0415
@@ -159,9 +168,9 @@ def torch_model(
     from exporter.workflows import steps  # noqa: PLC0415
 
     if not isinstance(model, PrunedViT):
-        return torch_model(steps.dense(steps.load_model(model)), name, threads=threads)
-    spec, runner = model.vit.spec, reference_runner(model, threads=threads or None)
-    return EvalModel(name or str(model.method), spec.name, "pytorch", runner, spec, InputKind.FLOAT32)
+        model = steps.dense(steps.load_model(model))
+    spec, runner = model.vit.spec, reference_runner(model, input_kind, threads=threads or None)
+    return EvalModel(name or str(model.method), spec.name, "pytorch", runner, spec, input_kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,62 +196,80 @@ class Answers(Generic[FoundT]):
 def predict_models(
     models: Sequence[EvalModel],
     source: ImageSource,
-    settings: EvalSettings,
+    batch: int,
     advance: Advance,
     *,
     classes: Array | None = None,
-    needs_labels: bool = False,
+    crew: Processes | None = None,
 ) -> Answers[Predictions]:
     """Run models over the images once; every process runs whole batches of its own and returns all answers.
 
-    The source is iterated over once, in each process. Only `classes`, ascending, compete; None: all.
-    `needs_labels` says whether the class of each image has to be known.
+    Args:
+        models: At least one.
+        source: It is iterated over once, in each process.
+        batch: Images per run; a smaller last batch is filled up.
+        advance: Called with the number of images done by all processes, and the total.
+        classes: Only these compete, ascending; None: all.
+        crew: The processes that share the images; `Processes()` for a job of one alone, None: all of a launcher.
+
+    Raises:
+        ImageError: No image can be read.
     """
 
     def predicted(batches: Batches) -> tuple[Predictions, ...]:
-        runners = [model.runner for model in models]
-        return predict_each(runners, batches, classes=classes, size=settings.batch)
+        return predict_each([model.runner for model in models], batches, classes=classes, size=batch)
 
-    return _answered(models, predicted, _pass(source, advance, needs_labels=needs_labels), settings)
+    return _answered(models, predicted, source, advance, batch=batch, crew=crew or processes())
 
 
 def embed_models(
-    models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings, advance: Advance
+    models: Sequence[EvalModel],
+    source: ImageSource,
+    batch: int,
+    advance: Advance,
+    *,
+    crew: Processes | None = None,
 ) -> Answers[Embeddings]:
-    """The same for the embeddings of models; labels do not matter."""
+    """The same for the embeddings of models."""
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
         runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
-        return embed_each(runners, batches, outputs, size=settings.batch)
+        return embed_each(runners, batches, outputs, size=batch)
 
-    return _answered(models, embedded, _pass(source, advance), settings)
-
-
-def _pass(source: ImageSource, advance: Advance, *, needs_labels: bool = False) -> "ImagePass":
-    return ImagePass(source, advance, check_labels=True, needs_labels=needs_labels, count=processes().count)
+    return _answered(models, embedded, source, advance, batch=batch, crew=crew or processes())
 
 
 def _answered(
     models: Sequence[EvalModel],
     answer: Callable[[Batches], tuple[FoundT, ...]],
-    seen: "ImagePass",
-    settings: EvalSettings,
+    source: ImageSource,
+    advance: Advance,
+    *,
+    batch: int,
+    crew: Processes,
 ) -> Answers[FoundT]:
     """Pass the images of this process to the models, and join what all processes found."""
-    workers = settings.workers or environment().usable_cpus
-    files = _own(seen.source.files, settings.batch)
-    loaded = batches_of(files, [model.view for model in models], settings.batch, workers=workers)
-    found = answer(seen.feeds(loaded))
-    parts = processes().gathered(Answers(found, tuple(seen.names), seen.skipped, tuple(seen.sizes)))
+    names, sizes, skipped = list[str](), list[int](), dict[str, str]()
+    views, workers = [model.view for model in models], environment().usable_cpus
+
+    def feeds() -> Iterator[tuple[Sequence[Array], Array]]:
+        for each in batches_of(_own(source.files, batch, crew), views, batch, workers=workers):
+            skipped.update((source.name_of(one.path), one.reason) for one in each.skipped)
+            names.extend(source.name_of(file.path) for file in each.files)
+            sizes.append(len(each.files))
+            if each.files:
+                yield each.views, each.labels
+            advance((len(names) + len(skipped)) * crew.count, source.total)
+
+    found = answer(feeds())
+    parts = crew.gathered(Answers(found, tuple(names), skipped, tuple(sizes)))
     answers = parts[0] if len(parts) == 1 else _joined(parts)
     require_images(answers.found[0].labels, models[0].runner.name)
-    _check_alike(answers)
     return answers
 
 
-def _own(files: Iterable[ImageFile], batch: int) -> Iterator[ImageFile]:
+def _own(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[ImageFile]:
     """Yield the files of this process: of every `count` batches, one."""
-    crew = processes()
     return (file for place, file in enumerate(files) if place // batch % crew.count == crew.index)
 
 
@@ -263,57 +290,3 @@ def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
     names = tuple(name for part, at in places for name in part.names[at])
     skipped = {name: reason for part in parts for name, reason in part.skipped.items()}
     return Answers(found, names, skipped)
-
-
-def _check_alike(answers: Answers[FoundT]) -> None:
-    """Check that images of different processes agree in whether they have labels."""
-    known = answers.found[0].labels != UNKNOWN
-    if (known != known[0]).any():
-        _refuse_odd(answers.names[int((known != known[0]).argmax())], labelled=bool(known[0]))
-
-
-def _refuse_odd(name: str, *, labelled: bool) -> None:
-    got, expected = ("no label", "one") if labelled else ("a label", "none")
-    raise ImageError(name, got, f"{expected}, as the images before it", "--no-labels leaves out all")
-
-
-@dataclass
-class ImagePass:
-    """The images of a pass: it passes them on, and notes their names and what was skipped.
-
-    With `check_labels`, all of them have a label or none has; `needs_labels`: all. `count` processes share them.
-    """
-
-    source: ImageSource
-    advance: Advance
-    check_labels: bool = False
-    needs_labels: bool = False
-    count: int = 1
-    labelled: bool | None = None
-    names: list[str] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    def feeds(self, loaded: Iterator[Batch]) -> Iterator[tuple[Sequence[Array], Array]]:
-        """Yield the views and the labels of each batch."""
-        for batch in loaded:
-            self.skipped |= {self.source.name_of(each.path): each.reason for each in batch.skipped}
-            self.sizes.append(len(batch.files))
-            if batch.files:
-                names = [self.source.name_of(file.path) for file in batch.files]
-                if self.check_labels:
-                    self._check_labels(batch.labels, names)
-                self.names += names
-                yield batch.views, batch.labels
-            done = (len(self.names) + len(self.skipped)) * self.count
-            self.advance(done, self.source.total)
-
-    def _check_labels(self, labels: Array, names: Sequence[str]) -> None:
-        known = labels != UNKNOWN
-        if self.labelled is None:
-            self.labelled = bool(known[0])
-            if self.needs_labels and not self.labelled:
-                hint = "without labels, a second model is needed to agree with"
-                raise ImageError(names[0], "no label", "one folder per class, or labels in tar files", hint)
-        if (known != self.labelled).any():
-            _refuse_odd(names[int((known != self.labelled).argmax())], labelled=self.labelled)

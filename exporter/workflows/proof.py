@@ -8,16 +8,16 @@ from tempfile import TemporaryDirectory
 from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
-from exporter.data.batches import View, batches_of, first_images
+from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder
 from exporter.data.source import ImageSource
-from exporter.evaluation.accuracy import Batches, Predictions, predict_each
+from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
-from exporter.evaluation.benchmark import TradeOff, environment
-from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions, embed_each
+from exporter.evaluation.benchmark import environment
+from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
-from exporter.evaluation.report.page import Chart, Picture, drawn
+from exporter.evaluation.report.page import Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
     Gmacs,
@@ -28,10 +28,11 @@ from exporter.evaluation.report.record import (
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.spec import as_it_came
+from exporter.processes import Processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import runner_here
+from exporter.runtimes.choice import on_this_cpu, runner_here
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
@@ -39,12 +40,14 @@ from exporter.targets import TARGETS, TENSORRT
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.predicting import ImagePass
+from exporter.workflows.predicting import EvalModel, embed_models, lowered_model, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import Measuring
 
 # Images that are shown of a model without classes.
 FIRST = 4
+# What is compiled under a launcher, the main process compiles.
+ALONE = Processes()
 # Images whose relevance is shown: of a large model it takes seconds each.
 EXPLAINED = 4
 
@@ -100,17 +103,21 @@ def prove(
         reports.append(_report(each, parity, use, measuring))
     if folder is None:
         reports = [replace(each, measured_on="noise") for each in reports]
+    models = _models(made, measuring)
     if folder is not None and first.spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes") as advance:
-            reports = _with_classes(reports, made, _pass(folder, advance), measuring)
+            reports = _with_classes(
+                reports, [*models, *_in_fp32(first, measuring)], folder, measuring, advance
+            )
     if folder is not None and first.spec.embedding:
         with stages.stage("agreement of embeddings") as advance:
-            reports = _with_agreement(reports, made, _pass(folder, advance), measuring)
+            reports = _with_agreement(reports, models, folder, measuring, advance)
     if measuring.rounds:
         macs = [_macs(each, report.use) for each, report in zip(made, reports, strict=True)]
         with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
             came = _as_it_came(first, Path(scratch), measuring)
-            batches = _speeds({**_runners(made, measuring), **came}, images, measuring, macs)
+            runners = {each.name: each.runner for each in models} | came
+            batches = _speeds(runners, images, measuring, macs)
         reports = [replace(each, batches=own) for each, own in zip(reports, batches, strict=True)]
     return reports
 
@@ -164,34 +171,50 @@ def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: 
     return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
+def _models(made: Sequence[Made], measuring: Measuring) -> list[EvalModel]:
+    """Return the files on the target's runtime: "dense", then each pruned model, by its number."""
+    files = {"dense": made[0].models.dense} | {str(at): each.models.pruned for at, each in enumerate(made)}
+    settings = on_this_cpu(made[0].artefact.target, measuring.threads)
+    return [lowered_model(file, settings, name) for name, file in files.items()]
+
+
+def _in_fp32(made: Made, measuring: Measuring) -> list[EvalModel]:
+    """Return PyTorch's dense reference where the target computes in less than fp32."""
+    if not made.artefact.target.reduced:
+        return []
+    kind = made.artefact.input_kind
+    return [torch_model(made.references.dense, "fp32", threads=measuring.threads, input_kind=kind)]
+
+
 def _with_classes(
-    reports: Sequence[Report], made: Sequence[Made], seen: ImagePass, measuring: Measuring
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    folder: ImageFolder,
+    measuring: Measuring,
+    advance: Advance,
 ) -> list[Report]:
     """Return the reports with what the models say about the same images, of which all show the same.
 
-    Below fp32, the model in fp32 answers too: PyTorch's dense reference.
+    The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    runners, artefact = [*_runners(made, measuring).values()], made[0].artefact
-    if artefact.target.reduced:
-        reference, threads = made[0].references.dense, measuring.threads or None
-        runners.append(reference_runner(reference, artefact.input_kind, threads=threads))
-    dense, *found = predict_each(runners, _batches(seen, len(runners), artefact, measuring))
-    original = found.pop() if artefact.target.reduced else None
-    examples = chosen_examples(seen.names, dense, found)
+    answers = predict_models(models, ImageSource.of(folder), measuring.batch, advance, crew=ALONE)
+    dense, *found = answers.found
+    original = found.pop() if len(found) > len(reports) else None
+    examples = chosen_examples(answers.names, dense, found)
     return [
         replace(
             report,
             accuracy=Pair(dense.accuracy, each.accuracy) if dense.labelled else None,
             pair=_compared(dense, each, ("dense", "pruned")),
-            in_fp32=None if original is None else _in_fp32(original, Pair(dense, each)),
+            in_fp32=None if original is None else _losses(original, Pair(dense, each)),
             examples=shown,
-            skipped=seen.skipped,
+            skipped=answers.skipped,
         )
         for report, each, shown in zip(reports, found, examples, strict=True)
     ]
 
 
-def _in_fp32(original: Predictions, files: Pair[Predictions]) -> InFp32:
+def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
     losses = [_compared(original, each, ("fp32", role)) for role, each in vars(files).items()]
     return InFp32(original.accuracy if original.labelled else None, Pair(*losses))
 
@@ -201,33 +224,18 @@ def _compared(first: Predictions, second: Predictions, names: tuple[str, str]) -
 
 
 def _with_agreement(
-    reports: Sequence[Report], made: Sequence[Made], seen: ImagePass, measuring: Measuring
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    folder: ImageFolder,
+    measuring: Measuring,
+    advance: Advance,
 ) -> list[Report]:
-    runners, artefact = _runners(made, measuring), made[0].artefact
-    outputs = [artefact.spec.embedding] * len(runners)
-    loaded = _batches(seen, len(runners), artefact, measuring)
-    dense, *found = embed_each([*runners.values()], loaded, outputs)
+    answers = embed_models(models, ImageSource.of(folder), measuring.batch, advance, crew=ALONE)
+    dense, *found = answers.found
     return [
-        replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | seen.skipped)
+        replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | answers.skipped)
         for report, each in zip(reports, found, strict=True)
     ]
-
-
-def _runners(made: Sequence[Made], measuring: Measuring) -> dict[str, Runner]:
-    """Return runners on the target's runtime: "dense", then one for each pruned model, by its number."""
-    files = {"dense": made[0].models.dense} | {str(at): each.models.pruned for at, each in enumerate(made)}
-    target = made[0].artefact.target
-    return {name: runner_here(each.path, target, measuring.threads) for name, each in files.items()}
-
-
-def _pass(folder: ImageFolder, advance: Advance) -> ImagePass:
-    return ImagePass(ImageSource(folder.root, folder.files, len(folder.files), {}), advance)
-
-
-def _batches(seen: ImagePass, count: int, artefact: Artefact, measuring: Measuring) -> Batches:
-    """Return the images for one pass of so many models, which take them alike."""
-    view = View(artefact.spec.preprocessing, artefact.input_kind)
-    return seen.feeds(batches_of(seen.source.files, [view] * count, measuring.batch))
 
 
 def _as_it_came(made: Made, scratch: Path, measuring: Measuring) -> dict[str, Runner]:
@@ -293,12 +301,3 @@ def pictures_of(
         shown = () if scores is None else relevance
         pictures.append(drawn(answer, each.spec.grid, shown, among))
     return pictures
-
-
-def chart_for(trade_off: TradeOff | None, model: str) -> Chart | None:
-    """Return the chart of a page; None where there is nothing to draw."""
-    if trade_off is None:
-        return None
-    from exporter.evaluation.report.chart import chart_of  # noqa: PLC0415  (matplotlib is slow to load)
-
-    return chart_of(trade_off, model)

@@ -261,7 +261,6 @@ class EvalSettings(Settings):
     batch: Positive = option(
         32, "Images per run; an engine takes only the batch sizes that it was built for.", group="measurement"
     )
-    workers: Threads = option(0, "Threads that decode images; 0: one per usable CPU.", group="advanced")
     within: Points | None = option(
         None,
         "Fail if the 95 % interval of the loss (or of one model's top-1, or of retrieval@1) is wider than ± "

@@ -13,7 +13,7 @@ from tests.commands import Command, Workplace, files_of
 from tests.shards import encoded, write_shard
 
 pytestmark = pytest.mark.ort
-QUICK = ("--batch", "4", "--workers", "1", "--threads", "1")
+QUICK = ("--batch", "4", "--threads", "1")
 
 
 @pytest.fixture(scope="module")

@@ -44,9 +44,9 @@ def test_the_result_is_in_the_json(star_export: Command, workplace: Workplace, t
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", "--json")
     assert done.code == 0, done.err
     for name in ("dense", "before", "after"):
-        low, high = done.json[f"interval_{name}"]
-        assert 0 <= low <= done.json[f"top1_{name}"] <= high <= 1
-    assert done.json["images"] == 12
+        low, high = done.json[name]["interval"]
+        assert 0 <= low <= done.json[name]["top1"] <= high <= 1
+        assert done.json[name]["images"] == 12
     assert done.json["loss_after"]["loss_bound_points"] >= done.json["loss_after"]["loss_points"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.safetensors"]
 

@@ -124,6 +124,13 @@ def test_compressed_shards_are_read_in_one_pass(tmp_path: Path) -> None:
         assert source.total is None
         assert [file.label for file in source.files] == [1]
         assert list(source.files) == []
+    odd = write_shard(tmp_path / "c.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"}, "w:gz")
+    files = iter(open_source([odd], 2).files)
+    assert next(files).label is None
+    with pytest.raises(ImageError, match=r"c\.tar/2\.png \| got a label \| need none"):
+        next(files)
+    with pytest.raises(ImageError, match=r"c\.tar/1\.png \| got no label \| need one folder per class"):
+        next(iter(open_source([odd], 2, needs_labels=True).files))
 
 
 def test_names_of_the_model_decide_in_both(folder: Path, shards: list[Path]) -> None:

@@ -178,7 +178,9 @@ def _places() -> Iterator[Hostile]:
             name="a listed folder",
         )
     line = "eval {folder} --images {work}/images"
-    yield Hostile(line, "1 images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8")
+    yield Hostile(
+        line, "1 evaluation images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8"
+    )
     for line, name in PARTIAL:
         yield Hostile(line, name, prepare=partial(_foreign_file, name), name="a file of another program")
 

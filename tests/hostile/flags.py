@@ -28,7 +28,6 @@ COUNTS = {
     "rounds": BENCH,
     "epochs": FINETUNE,
     "batch-size": FINETUNE,
-    "workers": EVAL,
     "max-batch": SERVE,
     "instances": SERVE,
     "workspace-mib": BUILD,
@@ -43,7 +42,6 @@ TOO_MANY = (
     f"{BENCH} --threads 2147483648",
     f"{BENCH} --threads 30000",
     f"{EVAL} --threads 30000",
-    f"{EVAL} --workers 100000",
 )
 # Those that are within the limits, but for which no machine has memory.
 NO_MEMORY = (

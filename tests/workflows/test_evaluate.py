@@ -35,7 +35,7 @@ from tests.vits import make_vit
 
 SMALL = Preprocessing((3, 4, 4), Interpolation.NEAREST, (0.0,) * 3, (1.0,) * 3, 1.0, CropMode.SQUASH)
 SHAPE = make_vit().spec
-QUICK = EvalSettings(batch=2, workers=1)
+QUICK = EvalSettings(batch=2)
 
 
 def accuracies(result: Evaluation) -> list[Accuracy]:

@@ -48,7 +48,7 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
     schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
     models = torch_models(vit, schedule, threads=1)
     assert [model.name for model in models] == ["dense", "pruned"]
-    result, _ = evaluate_models(models, [images], EvalSettings(batch=4, workers=1))
+    result, _ = evaluate_models(models, [images], EvalSettings(batch=4))
     assert result.pair is not None and result.pair.images == 6
     with pytest.raises(ScheduleError):
         torch_models(vit, replace(schedule, num_patches=9, keep=(9, 5, 5, 5)))

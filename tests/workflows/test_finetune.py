@@ -72,7 +72,7 @@ def test_what_is_written_is_what_was_trained(
     result = finetune_model(recipe.but(**{"rho": None, **how}), QUICK, out)
     found = read_pruning(out)
     assert found is not None
-    assert (found.schedule.method, found.schedule.reduce) == (result.method, result.reduce)
+    assert found.schedule == result.schedule
     assert (found.calibration is not None) == bool(found.schedule.inter_sha256)
     before, after = load(workplace.request), load(ModelRequest("", out))
     assert after.spec == replace(before.spec, class_names=("class_0", "class_1"))
@@ -83,7 +83,7 @@ def test_what_is_written_is_what_was_trained(
         if not torch.equal(value, after.model.state_dict()[name])
     ]
     assert len(changed) == len(list(before.model.parameters()))
-    assert (result.images, result.trained.images, result.trained.skipped) == (12, 12, {})
+    assert (result.after.images, result.trained.images, result.trained.skipped) == (12, 12, {})
     assert result.gmacs_pruned < result.gmacs_dense
     assert not out.with_suffix(".ckpt").exists()
     assert json.loads(to_json(result))["trained"]["settings"]["epochs"] == 2
@@ -93,8 +93,8 @@ def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     """A dozen images that the student sees unchanged are learned by heart, whatever the teacher says."""
     settings = replace(QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0)
     result = finetune_model(recipe.but(rho=0.5), settings, tmp_path / "w.safetensors")
-    assert result.top1_after == 1.0 > result.top1_before
-    assert result.loss_after.loss_points == 100 * (result.top1_dense - 1)
+    assert result.after.top1 == 1.0 > result.before.top1
+    assert result.loss_after.loss_points == 100 * (result.dense.top1 - 1)
 
 
 def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) 
     settings = replace(QUICK, epochs=8, batch_size=16, augment="none", ema_decay=0.0, distillation=0.0)
     learned = finetune_model(recipe.but(images=place, eval_images=place), settings, good)
     assert (learned.trained.images, learned.trained.held_out) == (58, 6)
-    assert learned.trained.epoch > 0 and learned.top1_after > learned.top1_before
+    assert learned.trained.epoch > 0 and learned.after.top1 > learned.before.top1
     ruined = replace(settings, epochs=1, lr=1.0)
     found = finetune_model(Recipe.of(checkpoint=good, images=place, eval_images=place), ruined, bad)
-    assert found.trained.epoch == 0 and found.top1_after == found.top1_before == learned.top1_after
+    assert found.trained.epoch == 0 and found.after.top1 == found.before.top1 == learned.after.top1
     assert found.recovery.share is None
     before, after = load_file(good), load_file(bad)
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -121,7 +121,7 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
     result = finetune_model(recipe, QUICK, tmp_path / "w.safetensors")
     assert (result.trained.epoch, result.trained.held_out) == (0, 0)
-    assert result.top1_after == result.top1_before == 0.8
+    assert result.after.top1 == result.before.top1 == 0.8
     before, after = load_file(recipe.model.checkpoint or ""), load_file(tmp_path / "w.safetensors")
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
@@ -207,7 +207,7 @@ def test_a_fine_tuned_checkpoint_is_trained_further_as_it_is_pruned(recipe: Reci
     one, two = read_pruning(first), read_pruning(second)
     assert one is not None and two is not None
     assert one.schedule == two.schedule
-    assert result.method == "star"
+    assert result.schedule.method == "star"
 
 
 def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
@@ -256,7 +256,7 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
 ) -> None:
     shards = recipe.but(images=torn, eval_images=torn)
     result = finetune_model(shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors")
-    assert (result.trained.images, result.images) == (7, 6)
+    assert (result.trained.images, result.after.images) == (7, 6)
     assert list(result.skipped) == ["a.tar/6.png"]
     assert list(result.trained.skipped) == ["a.tar/6.png"]
 
@@ -323,13 +323,13 @@ def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     exam: Any = SimpleNamespace(class_names={1: "one"}, skipped={"b.png": "why"})
     three = answers(9), answers(5), answers(8)
     found = result_of(PrunedViT(tiny_vit, schedule), 2e9, trained, three, exam)
-    assert (found.top1_dense, found.top1_before, found.top1_after) == (0.9, 0.5, 0.8)
+    assert (found.dense.top1, found.before.top1, found.after.top1) == (0.9, 0.5, 0.8)
     assert found.loss_before.loss_points == pytest.approx(40)
     assert found.loss_after.loss_points == pytest.approx(10)
     assert found.loss_after.classes[0].name == "one"
     assert found.recovery.share == pytest.approx(0.75)
-    assert found.interval_before[0] < 0.5 < found.interval_before[1]
-    assert (found.method, found.reduce, found.rho) == ("matching", "merge-weighted", 0.6)
+    assert found.before.interval[0] < 0.5 < found.before.interval[1]
+    assert found.schedule == schedule
     assert found.gmacs_dense == dense_macs(tiny_vit.spec).gmacs
     assert found.gmacs_pruned == 2.0
     assert (found.trained, found.skipped) == (trained, {"b.png": "why"})

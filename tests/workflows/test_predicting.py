@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exporter.data.batches import View
-from exporter.errors import ArtefactError, ImageError, RecipeError
+from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.formats.canonical_json import save_json
 from exporter.processes import Processes
@@ -58,18 +58,11 @@ def test_the_order_is_that_of_the_images(count: int, broken: set[int]) -> None:
     assert answers.skipped == {str(at): "torn" for at in broken}
 
 
-def test_each_process_takes_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_takes_whole_batches() -> None:
     taken: list[Any] = []
     for index in range(2):
-        monkeypatch.setattr(predicting, "processes", lambda index=index: Processes(index, 2))
-        taken.append(list(predicting._own(range(7), 2)))  # type: ignore[arg-type]
+        taken.append(list(predicting._own(range(7), 2, Processes(index, 2))))  # type: ignore[arg-type]
     assert taken == [[0, 1, 4, 5], [2, 3, 6]]
-
-
-def test_labels_have_to_be_known_in_all_processes_or_in_none() -> None:
-    found = Predictions(np.zeros((3, 1), np.int64), np.array([4, -1, 2]))
-    with pytest.raises(ImageError, match=r"b \| got no label"):
-        predicting._check_alike(Answers((found,), ("a", "b", "c"), {}))
 
 
 QUIET = RunSettings(threads=1)

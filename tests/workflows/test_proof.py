@@ -11,6 +11,7 @@ from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
 from exporter.evaluation.report.page import save_page
 from exporter.evaluation.report.record import Report
+from exporter.processes import Processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
@@ -79,6 +80,20 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=pictures)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
+
+
+@pytest.mark.ort
+def test_an_image_without_a_class_and_other_processes_do_not_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main process of a launcher compiles alone."""
+    monkeypatch.setattr("exporter.workflows.predicting.processes", lambda: Processes(0, 2))
+    classes = star().vit.spec.num_classes
+    images = make_images(tmp_path / "images", classes=classes, each=1)
+    (images / "class_0" / "0.png").rename(images / "z.png")
+    proof = proved(star(), lowered_pair(tmp_path, star()), list_images(images, num_classes=classes))
+    assert proof.accuracy is None and proof.pair is not None
+    assert proof.pair.images == classes and proof.pair.loss_points is None
 
 
 @pytest.mark.ort

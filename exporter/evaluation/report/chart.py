@@ -1,5 +1,6 @@
 """Draw the chart of accuracy against throughput, for light and for dark screens."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -11,7 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from exporter.evaluation.benchmark import TradeOff, TradePoint
-from exporter.evaluation.report.page import Chart, data_address
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of the page: its title, what it shows in words, and the data URIs for light and dark screens."""
+
+    title: str
+    words: str
+    light: str
+    dark: str
 
 
 @dataclass(frozen=True)
@@ -118,3 +128,8 @@ def chart_of(trade_off: TradeOff, model: str) -> Chart:
         data_address("image/png", trade_off_chart(trade_off, model, palette)) for palette in (LIGHT, DARK)
     )
     return Chart("Accuracy against images per second", words, light=light, dark=dark)
+
+
+def data_address(kind: str, content: bytes) -> str:
+    """Return the data URI of a file's bytes; `kind` is its MIME type."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"

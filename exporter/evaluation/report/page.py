@@ -1,6 +1,5 @@
 """Write the report as one self-contained HTML file, with its checks and the kept patches over their images."""
 
-import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,7 +14,8 @@ from exporter.artefact import Artefact
 from exporter.evaluation.intervals import wilson
 from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
-from exporter.evaluation.report.record import Report
+from exporter.evaluation.report.chart import chart_of, data_address
+from exporter.evaluation.report.record import Report, trade_off_of
 from exporter.evaluation.report.serving import serving_script
 from exporter.files import written_beside
 from exporter.tensor_names import IMAGES, Array
@@ -128,11 +128,6 @@ def image_address(image: Image.Image) -> str:
     return data_address("image/webp", content.getvalue())
 
 
-def data_address(kind: str, content: bytes) -> str:
-    """Return the data URI of a file's bytes; `kind` is its MIME type."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
-
-
 # By the name of a check; {output} is the output that the name ends or begins with.
 WORDS = {
     "interface": "Inputs and outputs have the same names, shapes and types",
@@ -166,23 +161,12 @@ def check_in_words(check: Check, *, prunes: bool) -> str:
     return PLAIN.format(output=name) if prunes else f"{name.capitalize()} differ by rounding alone"
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A chart of the page: its title, what it shows in words, and the data URIs for light and dark screens."""
-
-    title: str
-    words: str
-    light: str
-    dark: str
-
-
 def save_page(
     report: Report,
     artefact: Artefact,
     path: Path,
     *,
     pictures: Sequence[Picture] = (),
-    chart: Chart | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page atomically.
@@ -190,6 +174,7 @@ def save_page(
     The pictures are those of the report's examples, in the same order; `settings` what the user set, by the keys
     of flags.
     """
+    trade_off = report.trade_off
     _write(
         path,
         "page.html",
@@ -197,21 +182,22 @@ def save_page(
         report=report,
         artefact=artefact,
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
-        chart=chart,
-        trade_off=report.trade_off,
+        chart=None if trade_off is None else chart_of(trade_off, report.model),
+        trade_off=trade_off,
         layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
         script=serving_script(artefact, report.files["pruned"]),
         wilson=wilson,
     )
 
 
-def save_comparison(made: Mapping[str, Shown], path: Path, page: str, *, chart: Chart | None = None) -> None:
+def save_comparison(made: Mapping[str, Shown], path: Path, page: str) -> None:
     """Write the page of several methods side by side atomically.
 
     `made` has by method its report and the pictures of its examples, the same images for all, measured in one
     run. `page` is the name of each method's own page, in a folder of the method's name beside this one.
     """
     reports = [report for report, _ in made.values()]
+    trade_off = trade_off_of(reports)
     rows = (
         [
             {"method": method, "picture": picture, "example": example}
@@ -229,7 +215,7 @@ def save_comparison(made: Mapping[str, Shown], path: Path, page: str, *, chart: 
         passed=all(each.passed for each in reports),
         pictures=pictures,
         explained=next((report for report, own in made.values() if own and own[0][-1].heat), None),
-        chart=chart,
+        chart=None if trade_off is None else chart_of(trade_off, reports[0].model),
         page=page,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AsItCame, AtBatch
-from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint
+from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint, front_of
 from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Gain, Pair, Preprocessing, Schedule
@@ -237,12 +237,9 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         rate = at.throughput.pruned.images_per_s
         points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
         dense, images = at.throughput.dense.images_per_s, pair.images
-    precision_loss = reports[0].precision_loss
-    every = [(dense, precision_loss), *((each.images_per_s, each.loss_points) for each in points)]
-
-    def beaten(point: TradePoint) -> bool:
-        own = (point.images_per_s, point.loss_points)
-        return any(rate >= own[0] and loss <= own[1] and (rate, loss) != own for rate, loss in every)
-
-    front = tuple(replace(each, front=not beaten(each)) for each in points)
-    return TradeOff(reports[0].batch, "top1", images, {reports[0].target: dense}, front, precision_loss)
+    unpruned, target = TradePoint("unpruned", dense, reports[0].precision_loss), reports[0].target
+    front = front_of([unpruned, *points])
+    points = [replace(each, front=each in front) for each in points]
+    return TradeOff(
+        reports[0].batch, "top1", images, {target: dense}, tuple(points), unpruned_loss=unpruned.loss_points
+    )

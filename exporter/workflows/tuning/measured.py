@@ -36,7 +36,6 @@ from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models
-from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
@@ -253,8 +252,7 @@ class Meter:
         else:
             runner = reference_runner(self.pruned(candidate), kind, threads=threads or None)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
-        source = ImageSource(images.root, images.files, len(images.files), {})
-        answers = predict_models([model], source, EvalSettings(batch=BATCH), lambda *_: None)
+        answers = predict_models([model], ImageSource.of(images), BATCH, lambda *_: None)
         (found,) = answers.found
         classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
         return {"classes": classes, "labels": labels, "skipped": answers.skipped}

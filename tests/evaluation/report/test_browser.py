@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import drawn, save_comparison, save_page
 from exporter.evaluation.report.record import CalibratedOn
 from exporter.tensor_names import IMAGES, keep_name
-from tests.evaluation.report.reports import full_report, trade_off
+from tests.evaluation.report.reports import full_report
 from tests.folders import artefacts
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -50,12 +49,12 @@ def page(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     heat = [np.random.default_rng(0).random((1, 16))]
     pictures = drawn({IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4), heat)
-    report, chart = replace(report, calibration=CalibratedOn(2, 0)), chart_of(trade_off(), report.model)
+    report = replace(report, calibration=CalibratedOn(2, 0))
     if request.param == "several":
         made = dict.fromkeys(("star", "a-star", "a-star-batch", "tome"), (report, pictures))
-        save_comparison(made, folder / "report.html", page="own.html", chart=chart)
+        save_comparison(made, folder / "report.html", page="own.html")
     else:
-        save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
+        save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures)
     with (folder / "report.html").open("a", encoding="utf-8") as file:
         file.write(PROBE)
     return folder / "report.html"

@@ -20,7 +20,6 @@ from exporter.evaluation.report.page import (
     HEAT,
     HEAT_SHARE,
     LEAST_RELEVANCE,
-    Chart,
     check_in_words,
     drawn,
     faded,
@@ -130,9 +129,9 @@ def test_outputs_are_named(name: str, words: str) -> None:
 FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
 
 
-def page_of(report: Report, folder: Path, chart: Chart | None = None) -> str:
+def page_of(report: Report, folder: Path) -> str:
     pictures = drawn(FRAMES, (2, 2)) if report.examples else []
-    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures, chart=chart)
+    save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -176,8 +175,8 @@ def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> 
 
 
 def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
-    report = full_report()
-    page = page_of(report, tmp_path, chart_of(trade_off(), report.model))
+    page = page_of(full_report(), tmp_path)
+    assert page.count("data:image/png;base64,") == 2
     addresses = re.findall(r"""(?:src|srcset|href)=["']([^"']*)""", page)
     assert len(addresses) >= 6
     for address in addresses:
@@ -253,7 +252,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for text in ("star/own.html", "tome/own.html", "<td>3.000<", "<td>2.500<", "<td>7.25<", "✓ All models"):
         assert text in page
-    assert page.count("<figure") == len(first.examples) == 2
+    assert page.count("<figure") == len(first.examples) + len(["the chart"]) == 3
     assert page.count("Patches left after layer 1") == 4 and page.count('alt="The image"') == 2
     parity = replace(first.parity.pruned, passed=False)
     failed = replace(second, parity=Pair(first.parity.dense, parity))
