@@ -45,14 +45,29 @@ from exporter.tensor_names import IMAGES, LOGITS
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches, finetune
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import FinetuneSettings
+
+# The defaults of training from scratch, in place of those of fine-tuning.
+FROM_SCRATCH: dict[str, Any] = {
+    "epochs": 100,
+    "batch_size": 64,
+    "lr": 1e-3,
+    "min_lr": 1e-5,
+    "warmup_epochs": 5,
+    "clip_grad": 1.0,
+    "ema_decay": 0.0,
+    "augment": "affine",
+}
+
+# What only a fine-tuning reads.
+UNUSED = ("distillation", "max_train_images")
 
 Triple = tuple[Number, Number, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings):
-    """How a model is trained from scratch; images and output file are given separately."""
+class TrainSettings(FinetuneSettings):
+    """How a model is trained from scratch, by default as FROM_SCRATCH says; images and output are given apart."""
 
     model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
     model_kwargs: dict[str, Any] = option(
@@ -126,13 +141,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
     )
-    add_flags(parser, TrainSettings, fields_of(TrainSettings))
+    names = [name for name in fields_of(TrainSettings) if name not in UNUSED]
+    add_flags(parser, TrainSettings, names, FROM_SCRATCH)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
         given = parser.parse_args(arguments)
-        settings = from_flags(TrainSettings, given)
+        settings = from_flags(TrainSettings, given, FROM_SCRATCH)
         command = f"{parser.prog} {shlex.join(arguments)}"
         record = train_folder(given.images, given.held_out, given.out, settings, console, command=command)
     except UserError as error:

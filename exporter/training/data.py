@@ -25,7 +25,7 @@ from exporter.errors import ImageError, RecipeError
 from exporter.processes import processes
 from exporter.records import Preprocessing
 from exporter.training.finetune import Batch
-from exporter.training.settings import Augmentation, LoopSettings
+from exporter.training.settings import Augmentation, FinetuneSettings
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -127,7 +127,7 @@ class TrainBatches:
     """
 
     images: ImageFolder
-    settings: LoopSettings
+    settings: FinetuneSettings
     preprocessing: Preprocessing
     num_classes: int
     skipped: dict[str, str] = field(default_factory=dict)
