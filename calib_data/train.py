@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from exporter.data.batches import batches
-from exporter.data.images import ImageFolder, class_names, list_images
+from exporter.data.images import ImageFolder, class_folders, list_images
 from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.files import sha256_of, writable_folder, written_beside
@@ -241,7 +241,7 @@ def open_folders(train: Path, held_out: Path) -> Folders:
 def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     if not root.is_dir():
         raise ImageError(str(root), "no such folder", "one folder of images per class")
-    names = class_names(root)
+    names = class_folders(root)
     images = list_images(root, num_classes=len(names), names=names)
     for file in images.files:
         if file.label is None:
@@ -368,7 +368,7 @@ def folder_sha256(images: ImageFolder) -> str:
             content = file.read()
         except OSError as error:
             raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
-        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
+        digest.update(os.fsencode(f"{images.name_of(file.path)} {len(content)}\n"))
         digest.update(content)
     return digest.hexdigest()
 

@@ -1,13 +1,12 @@
 """Open the images to evaluate on: a folder, or the tar files of a WebDataset."""
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from exporter.data.class_map import MAP_HINT, is_order, listed, read_class_map
-from exporter.data.images import ImageFile, ImageFolder, class_names, list_images, sample
+from exporter.data.images import ImageFolder, ImageSource, class_folders, list_images, sample
 from exporter.data.shards import (
     Labels,
     common_folder,
@@ -18,23 +17,6 @@ from exporter.data.shards import (
     read_shards,
 )
 from exporter.errors import ImageError
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """Images below `root` in a fixed order, to be iterated over once.
-
-    `total` is their number, None where only the end tells. `class_names` are those of the classes that have a name.
-    """
-
-    root: Path
-    files: Iterable[ImageFile]
-    total: int | None
-    class_names: Mapping[int, str]
-
-    def name_of(self, path: Path) -> str:
-        """Return the path of an image below the root, with slashes."""
-        return Path(os.path.relpath(path, self.root)).as_posix()
 
 
 def open_source(
@@ -71,8 +53,7 @@ def open_source(
         if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
             raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
-        drawn = sample(found, max_images, seed)
-        return _whole(drawn.root, drawn.files, found.class_names)
+        return _all_or_none_labelled(sample(found, max_images, seed))
     for path in shards:
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
@@ -80,10 +61,10 @@ def open_source(
     told = _labels(num_classes, class_map, names) if labels else None
     if any(map(is_packed, shards)):
         files = islice(read_shards(shards, told), max_images)
-        return ImageSource(common_folder(shards), files, max_images, told.class_names if told else {})
+        return ImageSource(common_folder(shards), files, told.class_names if told else {})
     # Their labels are all read before the work.
     every = list_shards(shards, told)
-    return _whole(every.root, every.files[:max_images], every.class_names)
+    return _all_or_none_labelled(replace(every, files=every.files[:max_images]))
 
 
 def images_at(
@@ -116,23 +97,23 @@ def images_at(
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     """Return how many class folders the images are in if these are not the model's classes; else ""."""
     unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
-    folders = class_names(images.root) if unpacked and num_classes and not images.class_names else ()
+    folders = class_folders(images.root) if unpacked and num_classes and not images.class_names else ()
     return f"{len(folders)} class folders ({listed(folders)})" if folders else ""
 
 
-def _whole(root: Path, files: Sequence[ImageFile], names: Mapping[int, str]) -> ImageSource:
-    """Return a source of listed images; ImageError if only some have a label, at which a pass would end."""
-    source, labelled = ImageSource(root, files, len(files), names), files[0].label is not None
-    odd = next((file for file in files if (file.label is not None) != labelled), None)
+def _all_or_none_labelled(images: ImageFolder) -> ImageFolder:
+    """Return the images; ImageError if only some have a label, at which a pass would end."""
+    labelled = images.files[0].label is not None
+    odd = next((file for file in images.files if (file.label is not None) != labelled), None)
     if odd is not None:
         got, expected = ("no label", "one") if labelled else ("a label", "none")
         hint = "--no-labels leaves out all"
-        raise ImageError(source.name_of(odd.path), got, f"{expected}, as the images before it", hint)
-    return source
+        raise ImageError(images.name_of(odd.path), got, f"{expected}, as the images before it", hint)
+    return images
 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:
-    return find_shards(place) if place.is_dir() and not class_names(place) else ()
+    return find_shards(place) if place.is_dir() and not class_folders(place) else ()
 
 
 def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:

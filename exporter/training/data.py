@@ -214,7 +214,7 @@ class _Images(Dataset[tuple[Tensor, int, str]]):
             try:
                 image = read_rgb(file)
             except ImageError as error:
-                skipped = skipped or f"{self.images.name_of(file)}\t{error.got}"
+                skipped = skipped or f"{self.images.name_of(file.path)}\t{error.got}"
                 continue
             with seeded(self.seed * 1_000_003 + index):
                 return self.transform(image), file.label, skipped

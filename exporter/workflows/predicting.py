@@ -11,8 +11,7 @@ import numpy as np
 
 from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import Batch, View, batches_of
-from exporter.data.images import UNKNOWN, ImageFile
-from exporter.data.source import ImageSource
+from exporter.data.images import UNKNOWN, ImageFile, ImageSource
 from exporter.errors import ArtefactError, ImageError, RecipeError
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
 from exporter.evaluation.benchmark import environment

@@ -10,7 +10,6 @@ from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import View, batches_of, first_images
 from exporter.data.images import ImageFolder
-from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import TradeOff, environment
@@ -40,7 +39,7 @@ from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.predicting import ImagePass
-from exporter.workflows.progress import Advance, Stages
+from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
 
 # Images that are shown of a model without classes.
@@ -102,10 +101,10 @@ def prove(
         reports = [replace(each, measured_on="noise") for each in reports]
     if folder is not None and first.spec.num_classes:
         with stages.stage("accuracy" if folder.labelled else "agreement of classes") as advance:
-            reports = _with_classes(reports, made, _pass(folder, advance), measuring)
+            reports = _with_classes(reports, made, ImagePass(folder, advance), measuring)
     if folder is not None and first.spec.embedding:
         with stages.stage("agreement of embeddings") as advance:
-            reports = _with_agreement(reports, made, _pass(folder, advance), measuring)
+            reports = _with_agreement(reports, made, ImagePass(folder, advance), measuring)
     if measuring.rounds:
         macs = [_macs(each, report.use) for each, report in zip(made, reports, strict=True)]
         with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
@@ -220,10 +219,6 @@ def _runners(made: Sequence[Made], measuring: Measuring) -> dict[str, Runner]:
     return {name: runner_here(each.path, target, measuring.threads) for name, each in files.items()}
 
 
-def _pass(folder: ImageFolder, advance: Advance) -> ImagePass:
-    return ImagePass(ImageSource(folder.root, folder.files, len(folder.files), {}), advance)
-
-
 def _batches(seen: ImagePass, count: int, artefact: Artefact, measuring: Measuring) -> Batches:
     """Return the images for one pass of so many models, which take them alike."""
     view = View(artefact.spec.preprocessing, artefact.input_kind)
@@ -275,7 +270,7 @@ def pictures_of(
     """
     if folder is None:
         return [[] for _ in reports]
-    named = {folder.name_of(file): file for file in folder.files}
+    named = {folder.name_of(file.path): file for file in folder.files}
     examples = [named[each.image] for each in reports[0].examples]
     count = len(examples) or FIRST
     pixels = first_images(examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count)[:count]
