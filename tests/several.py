@@ -22,7 +22,7 @@ from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import FinetuneSettings
 from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.predicting import torch_models
@@ -31,7 +31,7 @@ from exporter.workflows.tuning.measured import Book, Meter
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit
 
-SETTINGS = LoopSettings(epochs=1, warmup_epochs=0, batch_size=6, augment="crop")
+SETTINGS = FinetuneSettings(epochs=1, batch_size=6, augment="crop", ema_decay=0.0)
 
 
 def work(images: Path, out: Path) -> None:

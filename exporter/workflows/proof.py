@@ -10,7 +10,6 @@ from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder
-from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import environment
@@ -197,7 +196,7 @@ def _with_classes(
 
     The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    answers = predict_models(models, ImageSource.of(folder), measuring.batch, advance, crew=ALONE)
+    answers = predict_models(models, folder, measuring.batch, advance, crew=ALONE)
     dense, *found = answers.found
     original = found.pop() if len(found) > len(reports) else None
     examples = chosen_examples(answers.names, dense, found)
@@ -230,7 +229,7 @@ def _with_agreement(
     measuring: Measuring,
     advance: Advance,
 ) -> list[Report]:
-    answers = embed_models(models, ImageSource.of(folder), measuring.batch, advance, crew=ALONE)
+    answers = embed_models(models, folder, measuring.batch, advance, crew=ALONE)
     dense, *found = answers.found
     return [
         replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | answers.skipped)
@@ -283,7 +282,7 @@ def pictures_of(
     """
     if folder is None:
         return [[] for _ in reports]
-    named = {folder.name_of(file): file for file in folder.files}
+    named = {folder.name_of(file.path): file for file in folder.files}
     examples = [named[each.image] for each in reports[0].examples]
     count = len(examples) or FIRST
     pixels = first_images(examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count)[:count]

@@ -15,7 +15,7 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, load_calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
-from exporter.data.source import ImageSource, images_at
+from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import throughput
@@ -252,7 +252,7 @@ class Meter:
         else:
             runner = reference_runner(self.pruned(candidate), kind, threads=threads or None)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
-        answers = predict_models([model], ImageSource.of(images), BATCH, lambda *_: None)
+        answers = predict_models([model], images, BATCH, lambda *_: None)
         (found,) = answers.found
         classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
         return {"classes": classes, "labels": labels, "skipped": answers.skipped}
