@@ -280,7 +280,6 @@ CLAIMED = {
     "onnxruntime-opset17-fp32": "opset 23",
     "openvino-fp32": "an unsorted TopK",
     "tensorrt-fp32": "opset 23",
-    "tensorrt8-fp32": "opset 23",
 }
 
 

@@ -1,8 +1,8 @@
-"""Build a TensorRT engine from an ONNX file, with TensorRT 8.6, 10 or 11; write it, its manifest and its layers.
+"""Build a TensorRT engine from an ONNX file, with TensorRT 10 or 11; write it, its manifest and its layers.
 
-Every layer has the graph's precision: 11 always does this, 10 needs a flag, and 8.6 gets fp32 models only. Without
-an execution context the inspector states no types for tensors of dynamic sizes, and since TensorRT 10 it does not
-list profiles apart: each profile is inspected through a context of its own, at the profile's largest sizes.
+Every layer has the graph's precision: 11 always does this, 10 needs a flag. Without an execution context the
+inspector states no types for tensors of dynamic sizes, and it does not list profiles apart: each profile is
+inspected through a context of its own, at the profile's largest sizes.
 """
 
 import json
@@ -19,7 +19,7 @@ from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, flag_bit, major_version, member, started
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, major_version, member, started
 
 logger = logging.getLogger(__name__)
 
@@ -79,11 +79,7 @@ def build_engine(
     builder = started(trt, "Builder", log)
     if settings.plugin is not None:
         register_library(builder.get_plugin_registry(), settings.plugin)
-    # 8.6 needs a flag to make the batch an explicit dimension, 10 one for strong typing; later versions always do.
-    major = major_version(trt.__version__)
-    network = builder.create_network(
-        flag_bit(trt, "EXPLICIT_BATCH") * (major < 10) | flag_bit(trt, "STRONGLY_TYPED") * (major < 11)
-    )
+    network = builder.create_network(_strongly_typed(trt))
     parse(trt, network, log, onnx)
     config = builder.create_builder_config()
     configure(trt, config, settings)
@@ -97,6 +93,13 @@ def build_engine(
     content = bytes(plan)
     log.clear()
     return content, _inspected(trt, log, content)
+
+
+def _strongly_typed(trt: Any) -> int:
+    """Return the flag for strong typing, as a bit; 11 is always strongly typed and deprecates it."""
+    if major_version(trt.__version__) > 10:
+        return 0
+    return 1 << int(member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED", "the build"))
 
 
 def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.layer_info import Audit
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
 
 ENGINES = "engines"
 # What a manifest has of the settings of its build under the same name.
@@ -55,7 +55,6 @@ class EngineManifest:
     tf32: bool
     hardware: str
     version_compatible: bool
-    strongly_typed: bool
     built: Built
     optimization_level: int | None = None
     aux_streams: int | None = None
@@ -89,8 +88,6 @@ def manifest_of(  # noqa: PLR0917  (all of them are written)
         plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
         plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
         hardware=settings.hardware_level,
-        # 8.6 takes precision from flags; TensorRT for RTX is always strongly typed.
-        strongly_typed=settings.runtime == RTX or major_version(here.tensorrt) > 8,
         built=here,
         audits=audits,
     )

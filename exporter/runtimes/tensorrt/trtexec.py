@@ -27,7 +27,7 @@ from exporter.tensor_names import IMAGES, RAW_IMAGES
 
 PROGRAM = "trtexec"
 # TensorRT's versions whose lines differ.
-VERSIONS = ("8.6", "10", "11")
+VERSIONS = ("10", "11")
 RTX_PROGRAM = "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
@@ -56,8 +56,8 @@ def build_command(
         "--profilingVerbosity=detailed",
     ]
     words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if ahead else []
-    # 11 always uses strong typing and has no such flag; 8.6 has neither.
-    words += ["--stronglyTyped"] if major_version(tensorrt) in (9, 10) else []
+    # 11 always uses strong typing and has no such flag.
+    words += ["--stronglyTyped"] if major_version(tensorrt) == 10 else []
     words += [] if settings.tf32 else ["--noTF32"]
     words += [f"--memPoolSize=workspace:{settings.workspace_mib}"] if settings.workspace_mib else []
     words += ["--versionCompatible"] if settings.version_compatible else []
@@ -160,7 +160,7 @@ def _shape(batch: int, image: Sequence[int]) -> str:
 def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: bool = True) -> list[str]:
     """Return the flags for timing, with or without copies, and for input: noise where there is no folder.
 
-    TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 and 8.6 do the opposite.
+    TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 does the opposite.
     """
     if major_version(tensorrt) > 10:
         timed = ["--includeDataTransfers"] if transfers else []
@@ -172,8 +172,6 @@ def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: 
 
 logger = logging.getLogger(__name__)
 
-# Before 10, trtexec always runs the first profile of an engine.
-_KNOWS_PROFILES = 10
 # The version as one number, from 10 on: major · 10000 + minor · 100 + patch.
 _BANNER = re.compile(r"\[TensorRT v(\d+)\]")
 _MAJOR_UNIT = 10_000
@@ -196,8 +194,8 @@ class Load:
 
 
 def has_trtexec(tensorrt: str) -> bool:
-    """Return whether trtexec is on PATH, of the engines' version, and can run any profile of an engine."""
-    if shutil.which(PROGRAM) is None or major_version(tensorrt) < _KNOWS_PROFILES:
+    """Return whether trtexec is on PATH, and of the engines' version."""
+    if shutil.which(PROGRAM) is None:
         return False
     found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
     if found != wanted:

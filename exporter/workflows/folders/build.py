@@ -66,7 +66,7 @@ def build_folder(
         with stages.stage(f"engine, {path.stem}"):
             plan, layers = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
             blocks = artefact.spec.attention_layers
-            audits = tuple(audit(read_layers(text, place), blocks) for place, text in enumerate(layers))
+            audits = tuple(audit(read_layers(text), blocks) for text in layers)
             built.append(_save(plan, layers, path, onnx, own, here, artefact, audits))
     return tuple(built)
 
@@ -140,10 +140,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 
 def check_version(target: Target, version: str) -> None:
-    """Raise UserError for a version before the target's first.
-
-    8.6 reads opset 17 at most and takes precision from flags, not from the graph.
-    """
+    """Raise UserError for a version before the target's first."""
     if version_numbers(version) < target.least_version:
         expected = f"{'.'.join(map(str, target.least_version))} or later"
         raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
@@ -157,7 +154,7 @@ def check_gpu(target: Target, here: Built) -> None:
 
 
 def _instead_of(target: Target) -> str:
-    return f"or star-export compile --target {target.instead}"
+    return f"or star-export compile --target {target.instead}" if target.instead else ""
 
 
 def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:

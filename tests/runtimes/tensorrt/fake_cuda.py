@@ -137,7 +137,6 @@ class FakeEngine:
     """
 
     shapes: ClassVar[dict[str, tuple[int, ...]]] = {"images": (-1, 3, 2, 2), "logits": (-1, 2)}
-    dtypes: ClassVar[dict[str, type]] = {}
     nvtx_verbosity = "detailed"  # of an engine that can be audited
 
     def __init__(self, cuda: FakeCuda, times_ms: Iterable[float], *, waits: bool = False) -> None:
@@ -159,7 +158,7 @@ class FakeEngine:
         return self.shapes[name]
 
     def get_tensor_dtype(self, name: str) -> type:
-        return self.dtypes.get(name, np.float32)
+        return np.float32
 
     def create_execution_context(self) -> "FakeEngine":
         return self
@@ -200,7 +199,6 @@ def manifest(**different: Any) -> EngineManifest:
         "tf32": False,
         "hardware": "NONE",
         "version_compatible": False,
-        "strongly_typed": True,
         "built": BUILT,
     }
     return EngineManifest(**{**plain, **different})

@@ -217,29 +217,6 @@ def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
             runner.run(images(9))
 
 
-def test_the_int32_of_tensorrt_8_is_the_models_int64(
-    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(FakeEngine.shapes, "keep_01", (-1, 2))
-    monkeypatch.setattr(FakeEngine, "dtypes", {"keep_01": np.int32, "logits": np.int32})
-    seen: list[np.dtype[Any]] = []
-
-    def infer(
-        self: FakePolygraphy, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool
-    ) -> dict[str, Any]:
-        seen.append(feed["keep_01"].dtype)
-        return {"logits": feed["keep_01"]}
-
-    monkeypatch.setattr(FakePolygraphy, "infer", infer)
-    made["different"] = {"built": replace(BUILT, tensorrt="8.6.0")}
-    with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
-        assert [each.dtype for each in runner.inputs] == ["float32", "int64"]
-        result = runner.run({**images(1), "keep_01": np.array([[3, 5]])})
-    assert seen == [np.int32]
-    assert result["logits"].dtype == np.int64
-    np.testing.assert_array_equal(result["logits"], [[3, 5]])
-
-
 def refuse(*arguments: Any, **named: Any) -> None:
     raise PolygraphyException("Invalid Context. See error log for details.")
 
