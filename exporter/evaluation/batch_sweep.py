@@ -23,6 +23,7 @@ from exporter.evaluation.benchmark import (
     ratio_of,
     throughput,
 )
+from exporter.formats.onnx_file import load_onnx
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.onnxruntime_runner import Kernel
@@ -87,20 +88,21 @@ NOT_SLICED = Sliced(None, frozenset())
 
 
 def sliced_of(pruned: LoweredFile) -> Sliced:
-    """Create the sliced variant; NOT_SLICED if the libraries for lowering (onnx and others) are not installed.
+    """Create the sliced variant; NOT_SLICED if the libraries for lowering are not installed.
 
     NOT_SLICED also for a-STAR: a slice has a fixed count, and a-STAR's counts depend on the image.
     """
     if pruned.artefact.schedule.adaptive:
         return NOT_SLICED
-    try:
-        import onnx  # noqa: PLC0415
+    from onnx.external_data_helper import load_external_data_for_model  # noqa: PLC0415
 
+    try:
         from exporter.lowering.variants import selection_nodes, sliced_variant  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
         return NOT_SLICED
-    model = onnx.load(pruned.path)
+    model = load_onnx(pruned.path)
+    load_external_data_for_model(model, str(pruned.path.parent))
     variant = sliced_variant(model)
     return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
 

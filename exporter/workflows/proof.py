@@ -16,7 +16,7 @@ from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, 
 from exporter.evaluation.benchmark import TradeOff, environment
 from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions, embed_each
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
+from exporter.evaluation.parity.reference import check, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Chart, Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
@@ -25,6 +25,7 @@ from exporter.evaluation.report.record import (
     Report,
     chosen_examples,
 )
+from exporter.formats.onnx_file import load_onnx
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.spec import as_it_came
