@@ -47,7 +47,7 @@ def work(images: Path, out: Path) -> None:
     meter = Meter(
         {OWN: Network(open_recipe(Recipe.of(images=images), model=vit))}, book, out, {"all": folder}
     )
-    right = meter.right(Candidate(rho=0.6), "all")
+    right = meter.right(Candidate(Prune(rho=0.6)), "all")
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)

@@ -29,9 +29,9 @@ REFERENCE = (*MODEL, "images", "calibration")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
-    add_flags(parser, RunSettings, ("runtime", "plugin"))
+    add_flags(parser, RunSettings)
     add_recipe(parser)
-    add_flags(parser, Recipe, (*REFERENCE, "threads"))
+    add_flags(parser, Recipe, REFERENCE)
     parser.add_argument(
         "--onnx", type=Path, metavar="FILE", help="An ONNX file to check, instead of a folder."
     )

@@ -40,7 +40,7 @@ from exporter.workflows.predicting import EvalModel, predict_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
+from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
 BATCH = 32
 # Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
@@ -100,14 +100,8 @@ class Network:
 
     @property
     def given(self) -> Schedule | None:
-        """The schedule that the weights were trained with."""
+        """The schedule that the weights were trained with, the one way in which they are pruned."""
         return None if self.opened.recipe.prune.has_number else self.opened.given
-
-    def candidate(self, weights: str) -> Candidate | None:
-        """Return the one way in which it is pruned if that is given; None if any way will do."""
-        if self.given is None:
-            return None
-        return Candidate(weights=weights, given=True, **{name: getattr(self.given, name) for name in SCORING})
 
     def calibrate(self, path: Path, book: Book, stages: Stages) -> None:
         """Calibrate on the images of the recipe, with the scores of every candidate, and note what was skipped."""
@@ -133,8 +127,7 @@ class Meter:
     """Measures candidates: which images each has right by a metric, and how fast it is.
 
     `networks` and the parts of the `images` are by name, the model is under `OWN`. By the metric "top1", an
-    image's label is right, by "agreement" the unpruned model's class. `scoring` is what candidates do not say
-    of a schedule.
+    image's label is right, by "agreement" the unpruned model's class.
     """
 
     networks: Mapping[str, Network]
@@ -142,11 +135,10 @@ class Meter:
     scratch: Path
     images: Mapping[str, ImageFolder]
     metric: str = "top1"
-    scoring: Prune = field(default_factory=Prune)
     seen: set[Candidate] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     _files: dict[Candidate, Path] = field(default_factory=dict)
-    _schedules: dict[Candidate, Schedule] = field(default_factory=dict)
+    _schedules: dict[Candidate, Schedule | None] = field(default_factory=dict)
 
     @property
     def opened(self) -> Opened:
@@ -184,51 +176,40 @@ class Meter:
 
         None where its amount is out of reach, or a calibration is missing.
         """
-        anywhere = candidate.on("")
+        anywhere, network = candidate.on(""), self.networks[candidate.weights]
+        if candidate.calibrated and network.calibration is None and not candidate.given:
+            return None
         if anywhere not in self._schedules:
-            found = self._solved(anywhere)
-            if found is None:
-                return None
-            self._schedules[anywhere] = found
+            self._schedules[anywhere] = self._solved(anywhere, network)
         return self._schedules[anywhere]
 
-    def _solved(self, candidate: Candidate) -> Schedule | None:
-        network = self.networks[candidate.weights]
-        if candidate.given:
-            return network.given
-        if not candidate.prunes:
-            return keep_everything(network.vit.spec)
-        if candidate.calibrated and network.calibration is None:
-            return None
-        prune = replace(self.scoring, **candidate.settings)
+    def _solved(self, candidate: Candidate, network: Network) -> Schedule | None:
+        prune, spec, calibration = candidate.prune, network.vit.spec, self._calibration(candidate)
+        if candidate.given or prune is None:
+            return network.given if candidate.given else keep_everything(spec)
         cost = self._macs_by_rho(candidate, prune) if prune.counts_on_images else None
         try:
-            return self._planned(candidate, prune, cost)
+            return schedule_of(prune, spec, calibration, image_cost=cost, told=False)
         except ScheduleError:
             return None
-
-    def _planned(self, candidate: Candidate, prune: Prune, cost: ImageCost | None = None) -> Schedule:
-        spec = self.networks[candidate.weights].vit.spec
-        return schedule_of(prune, spec, self._calibration(candidate), image_cost=cost, told=False)
 
     def _macs_by_rho(self, candidate: Candidate, prune: Prune) -> ImageCost:
         """Return a-STAR's mean multiply-adds, counted on images at a few rho and linear in between.
 
         To solve rho for every share by itself would run the model ten times as often.
         """
-        network, seed = self.networks[candidate.weights], self.opened.recipe.images.seed
+        network, calibration = self.networks[candidate.weights], self._calibration(candidate)
+        spec, seed = network.vit.spec, self.opened.recipe.images.seed
+        free = replace(prune, mac_reduction=None, rho=None)
 
         def count() -> list[float]:
             files = sample(self._some, COUNTED, seed).files
-            preprocessing = network.vit.spec.preprocessing
-            pixels = first_images(files, preprocessing, InputKind.FLOAT32, COUNTED)
-            measured = image_cost(network.vit, pixels, network.calibration, BATCH)
-            return [
-                measured(self._planned(candidate, replace(prune, rho=rho, mac_reduction=None)))
-                for rho in RHOS
-            ]
+            pixels = first_images(files, spec.preprocessing, InputKind.FLOAT32, COUNTED)
+            macs = image_cost(network.vit, pixels, calibration, BATCH)
+            plans = (schedule_of(replace(free, rho=rho), spec, calibration, told=False) for rho in RHOS)
+            return [macs(each) for each in plans]
 
-        told = self._told(replace(candidate, mac_reduction=0.0))
+        told = self._told(replace(candidate, prune=free))
         counted = self.book.record("multiply-adds by rho", [told, RHOS], count)
         return lambda schedule: float(np.interp(schedule.rho or 1.0, RHOS, counted))
 
@@ -240,7 +221,7 @@ class Meter:
         """Return all that a measurement of a candidate depends on, beside images and machine."""
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
         record = None if calibration is None else calibration.record
-        return [candidate, self.scoring, network.vit.spec, network.vit.weights_sha256, record, network.given]
+        return [candidate, network.vit.spec, network.vit.weights_sha256, record, network.given]
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""
