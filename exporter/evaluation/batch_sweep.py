@@ -44,9 +44,6 @@ class BenchSettings(Settings):
     rounds: Rounds = option(20, "Timed rounds; every model runs once per round.", group="measurement")
     warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced")
     threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
-    selection_cost: bool = option(
-        True, "Also measure the pruned model with plain slices instead of top-k.", group="advanced"
-    )
     gpu_time: bool = option(
         True,
         "With engines, also measure GPU time: with trtexec if it is on PATH, else with CUDA events.",
@@ -67,9 +64,6 @@ class BenchSettings(Settings):
         False,
         "Measure the engines for one batch size each, which `build --one-profile` builds.",
         group="advanced",
-    )
-    profile_runs: Natural = option(
-        5, "Profiled runs for the breakdown by operator; 0: no breakdown.", group="advanced"
     )
 
 

@@ -18,7 +18,7 @@ from exporter.workflows.folders.bench import Bench
 from tests.commands import Command, files_of
 from tests.runtimes.tensorrt.fake_cuda import BUILT
 
-QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1"]
+QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,7 @@ def test_the_table_says_where_it_was_measured(star_export: Command, folder: Path
 def test_two_files_in_place_of_a_folder(star_export: Command, folder: Path, tmp_path: Path) -> None:
     files = files_of(folder)
     flags = ("--dense", files.dense, "--pruned", files.pruned, *QUICK, "--json")
-    (first, _) = star_export("bench", *flags, "--profile-runs", "0", "--no-selection-cost").json["batches"]
-    assert first["breakdown_ms"] is first["selection"] is None
+    assert len(star_export("bench", *flags).json["batches"]) == 2
     np.savez(tmp_path / "own.npz", images=np.zeros((1, 3, 32, 32), np.float32))
     assert star_export("bench", *flags, "--reference", tmp_path / "own.npz").code == 0
 

@@ -12,7 +12,7 @@ from tests.commands import Command, Workplace
 from tests.exhaustive import also
 from tests.shards import encoded, write_shard
 
-QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0", "--profile-runs", "1")
+QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0")
 
 # All that is installed there, by the names of imports: what the wheel requires, ONNX Runtime, and what these need.
 INSTALLED = ("numpy", "PIL", "rich", "msgspec", "onnx", "onnxruntime")

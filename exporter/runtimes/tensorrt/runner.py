@@ -118,7 +118,7 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
         raise ArtefactError(engine.name, "no plugin", "the CdfRetain library", "--plugin FILE")
     runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
-    runtime.engine_host_code_allowed = manifest.version_compatible
+    runtime.engine_host_code_allowed = manifest.settings.version_compatible
     if manifest.needs_plugin and library is not None:
         register_library(runtime.get_plugin_registry(), library)
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())

@@ -20,6 +20,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.settings.fields import fields_of
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
@@ -189,19 +190,11 @@ class FakeEngine:
 
 
 def manifest(**different: Any) -> EngineManifest:
-    """An engine of batches 1 and 8 without anything special."""
-    plain: dict[str, Any] = {
-        **dict.fromkeys(("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256"), ""),
-        "plugin_serialised": False,
-        "batches": (1, 8),
-        "any_batch": False,
-        "workspace_mib": 0,
-        "tf32": False,
-        "hardware": "NONE",
-        "version_compatible": False,
-        "built": BUILT,
-    }
-    return EngineManifest(**{**plain, **different})
+    """An engine of batches 1 and 8 without anything special; settings of its build may differ too."""
+    sums = ("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256")
+    own = {name: different.pop(name) for name in fields_of(BuildSettings) if name in different}
+    settings = BuildSettings(**{"batches": (1, 8), **own})
+    return EngineManifest(**{**dict.fromkeys(sums, ""), "settings": settings, "built": BUILT, **different})
 
 
 def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
@@ -217,7 +210,6 @@ def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
 def everything(folder: Path) -> BuildSettings:
     """All that can be asked for, but the compatibility with other hardware."""
     return BuildSettings(
-        workspace_mib=512,
         version_compatible=True,
         tf32=True,
         plugin=folder / "lib.so",

@@ -52,7 +52,6 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         "BuilderFlag": FLAGS[version],
         "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
         "HardwareCompatibilityLevel": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"),
-        "MemoryPoolType": ("WORKSPACE",),
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
@@ -71,9 +70,6 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
 
         def clear_flag(self, flag: Any) -> None:
             asked["cleared"].add(flag.name)
-
-        def set_memory_pool_limit(self, pool: Any, size: int) -> None:
-            asked["pool"] = (pool.name, size)
 
         def add_optimization_profile(self, profile: Profile) -> int:
             asked["added"] += 1

@@ -136,15 +136,14 @@ def test_a_plugin_is_registered_once_and_before_the_engine(
     library = tmp_path / "lib.so"
     library.write_bytes(b"library")
     monkeypatch.setattr(tensorrt_runner, "checked_library", lambda path, version: path)
-    # An older star-export stored it in an engine that is not version-compatible, which TensorRT does not promise.
-    for told in ({}, {"plugin_serialised": True}):
-        engine, onnx = saved_engine(tmp_path, plugin_sha256=sha256_of(library), **told)
+    engine, onnx = saved_engine(tmp_path, plugin_sha256=sha256_of(library))
+    for _ in range(2):
         load_engine(engine, onnx, plugin=library)
     assert trt.asked["libraries"] == [str(library)]
 
 
 def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
-    told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
+    told = {"plugin_sha256": "0" * 64, "serialise_plugin": True, "version_compatible": True}
     load_engine(*saved_engine(tmp_path, **told))
     assert trt.asked["libraries"] == []
 

@@ -49,10 +49,9 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
     assert words[:3] == ["trtexec", f"--loadEngine={engine}", "--useProfile=1"]
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
     assert not [word for word in words if "plugin" in word.lower() or "versionCompatible" in word]
-    stored = manifest(plugin_sha256="ab", plugin_serialised=True, version_compatible=True)
+    stored = manifest(plugin_sha256="ab", serialise_plugin=True, version_compatible=True)
     assert load_command(engine, stored, IMAGE, 1)[-1] == "--versionCompatible"
-    # Asked for without version compatibility, the library is not in the engine.
-    beside = load_command(engine, manifest(plugin_sha256="ab", plugin_serialised=True), IMAGE, 1)
+    beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1)
     assert beside[-1] == "--dynamicPlugins=libcdf_retain_plugin.so"
     beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1, tmp_path / "lib.so")
     assert beside[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
@@ -64,7 +63,6 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     settings = replace(everything(tmp_path), hardware="same-compute-capability")
     words = build_command(Path("m.onnx"), IMAGE, 1, settings)
     assert {
-        "--memPoolSize=workspace:512",
         "--hardwareCompatibilityLevel=sameComputeCapability",
         "--versionCompatible",
         f"--dynamicPlugins={tmp_path}/lib.so",

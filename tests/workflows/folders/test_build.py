@@ -61,12 +61,12 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     for each in built:
         engine = folder / "engines" / each.file
         assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
-        assert each.manifest.batches == (1, 8)
+        assert each.manifest.settings.batches == (1, 8)
         profiles = json.loads(engine.with_suffix(".layers.json").read_text())["profiles"]
         assert [each["Layers"][0]["Name"] for each in profiles] == ["gemm 0", "gemm 1"]
         assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
-        assert [audit.written for audit in each.audits] == [{"fp32": 2}, {"fp32": 1}]
-        assert [audit.fused_kernels for audit in each.audits] == [1, 0]
+        assert [audit.written for audit in each.manifest.audits] == [{"fp32": 2}, {"fp32": 1}]
+        assert [audit.fused_kernels for audit in each.manifest.audits] == [1, 0]
     assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
 
 
@@ -78,8 +78,8 @@ def test_variants_have_few_batches(
     folder: Path, batches: tuple[int, ...], of_variants: tuple[int, ...]
 ) -> None:
     dense, pruned, *variants = build_folder(folder, BuildSettings(batches=batches))
-    assert dense.manifest.batches == pruned.manifest.batches == batches
-    assert {each.manifest.batches for each in variants} == {of_variants}
+    assert dense.manifest.settings.batches == pruned.manifest.settings.batches == batches
+    assert {each.manifest.settings.batches for each in variants} == {of_variants}
 
 
 @pytest.mark.parametrize("target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
@@ -133,7 +133,7 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
         *("dense.engine", "star.engine", "star.tracing.engine", "star.forced.engine", "star.sliced.engine"),
         *(f"{role}.batch{batch}.engine" for role in ("dense", "star") for batch in (1, 32)),
     ]
-    assert [each.manifest.batches for each in built[4:]] == [(1, 32), (1,), (32,), (1,), (32,)]
+    assert [each.manifest.settings.batches for each in built[4:]] == [(1, 32), (1,), (32,), (1,), (32,)]
 
 
 @pytest.mark.usefixtures("machine")
