@@ -65,9 +65,11 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
+    from exporter.artefact import artefact_of
     from exporter.data.batches import first_images
-    from exporter.evaluation.parity.reference import check, load_onnx
-    from exporter.lowering.verify import artefact_of, check_graph
+    from exporter.evaluation.parity.reference import check
+    from exporter.formats.onnx_file import load_onnx
+    from exporter.lowering.verify import check_graph
     from exporter.models.spec import asked_as, with_outputs
     from exporter.workflows import steps
     from exporter.workflows.opened import open_recipe

@@ -70,4 +70,4 @@ def _trtexec(file: Path) -> list[str]:
     from exporter.runtimes.tensorrt.settings import BuildSettings
     from exporter.runtimes.tensorrt.trtexec import build_lines
 
-    return build_lines(file, read_lowered(file).artefact, BuildSettings(batches=(8,)), alone=True)
+    return build_lines(read_lowered(file), BuildSettings(batches=(8,)), alone=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from exporter.data.class_map import MAP_HINT, is_order, listed, read_class_map
-from exporter.data.images import ImageFolder, ImageSource, class_folders, list_images, sample
+from exporter.data.images import ImageFile, ImageFolder, ImageSource, class_folders, list_images, sample
 from exporter.data.shards import (
     Labels,
     common_folder,

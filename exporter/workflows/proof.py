@@ -15,7 +15,7 @@ from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, 
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
+from exporter.evaluation.parity.reference import check, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
@@ -24,6 +24,7 @@ from exporter.evaluation.report.record import (
     Report,
     chosen_examples,
 )
+from exporter.formats.onnx_file import load_onnx
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.spec import as_it_came

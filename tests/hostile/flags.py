@@ -30,7 +30,7 @@ COUNTS = {
     "batch-size": FINETUNE,
     "max-batch": SERVE,
     "instances": SERVE,
-    "workspace-mib": BUILD,
+    "aux-streams": BUILD,
 }
 # Keys of a recipe that have no flag.
 COUNT_KEYS = {"check_images": COMPILE, "seed": CALIBRATE, "round_to": PLAN, "num_classes": PLAN}
@@ -259,7 +259,6 @@ COMBINED = (
         ("--rounds 4", "--rounds | got 4 | need an integer, at least 5"),
         ("--streams 0", "streams"),
         ("--warmup -1", "warmup"),
-        ("--profile-runs -1", "profile-runs"),
         ("--load-s -1", "load"),
         ("--dense {weights}", "a folder and files"),
         ("--reference {weights}", "w.safetensors"),
@@ -278,7 +277,6 @@ COMBINED = (
         ("--hardware volta", "hardware"),
         ("--optimization-level 6", "optimization"),
         ("--aux-streams -1", "aux"),
-        ("--workspace-mib 0", "got models for onnxruntime-fp32"),
         ("", "--target tensorrt-fp32"),
     ),
     *each(
