@@ -59,7 +59,7 @@ def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
     [
         ("vit_of_nobody", {}, "a name that timm or this project knows"),
         ("vit_tiny_patch16_224", {"wings": 2}, "wings"),
-        ("resnet18", {}, "a Vision Transformer"),
+        ("resnet18", {}, "a ViT of a known family"),
     ],
 )
 def test_wrong_model_is_refused(
