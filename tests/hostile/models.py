@@ -220,24 +220,16 @@ CONFIGS: dict[str, Any] = {
     "number for the architecture": {**VIT, "architectures": 7},
 }
 VALUES: tuple[tuple[str, Any, str], ...] = (
-    *(("hidden_size", value, "got hidden_size ") for value in ("wide", 0, None, [48])),
-    *(("num_hidden_layers", value, "got num_hidden_layers ") for value in (-1, 0, 1.5)),
-    ("num_attention_heads", 0, "got num_attention_heads 0 | need an integer from 1"),
+    *(("hidden_size", value, "got hidden_size ") for value in ("wide", 0, True)),
     ("num_attention_heads", 7, "hf | got dim should be divisible by num_heads"),
-    ("intermediate_size", "big", "got intermediate_size 'big'"),
     *(
         (key, 10**400, "… (401 characters) | need ")
         for key in ("hidden_size", "image_size", "layer_norm_eps")
     ),
-    *(
-        ("image_size", value, "need one or two integers above 0")
-        for value in (True, [], [32], [32, 0], "large")
-    ),
-    *(("patch_size", value, "got patch_size ") for value in (True, 0, [3])),
+    *(("image_size", value, "need one or two integers above 0") for value in ([], [32, 0], "large")),
     ("num_channels", 1, "in_chans=1 | need 3"),
     ("id2label", [], "a config with values of other types"),
     ("hidden_act", "nosuch", "got hidden_act 'nosuch' | need one of gelu"),
-    ("hidden_act", 5, "a config with values of other types"),
     ("layer_norm_eps", "tiny", "got layer_norm_eps 'tiny' | need a number above 0"),
     ("mlp_ratio", float("inf"), "got mlp_ratio inf | need a number above 0"),
     ("qkv_bias", "yes", "qkv_bias='yes', a text | need true or false"),
@@ -261,13 +253,8 @@ def _configs() -> Iterator[Hostile]:
 
 PROCESSORS: dict[str, Any] = {
     "a number for the mean": {"image_mean": 5},
-    "no deviations": {"image_std": []},
-    "a rescaling by nothing": {"rescale_factor": 0},
     "a rescaling to nothing": {"rescale_factor": 1e-300},
-    "padding": {"do_pad": True},
-    "an unknown class": {"image_processor_type": "WingsImageProcessor"},
     "a word for a size": {"size": "large"},
-    "a list for a size": {"size": []},
     "an infinite size": {"size": {"height": float("inf")}},
     "a size of many digits": {"size": "9" * 5001},
     "a list for a filter": {"resample": []},
@@ -291,15 +278,7 @@ def _repositories() -> Iterator[Hostile]:
     for name, content in PROCESSORS.items():
         says = "preprocessor_config.json"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
-    for shards in (
-        7,
-        ["a"],
-        {"a": 7},
-        {"a": ["b"]},
-        {"a": "../x.safetensors"},
-        {"a": ".."},
-        {"a": "/etc/passwd"},
-    ):
+    for shards in (7, {"a": 7}, {"a": "../x.safetensors"}, {"a": ".."}, {"a": "/etc/passwd"}):
         yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
     yield Hostile(line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file")
 
