@@ -1,9 +1,11 @@
 """Load ViTs whose checkpoint says which units were removed, and write such checkpoints."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import save
+from torch import Tensor
 
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
@@ -50,13 +52,20 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     network.load_state_dict({**own, **same})
     names = checkpoint_names(request.checkpoint)
     whole = adapt(network, source.name, source.preprocessing, class_names=names)
-    pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
-    load_into(pruned.model, state, str(request.checkpoint), source.asked)
-    moved(pruned.model, device)
-    # Nothing more is removed; the digest is that of the loaded weights.
-    vit = apply_plan(pruned, depth.plan, unmerged=not depth.merged)
+    vit = with_weights(whole, depth, state, str(request.checkpoint), source.asked)
+    moved(vit.model, device)
     check_border(vit)
     return vit
+
+
+def with_weights(
+    whole: PrunableViT, depth: Depth, state: Mapping[str, Tensor], source: str, asked: Collection[str] = ()
+) -> PrunableViT:
+    """Return the ViT without some units, with the weights of a file; arguments as of `load_into`."""
+    pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
+    load_into(pruned.model, state, source, asked)
+    # Nothing more is removed; the digest is that of the loaded weights.
+    return apply_plan(pruned, depth.plan, unmerged=not depth.merged)
 
 
 def describe_vit(request: ModelRequest) -> PrunableViT:

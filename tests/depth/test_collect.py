@@ -138,8 +138,7 @@ def test_steps_of_two_units() -> None:
     assert told == [step for walk in walks for step in walk]
 
 
-@pytest.mark.parametrize("content", ["{", "3", '[{"attention": 0}]', '[["a"]]', '{"a": 1}'])
-def test_broken_files(tmp_path: Path, content: str) -> None:
-    (tmp_path / "samples.json").write_text(content)
+def test_a_sample_has_its_accuracy(tmp_path: Path) -> None:
+    (tmp_path / "samples.json").write_text('[{"attention": 0}]')
     with pytest.raises(ArtefactError, match=r"samples\.json"):
         read_samples(tmp_path / "samples.json")

@@ -123,26 +123,16 @@ def test_a_hub_that_does_not_answer_is_not_asked_by_timm(
     assert seen == [offline]
 
 
-@pytest.mark.parametrize(
-    ("name", "kwargs", "reason"),
-    [
-        (NAME, {"wings": 2}, "wings.* need keyword arguments that timm's model takes"),
-        (NAME, {"embed_dim": 47}, "need keyword arguments that timm's model takes"),
-        ("lvvit_s", {"wings": 2}, "wings.* need keyword arguments that LV-ViT takes"),
-        ("lvvit_s", {"dim": -1.5}, "need keyword arguments that LV-ViT takes"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused(name: str, kwargs: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ModelError, match=reason):
-        create(source(name, **kwargs), device="meta")
+@pytest.mark.parametrize("kwargs", [{"wings": 2}, {"dim": -1.5}])
+def test_arguments_that_lvvit_does_not_take_are_refused(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="need keyword arguments that LV-ViT takes"):
+        create(source("lvvit_s", **kwargs), device="meta")
 
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("lvvit_x", "lvvit_s"),
-        ("digit_vit", "digits_vit"),
-        ("deit_smal_patch16_224", "deit_small_patch16_224"),
         ("vit_tiny", "nearest names: vit_tiny_patch16_224, "),  # those that start so come first
         ("§§§§§§", None),
     ],
