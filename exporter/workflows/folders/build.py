@@ -23,6 +23,8 @@ from exporter.workflows.progress import Silent, Stages
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
 LEAST_CUMULATIVE = (10, 8)
+# `check` runs the instrumented variants in parts: with 1 any batch, with 8 in fewer parts.
+VARIANT_BATCHES = (1, 8)
 _PADDED = 'star-export compile with layout = "padded" in a recipe'
 
 
@@ -127,8 +129,9 @@ def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Lowere
             replace(models.pruned, path=variant_path(models.pruned.path, role))
             for role in (*VARIANTS, SLICED)
         )
+        few = tuple(batch for batch in settings.batches if batch in VARIANT_BATCHES) or settings.batches[:1]
         for model, own in map(with_settings, (tracing, forced)):
-            yield model, 0, own.for_variants
+            yield model, 0, replace(own, batches=few)
         if sliced.path.is_file():
             yield sliced, 0, with_settings(sliced)[1]
     if settings.one_profile:
