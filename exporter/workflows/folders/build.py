@@ -14,7 +14,7 @@ from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_libr
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, require_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
 from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, VARIANTS, variant_path
@@ -147,9 +147,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 def check_version(target: Target, version: str) -> None:
     """Raise UserError for a version before the target's first."""
-    if version_numbers(version) < target.least_version:
-        expected = f"{'.'.join(map(str, target.least_version))} or later"
-        raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
+    require_version(f"target {target.name}", version, target.least_version, hint=_instead_of(target))
 
 
 def check_gpu(target: Target, here: Built) -> None:
@@ -172,9 +170,8 @@ def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
     cumulative = artefact.schedule.adaptive and not artefact.follows_image
-    if cumulative and version_numbers(version) < LEAST_CUMULATIVE:
-        expected = f"{'.'.join(map(str, LEAST_CUMULATIVE))} or later, which has a cumulative sum"
-        raise UserError(pruned.path.name, f"TensorRT {version}", expected)
+    if cumulative:
+        require_version(pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum")
 
 
 def _without_plugin(artefact: Artefact) -> tuple[str, str]:
