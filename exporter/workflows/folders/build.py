@@ -17,8 +17,8 @@ from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, require_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
 from exporter.targets import TENSORRT, Target
-from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, VARIANTS, variant_path
-from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, read_folder, save_raw_images
+from exporter.tensor_names import IMAGES, SLICED, VARIANTS, variant_path
+from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, add_raw_images, read_folder
 from exporter.workflows.progress import Silent, Stages
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
@@ -82,15 +82,8 @@ def lines_for(folder: Path, settings: BuildSettings) -> list[str]:
     """
     found = read_folder(folder)
     _check_runtime(folder, found.target)
-    _save_images(found, settings)
+    add_raw_images(found.read_reference()[IMAGES], settings.batches, folder)
     return folder_lines(found.models, settings)
-
-
-def _save_images(found: ExportFolder, settings: BuildSettings) -> None:
-    """Write the raw images of the batch sizes for which the folder has none."""
-    images, place = found.read_reference()[IMAGES], found.place
-    lacking = [each for each in settings.batches if not (place / RAW_IMAGES.format(batch=each)).is_file()]
-    save_raw_images(images, lacking, place)
 
 
 def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -> Iterator[BuiltEngine]:
@@ -112,7 +105,7 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
                 manifest = manifest_of(plan, model.path, own, here, schedule_sha256=schedule, audits=audits)
                 save_engine(path, plan, manifest)
                 yield _with_commands(path, manifest, model, own)
-    _save_images(found, settings)
+    add_raw_images(found.read_reference()[IMAGES], settings.batches, found.place)
 
 
 def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
