@@ -8,17 +8,17 @@ from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
+from exporter.runtimes.tensorrt.tensorrt_api import major_version
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES, InspectedEngine
 
-TENS = ("10.7.0.23", "10.8.0.43", "10.16.1.11")
-ELEVENS = ("11.0.0.5", "11.1.0.106", "11.4.0.106")
+# By the major version.
 FLAGS = {
-    **dict.fromkeys(TENS, ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE")),
-    **dict.fromkeys(ELEVENS, ("DEBUG", "TF32", "VERSION_COMPATIBLE")),
+    10: ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE"),
+    11: ("DEBUG", "TF32", "VERSION_COMPATIBLE"),
 }
 NETWORK_FLAGS = {
-    **dict.fromkeys(TENS, ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
-    **dict.fromkeys(ELEVENS, ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
+    10: ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
+    11: ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
 }
 
 
@@ -47,10 +47,11 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
     input_shape: Any = None,
 ) -> Any:
     """A module that records what was asked of it in `asked`."""
+    major = major_version(version)
     asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": [], "added": 0}
     names = {
-        "BuilderFlag": FLAGS[version],
-        "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
+        "BuilderFlag": FLAGS[major],
+        "NetworkDefinitionCreationFlag": NETWORK_FLAGS[major],
         "HardwareCompatibilityLevel": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"),
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
