@@ -276,7 +276,6 @@ COMBINED = (
         ("--batches 0", "batches"),
         ("--hardware volta", "hardware"),
         ("--optimization-level 6", "optimization"),
-        ("--aux-streams -1", "aux"),
         ("", "--target tensorrt-fp32"),
     ),
     *each(
