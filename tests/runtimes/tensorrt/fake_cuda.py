@@ -20,7 +20,7 @@ from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.settings.fields import fields_of
-from tests.runtimes.tensorrt.fake_inspector import IO_MODES
+from tests.runtimes.tensorrt.fake_tensorrt import IO_MODES
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
 
