@@ -1,7 +1,7 @@
 """A checkpoint of ours: weights that say what they are, their network and whatever else later stages add.
 
-All of it is the JSON of one key of the metadata: safetensors writes several keys in any order, and the same weights should give the
-same bytes.
+What they say is the JSON of one key of the metadata: safetensors writes several keys in any order, and the same
+weights should give the same bytes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What prunes the weights of a checkpoint, in its metadata: the schedule and, where scores need one, a calibration."""
+"""What prunes the weights of a checkpoint, in its metadata: a schedule and, where scores need it, a calibration."""
 
 import json
 from dataclasses import dataclass
