@@ -57,7 +57,7 @@ def main() -> None:
 
 def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:
     files = _exported(model, options)
-    settings = BenchSettings(batches=(batch,), rounds=options.rounds, threads=options.threads, profile_runs=0)
+    settings = BenchSettings(batches=(batch,), rounds=options.rounds, threads=options.threads)
     save_json(bench(read_pair(files), {IMAGES: noise(deit(model).spec, "float32", batch)}, settings), place)
 
 

@@ -23,30 +23,35 @@ from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, ratio_of
 from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.loss import loss_of
 from exporter.evaluation.report.chart import trade_off_chart
+from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.measured import Book, Meter
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
 Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name
-STAR: dict[str, Any] = {"method": Method.STAR, "scorer": "fused", "reduce": "drop"}
-TOME: dict[str, Any] = {"method": Method.TOME, "scorer": "pairs"}
+
+
+def _saving(share: float, method: Method = Method.MATCHING) -> Candidate:
+    return Candidate(Prune(method=method, mac_reduction=share))
+
+
 # How tables and charts name a way (with the share of multiply-adds saved), and the targets it is measured on.
 PEERS: Sequence[tuple[str, Candidate, tuple[str, ...]]] = (
     ("dense", UNPRUNED, (FP32, INT8)),
-    ("matching 20 %", Candidate(mac_reduction=0.2), (FP32,)),
-    ("matching 40 %", Candidate(mac_reduction=0.4), (FP32, INT8)),
+    ("matching 20 %", _saving(0.2), (FP32,)),
+    ("matching 40 %", _saving(0.4), (FP32, INT8)),
     # Of cifar_vit as it came, without the lone last layer, this is 60 %.
-    ("matching 56 %", Candidate(mac_reduction=0.56), (FP32, INT8)),
-    ("ToMe 20 %", Candidate(mac_reduction=0.2, **TOME), (FP32,)),
-    ("ToMe 40 %", Candidate(mac_reduction=0.4, **TOME), (FP32, INT8)),
-    ("STAR 20 %", Candidate(mac_reduction=0.2, **STAR), (FP32,)),
-    ("STAR 40 %", Candidate(mac_reduction=0.4, **STAR), (FP32, INT8)),
+    ("matching 56 %", _saving(0.56), (FP32, INT8)),
+    ("ToMe 20 %", _saving(0.2, Method.TOME), (FP32,)),
+    ("ToMe 40 %", _saving(0.4, Method.TOME), (FP32, INT8)),
+    ("STAR 20 %", _saving(0.2, Method.STAR), (FP32,)),
+    ("STAR 40 %", _saving(0.4, Method.STAR), (FP32, INT8)),
 )
 COLUMNS = ("model", "GMACs", "top-1", "95 %", "points lost", "95 %", "img/s", "speed-up", "quartiles", "MB")
 FLAGS = ("model", "images", "eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
@@ -68,15 +73,15 @@ def main() -> int:
     options, stages = _options(), RichStages()
     logging.disable(logging.WARNING)  # silences the quantizer
     opened = open_recipe(from_flags(Recipe, options))
-    folder, network = opened.evaluated, Network(opened)
+    folder = opened.evaluated
     options.out.mkdir(parents=True, exist_ok=True)
-    meter = Meter({OWN: network}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder})
+    meter = Meter({OWN: opened}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder})
     with stages.stage("speed"):
         rows = _timed(meter, stages)
     _print(rows, meter)
     if options.chart:
         options.chart.write_bytes(
-            trade_off_chart(_trade_off(rows, opened.recipe.measure.batch), meter.vit.spec.name)
+            trade_off_chart(_trade_off(rows, opened.recipe.measure.batch), meter.opened.whole.spec.name)
         )
     return 0
 
@@ -97,7 +102,9 @@ def _timed(meter: Meter, stages: RichStages) -> list[Row]:
 
 def _print(rows: Sequence[Row], meter: Meter) -> None:
     dense, measuring = rows[0].hits, meter.opened.recipe.measure
-    print(f"{meter.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n")
+    print(
+        f"{meter.opened.whole.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n"
+    )
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for row in rows:
         loss, interval = _loss(dense, row.hits)

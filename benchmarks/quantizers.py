@@ -29,6 +29,7 @@ import openvino
 import torch
 from deits import MODELS, deit, prune, schedule, torch_export
 
+from exporter.artefact import artefact_of
 from exporter.data.batches import batches, noise
 from exporter.data.source import images_at
 from exporter.evaluation.intervals import loss_interval
@@ -37,7 +38,6 @@ from exporter.formats.canonical_json import load_json
 from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.lowering.pipeline import lower
-from exporter.lowering.verify import artefact_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.targets import TARGETS

@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from exporter.data.batches import batches
-from exporter.data.images import ImageFolder, class_names, list_images
+from exporter.data.images import ImageFolder, class_folders, list_images
 from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.files import sha256_of, writable_folder, written_beside
@@ -45,14 +45,29 @@ from exporter.tensor_names import IMAGES, LOGITS
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Batch, Batches, finetune
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import FinetuneSettings
+
+# The defaults of training from scratch, in place of those of fine-tuning.
+FROM_SCRATCH: dict[str, Any] = {
+    "epochs": 100,
+    "batch_size": 64,
+    "lr": 1e-3,
+    "min_lr": 1e-5,
+    "warmup_epochs": 5,
+    "clip_grad": 1.0,
+    "ema_decay": 0.0,
+    "augment": "affine",
+}
+
+# What only a fine-tuning reads.
+UNUSED = ("distillation", "max_train_images")
 
 Triple = tuple[Number, Number, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings):
-    """How a model is trained from scratch; images and output file are given separately."""
+class TrainSettings(FinetuneSettings):
+    """How a model is trained from scratch, by default as FROM_SCRATCH says; images and output are given apart."""
 
     model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
     model_kwargs: dict[str, Any] = option(
@@ -126,13 +141,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
     )
-    add_flags(parser, TrainSettings, fields_of(TrainSettings))
+    names = [name for name in fields_of(TrainSettings) if name not in UNUSED]
+    add_flags(parser, TrainSettings, names, FROM_SCRATCH)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
         given = parser.parse_args(arguments)
-        settings = from_flags(TrainSettings, given)
+        settings = from_flags(TrainSettings, given, FROM_SCRATCH)
         command = f"{parser.prog} {shlex.join(arguments)}"
         record = train_folder(given.images, given.held_out, given.out, settings, console, command=command)
     except UserError as error:
@@ -225,7 +241,7 @@ def open_folders(train: Path, held_out: Path) -> Folders:
 def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     if not root.is_dir():
         raise ImageError(str(root), "no such folder", "one folder of images per class")
-    names = class_names(root)
+    names = class_folders(root)
     images = list_images(root, num_classes=len(names), names=names)
     for file in images.files:
         if file.label is None:
@@ -352,7 +368,7 @@ def folder_sha256(images: ImageFolder) -> str:
             content = file.read()
         except OSError as error:
             raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
-        digest.update(os.fsencode(f"{images.name_of(file)} {len(content)}\n"))
+        digest.update(os.fsencode(f"{images.name_of(file.path)} {len(content)}\n"))
         digest.update(content)
     return digest.hexdigest()
 

@@ -1,22 +1,26 @@
 """The record of a lowered model, and its form in a file's metadata.
 
-The metadata alone determines the tolerance of comparisons, the runtime, and the MACs of a file. Reading it needs
-neither onnx nor PyTorch.
+The metadata alone determines the tolerance of comparisons, the runtime, and the MACs of a file. Reading it needs no
+PyTorch.
 """
 
 import hashlib
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import exporter
 from exporter.errors import ArtefactError, ModelError, RecipeError
 from exporter.formats.canonical_json import from_json, to_json
-from exporter.formats.onnx_metadata import EXPECTED, read_metadata, read_weight_types
+from exporter.formats.onnx_file import EXPECTED, load_onnx
 from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
 from exporter.tensor_names import ALL_VARIANTS, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind, Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 KEY_PREFIX = "star_export."
 # A file without one of these keys is not from star-export, or from an earlier version.
@@ -162,7 +166,7 @@ def _check_shape(artefact: Artefact, source: str) -> None:
         raise ArtefactError(source, got, f"one for {spec.depth} layers and {spec.num_patches} patches")
 
 
-def check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
+def _check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
     """Raise ArtefactError unless weights of these ONNX types fit the target, which decides the tolerance."""
     found = next((each for kind, each in PRECISIONS.items() if kind in types), Precision.FP32)
     if found != artefact.target.precision:
@@ -170,11 +174,26 @@ def check_precision(artefact: Artefact, types: Container[int], source: str) -> N
         raise ArtefactError(source, f"weights in {found}", expected, "compile it again")
 
 
+def metadata_of(model: "ModelProto") -> dict[str, str]:
+    """Return the metadata of a model."""
+    return {each.key: each.value for each in model.metadata_props}
+
+
+def artefact_of(model: "ModelProto", source: str = "") -> Artefact:
+    """Return the artefact in a model's metadata; errors name the model `source`.
+
+    Raises:
+        ArtefactError: star-export did not make the model, or its weights do not fit its target.
+    """
+    source = source or model.graph.name
+    artefact = from_metadata(metadata_of(model), source)
+    _check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
+    return artefact
+
+
 def read_lowered(path: Path) -> LoweredFile:
-    """Read the metadata of a file, and of its graph the types of the weights."""
-    artefact = from_metadata(read_metadata(path), str(path))
-    check_precision(artefact, read_weight_types(path), str(path))
-    return LoweredFile(path, artefact)
+    """Read the artefact of a file."""
+    return LoweredFile(path, artefact_of(load_onnx(path), str(path)))
 
 
 def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:

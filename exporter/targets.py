@@ -17,7 +17,7 @@ class Target:
     graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
     returns, None for any number. `least_version` is the first version of the runtime that takes the file, and
     `least_sm` the lowest compute capability of a GPU that does; () for any. `instead` is the target to take on an
-    older one.
+    older one, "" where there is none.
     """
 
     name: str
@@ -194,18 +194,6 @@ TENSORRT = Target(
     passes=FEW_STEPS,
     largest_top_k=3840,  # ITopKLayer's limit
     least_version=(10,),
-    instead="tensorrt8-fp32",
-)
-
-# The parser of TensorRT 8.6 ends at opset 17. It has no plugins with data-dependent shapes; int64 becomes int32.
-TENSORRT_8 = replace(
-    TENSORRT,
-    name="tensorrt8-fp32",
-    opset=18,
-    passes=(*FEW_STEPS, "opset_17"),
-    methods=(Method.MATCHING, Method.STAR, Method.TOME),
-    least_version=(),
-    instead="",
 )
 
 # TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.
@@ -259,7 +247,6 @@ TARGETS = {
         OPENVINO_INT8,
         OPENVINO_INT8_BF16,
         TENSORRT,
-        TENSORRT_8,
         TENSORRT_FP16,
         TENSORRT_INT8,
         TENSORRT_FP8,

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 EXTRA = "onnxruntime"
 # What the second machine must not have.
-ABSENT = ("torch", "timm", "onnx")
+ABSENT = ("torch", "timm")
 SHOWN = 5
 # The digits model is right on 97 % of these images.
 LEAST_RIGHT = SHOWN - 1

@@ -24,7 +24,7 @@ from exporter.training.finetune import _Trainer
 from exporter.workflows.tuning import tune, ways
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.measured import Meter
-from exporter.workflows.tuning.ways import Candidate
+from exporter.workflows.tuning.ways import Candidate, Way
 
 # The command of a plan that is interrupted after its first epoch.
 INTERRUPTED = "interrupted"
@@ -52,7 +52,7 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
 
     The file `times` is there while models are timed: by the main process, alone.
     """
-    predict, every = Meter._predict, ways.candidates
+    predict, every = Meter._predict, ways.ways_of
 
     def speeds(meter: Meter, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
         assert processes().main, "a process times models beside the main one"
@@ -66,12 +66,13 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
         assert not times.exists(), "a process predicts while the main one times models"
         return predict(meter, candidate, part)
 
-    def few(*given: Any) -> tuple[Candidate, ...]:
-        return tuple(each for each in every(*given) if each.scorer in ("pairs", "fused") and not each.alpha)
+    def few(*given: Any) -> list[Way]:
+        prunes = ((way, way[0].prune) for way in every(*given))
+        return [way for way, one in prunes if one and one.scorer in ("pairs", "fused") and not one.alpha]
 
     patch.setattr(Meter, "_speeds", speeds)
     patch.setattr(Meter, "_predict", predicted)
-    patch.setattr(tune, "candidates", few)
+    patch.setattr(tune, "ways_of", few)
     patch.setattr(tune, "targets_here", lambda *_: (ONNXRUNTIME,))
     patch.setattr(tune, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))
 

@@ -22,16 +22,16 @@ from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import FinetuneSettings
 from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.recipe import EvalSettings, Recipe
-from exporter.workflows.tuning.measured import Book, Meter, Network
+from exporter.workflows.tuning.measured import Book, Meter
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.vits import make_vit
 
-SETTINGS = LoopSettings(epochs=1, warmup_epochs=0, batch_size=6, augment="crop")
+SETTINGS = FinetuneSettings(epochs=1, batch_size=6, augment="crop", ema_decay=0.0)
 
 
 def work(images: Path, out: Path) -> None:
@@ -44,10 +44,8 @@ def work(images: Path, out: Path) -> None:
     schedule = shape_schedule(vit.spec, 0.6, Prune())
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
     book = Book(out / "measurements.jsonl", "")
-    meter = Meter(
-        {OWN: Network(open_recipe(Recipe.of(images=images), model=vit))}, book, out, {"all": folder}
-    )
-    right = meter.right(Candidate(rho=0.6), "all")
+    meter = Meter({OWN: open_recipe(Recipe.of(images=images), model=vit)}, book, out, {"all": folder})
+    right = meter.right(Candidate(Prune(rho=0.6)), "all")
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)

@@ -14,9 +14,11 @@ import pytest
 from exporter.artefact import Artefact
 from exporter.bundled import DIGITS_VIT
 from exporter.cli.main import build_parser
+from exporter.evaluation.batch_sweep import NOT_SLICED
 from exporter.evaluation.report.serving import serving_script
 from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode
+from exporter.workflows.folders import bench
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
 from tests.pages import PAGES, ROOT, Block, blocks, commands_of, star_export_commands
@@ -76,7 +78,7 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_expo
     subprocess.run(draw, check=True, capture_output=True)
     fewer = {
         "compile": ("--max-eval-images", "40", "--rounds", "0"),
-        "bench": ("--rounds", "5", "--no-selection-cost", "--profile-runs", "0"),
+        "bench": ("--rounds", "5"),
         "eval": ("--max-eval-images", "40"),
     }
     verbs = []
@@ -93,7 +95,8 @@ def test_the_serving_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     (tmp_path / "build").mkdir()
     write_folder(tmp_path / "build/deit")
     make_images(tmp_path / "photos", classes=8, each=2, side=16)
-    quick = {"bench": ("--rounds", "5", "--batches", "1", "--no-selection-cost", "--profile-runs", "0")}
+    quick = {"bench": ("--rounds", "5", "--batches", "1")}
+    monkeypatch.setattr(bench, "sliced_of", lambda _: NOT_SLICED)  # these models choose nothing
     for page in ("README.md", "docs/serving.md"):
         for words in commands_of(page, f"{HERE}::test_the_serving_commands"):
             done = star_export(*words, *quick.get(words[0], ()))

@@ -46,13 +46,12 @@ def run(options: argparse.Namespace, machine: str) -> int:
 
 
 def _request(options: argparse.Namespace, out: Path) -> Request:
-    names = ("folder", "cifar", "folder8", "shrinking")
+    names = ("folder", "cifar", "shrinking")
     given = {name: getattr(options, name) for name in names}
     return Request(
         out,
         tuple(options.models),
         tuple(options.batches),
-        python8=options.tensorrt8,
         **{name: path.resolve() for name, path in given.items() if path is not None},
     )
 
@@ -81,8 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cifar", type=Path, default=Path(cifar) if cifar else None, help="CIFAR-10 as train/ and test/."
     )
-    parser.add_argument("--tensorrt8", metavar="PYTHON", help="Python 3.10 with TensorRT 8.6.")
-    parser.add_argument("--folder8", type=Path, help="Export folder of the target tensorrt8-fp32.")
     parser.add_argument(
         "--shrinking", type=Path, metavar="FOLDER", help="Export folder of a-STAR in the layout shrinking."
     )

@@ -25,8 +25,8 @@ LACKS = "--cifar FOLDER"
 class Request:
     """What the steps run on; those on something that is None are left out.
 
-    `folder`, `folder8` and `shrinking` are export folders, the last one of a-STAR in the layout shrinking. `cifar`
-    has CIFAR-10 as `train/` and `test/`. `python8` is an interpreter with TensorRT 8.6.
+    `folder` and `shrinking` are export folders, the second one of a-STAR in the layout shrinking. `cifar` has
+    CIFAR-10 as `train/` and `test/`.
     """
 
     out: Path
@@ -34,8 +34,6 @@ class Request:
     batches: tuple[int, ...]
     folder: Path | None = None
     cifar: Path | None = None
-    python8: str | None = None
-    folder8: Path | None = None
     shrinking: Path | None = None
 
     @property
@@ -68,7 +66,6 @@ def steps(request: Request) -> tuple[Step, ...]:
         _table("tensorrt", "TensorRT engines beside the stock timm model", request),
         *_verbs("engines", "TensorRT engines", ("build", "check", "bench"), request),
         *_verbs("shrinking", "TensorRT engines with the plugin", ("build", "check", "bench"), request),
-        *_verbs("tensorrt8", "TensorRT 8.6", ("build", "check", "bench"), request),
     )
 
 
@@ -81,21 +78,21 @@ def _table(runtime: str, shows: str, request: Request) -> Step:
 
 
 def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> Iterator[Step]:
-    folder, python, lacks = request.folder, sys.executable, "--folder FOLDER"
+    folder, lacks = request.folder, "--folder FOLDER"
     runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
     plugin: tuple[str, ...] = ()
-    if name == "tensorrt8":
-        folder, python, lacks = request.folder8, request.python8 or "", "--tensorrt8 PYTHON --folder8 FOLDER"
     if name == "shrinking":
         folder, lacks, plugin = request.shrinking, "--shrinking FOLDER", ("--plugin", str(request.plugin))
     batches = ("--batches", ",".join(map(str, request.batches)))
     flags = {"build": batches, "check": runtime, "bench": (*runtime, *batches)}
     for verb in verbs:
         step, line = f"{name}-{verb}", f"`star-export {verb}` of the export folder on {shows}"
-        if folder is None or not python:
+        if folder is None:
             yield Step(step, line, lacks=lacks)
         else:
-            yield Step(step, line, (python, "-m", "exporter", verb, str(folder), *flags[verb], *plugin))
+            yield Step(
+                step, line, (sys.executable, "-m", "exporter", verb, str(folder), *flags[verb], *plugin)
+            )
 
 
 def _cifar_steps(request: Request) -> Iterator[Step]:

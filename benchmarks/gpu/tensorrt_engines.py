@@ -9,7 +9,13 @@ from exporter.errors import UserError
 from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.evaluation.gpu_time import EngineFile, Run, engine_times, timer_here
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
-from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path, manifest_path, read_manifest
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    engine_path,
+    manifest_of,
+    manifest_path,
+    read_manifest,
+)
 from exporter.runtimes.tensorrt.plugin_library import checked_library
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
@@ -99,5 +105,6 @@ def _engine(trt: Any, onnx: Path, case: Case, folder: Path, plugin: Path | None)
     if not manifest_path(path).is_file():
         settings = BuildSettings(batches=(case.batch,), tf32=case.mode == TF32, plugin=plugin)
         plan, layers = build_engine(trt, onnx, settings, folder / "timing.cache")
-        save_engine(plan, path, onnx, settings, this_machine(trt.__version__), layers=layers)
+        manifest = manifest_of(plan, onnx, settings, this_machine(trt.__version__))
+        save_engine(path, plan, manifest, layers)
     return EngineFile(onnx, path, read_manifest(path))

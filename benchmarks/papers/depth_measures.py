@@ -21,7 +21,7 @@ from exporter.data.images import sample
 from exporter.data.source import images_at
 from exporter.depth.collect import Measured, read_samples
 from exporter.depth.gates import Importance, gated, removable
-from exporter.depth.plan import CollectSettings, DepthPlan
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.predictor import (
     CrossValidation,
     Sample,
@@ -92,7 +92,7 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
 
 
 def _collection(row: Prepared) -> Path:
-    place, settings, tuning = row.place, CollectSettings(units=row.place.most_units), row.tuning_settings
+    place, settings, tuning = row.place, ChoiceSettings(units=row.place.most_units), row.tuning_settings
     assert tuning is not None
     recipe = Recipe.of(
         model=row.request.name,

@@ -227,7 +227,7 @@ def _check_head(vit: PrunableViT) -> None:
 def _added(sums: Sums, chunk: Sequence[Scored], images: ImageFolder) -> Sums:
     for item, scores in chunk:
         if isinstance(scores, SkippedImage):
-            sums = sums.plus_skipped(images.name_of(item.file), scores.reason)
+            sums = sums.plus_skipped(images.name_of(item.file.path), scores.reason)
         else:
             sums = sums.plus(scores, item.rounds, in_acs=item.in_acs, half=item.half)
     return sums

@@ -16,6 +16,9 @@ from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.records import ModelSpec, Preprocessing
 
+# The arrays of a calibration, by the names of its fields.
+ARRAYS = ("acs", "inter", "overlap")
+
 
 @dataclass(frozen=True)
 class CalibrationRecord:
@@ -99,9 +102,9 @@ def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write one safetensors file; equal calibrations give equal bytes."""
-    arrays = {"acs": calibration.acs, "inter": calibration.inter, "overlap": calibration.overlap}
+    arrays = ((name, getattr(calibration, name)) for name in ARRAYS)
     content = save(
-        {name: np.ascontiguousarray(each, np.float64) for name, each in arrays.items() if each is not None},
+        {name: np.ascontiguousarray(each, np.float64) for name, each in arrays if each is not None},
         metadata={"record": to_json(calibration.record)},
     )
     with written_beside(path) as partial:
@@ -121,15 +124,21 @@ def load_calibration(path: Path) -> Calibration:
         raise ArtefactError(str(path), reason_of(error), expected) from None
     if "record" not in metadata:
         raise ArtefactError(str(path), "safetensors without a record", expected)
-    record = from_json(CalibrationRecord, metadata["record"], source=str(path))
-    acs, inter, overlap = (arrays.pop(name, None) for name in ("acs", "inter", "overlap"))
-    patches = record.grid[0] * record.grid[1]
-    if acs is None or acs.ndim != 1 or arrays or (inter is None) == record.settings.relevance:
-        raise ArtefactError(str(path), "other arrays", "acs [layers], and inter with relevance")
+    return calibration_of(metadata["record"], arrays, str(path))
+
+
+def calibration_of(record: str, arrays: Mapping[str, NDArray[np.float64]], source: str) -> Calibration:
+    """Return the calibration of a record in JSON and of arrays by name; ArtefactError unless all of it is whole."""
+    made = from_json(CalibrationRecord, record, source=source)
+    acs, inter, overlap = map(arrays.get, ARRAYS)
+    patches = made.grid[0] * made.grid[1]
+    other = arrays.keys() - set(ARRAYS)
+    if acs is None or acs.ndim != 1 or other or (inter is None) == made.settings.relevance:
+        raise ArtefactError(source, "other arrays", "acs [layers], and inter with relevance")
     if overlap is not None and overlap.shape != acs.shape:
-        raise ArtefactError(str(path), f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
+        raise ArtefactError(source, f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
     if inter is not None and inter.shape != (len(acs), patches):
-        raise ArtefactError(str(path), f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
-    if not all(np.isfinite(array).all() for array in (acs, inter, overlap) if array is not None):
-        raise ArtefactError(str(path), "values that are not finite", expected)
-    return Calibration(record, acs, inter, overlap)
+        raise ArtefactError(source, f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ArtefactError(source, "values that are not finite", "a calibration")
+    return Calibration(made, acs, inter, overlap)

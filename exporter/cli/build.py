@@ -75,7 +75,8 @@ def _build(arguments: argparse.Namespace) -> int:
         return int(any(each.broken for each in built))
     for each in built:
         print_lines([f"{each.file}: {_built_by(each.manifest)}"])
-        for batch, audit in zip(each.manifest.batches, each.audits, strict=bool(each.audits)):
+        audits = each.manifest.audits
+        for batch, audit in zip(each.manifest.settings.batches, audits, strict=bool(audits)):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {shlex.join(words)}" for words in each.trtexec)
     broken = [f"{each.file}: {line}" for each in built for line in each.broken]
@@ -85,6 +86,6 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _built_by(manifest: EngineManifest) -> str:
     where = manifest.built
-    if manifest.runtime == RTX:
+    if manifest.settings.runtime == RTX:
         return f"TensorRT for RTX {where.tensorrt}, for SM {where.sm}"
     return f"TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"

@@ -29,9 +29,9 @@ REFERENCE = (*MODEL, "images", "calibration")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
-    add_flags(parser, RunSettings, ("runtime", "plugin"))
+    add_flags(parser, RunSettings)
     add_recipe(parser)
-    add_flags(parser, Recipe, (*REFERENCE, "threads"))
+    add_flags(parser, Recipe, REFERENCE)
     parser.add_argument(
         "--onnx", type=Path, metavar="FILE", help="An ONNX file to check, instead of a folder."
     )
@@ -65,9 +65,11 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
+    from exporter.artefact import artefact_of
     from exporter.data.batches import first_images
-    from exporter.evaluation.parity.reference import check, load_onnx
-    from exporter.lowering.verify import artefact_of, check_graph
+    from exporter.evaluation.parity.reference import check
+    from exporter.formats.onnx_file import load_onnx
+    from exporter.lowering.verify import check_graph
     from exporter.models.spec import asked_as, with_outputs
     from exporter.workflows import steps
     from exporter.workflows.opened import open_recipe

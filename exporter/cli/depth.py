@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, add_training, recipe_of, training_of
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
-from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import RecipeError
 from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
@@ -32,8 +32,6 @@ EXAMPLES = (CHOOSE[0], APPLY)
 
 # Stages are short: the samples need an order of models, not their best accuracy.
 PRESET = "short"
-COUNTS = ("attention_units", "activation_units")
-AMOUNTS = "--units N, or --attention-units N and --activation-units N"
 
 # The powers of a and t in the predictor, in the order of its coefficients.
 TERMS = tuple((total - power, power) for total in range(5) for power in range(total + 1))
@@ -58,14 +56,12 @@ def _add_choose(actions: Any) -> None:
     action = add_action(actions, "choose", summary, *CHOOSE)
     add_recipe(action)
     add_flags(action, Recipe, (*MODEL, "images", "eval_images"))
-    # There is no default: the units are given in all, or of each type.
-    add_flags(action, CollectSettings, ("units", "step"), {"units": None})
+    add_flags(action, ChoiceSettings)
     action.add_argument(
         "--samples", type=Path, metavar="FILE",
         help='Samples of before, a JSON list of {"attention": share removed, "activation": share removed, '
         '"accuracy": percent}: none are measured then.',
     )  # fmt: skip
-    add_flags(action, ChoiceSettings)
     action.add_argument(
         "--out", type=Path, metavar="FILE",
         help="The weights to write, unmerged, .safetensors; samples are kept beside them, in a folder .samples. "
@@ -97,44 +93,37 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    given = [name for name in ("units", *COUNTS) if name in arguments]
-    if not given or ("units" in given and len(given) > 1):
-        raise RecipeError("depth choose", " and ".join(given) or "no number of units", AMOUNTS)
-    if "units" in given and arguments.out is None:
-        found = _split(arguments)
+    choice = from_flags(ChoiceSettings, arguments)
+    if arguments.samples is not None and not choice.units:
+        raise RecipeError("--samples", "a file beside numbers of each type", "none, or --units N")
+    if choice.units and arguments.out is None:
+        found = _split(arguments, choice)
         show(arguments, found, lambda: _print_found(found))
         return 0
-    done = _chosen(arguments, within="units" in given)
+    done = _chosen(arguments, choice)
     show(arguments, done, lambda: _print(done))
     return 0
 
 
-def _split(arguments: argparse.Namespace) -> "Found":
+def _split(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Found":
     """Split the budget by the samples: no weights are read."""
     from exporter.depth.collect import read_samples
     from exporter.workflows.depth import split_of
 
     samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
-    vit = _opened(arguments).described
-    return split_of(vit, samples, from_flags(CollectSettings, arguments))
+    return split_of(_opened(arguments).described, samples, choice)
 
 
-def _chosen(arguments: argparse.Namespace, *, within: bool) -> "Chosen":
+def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     """Choose the units; all settings are checked before."""
     from exporter.depth.collect import read_samples
-    from exporter.workflows.depth import choose_to, choose_within
+    from exporter.workflows.depth import choose_to
 
     opened = _opened(arguments, RichStages(quiet=arguments.quiet))
     training = training_of(arguments, opened.recipe)
     out = needed(arguments.out, "--out", "a file for the weights")
-    if not within:
-        if arguments.samples is not None:
-            raise RecipeError("--samples", "a file beside numbers of each type", "none, or --units N")
-        return choose_to(opened, from_flags(ChoiceSettings, arguments), training, out)
-    budget = from_flags(CollectSettings, arguments)
-    choice = from_flags(ChoiceSettings, arguments, {"activation_units": budget.units})
     samples = None if arguments.samples is None else read_samples(arguments.samples)
-    return choose_within(opened, budget, choice, training, out, samples=samples)
+    return choose_to(opened, choice, training, out, samples=samples)
 
 
 def _opened(arguments: argparse.Namespace, stages: RichStages | None = None) -> "Opened":

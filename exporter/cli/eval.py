@@ -107,8 +107,7 @@ def _torch_models(recipe: Recipe, threads: int, stages: RichStages) -> "tuple[Ev
     from exporter.workflows.predicting import torch_models
 
     opened = open_recipe(recipe, stages)
-    schedule = None if opened.recipe.prune.has_number else opened.given
-    return torch_models(opened.whole, schedule, opened.calibration, threads=threads)
+    return torch_models(opened.whole, opened.as_given, opened.calibration, threads=threads)
 
 
 def _print(result: "Evaluation") -> None:

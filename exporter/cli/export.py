@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     stages, out = RichStages(quiet=arguments.quiet), writable_file(arguments.out)
     opened = open_recipe(recipe_of(arguments), stages, dense=arguments.dense)
-    lowering, schedule = opened.recipe.lower, opened.given
+    lowering, schedule = opened.recipe.lower, opened.as_given
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
-    elif schedule is None or opened.recipe.prune.has_number:
+    elif schedule is None:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
     opened.check_ranges()
     if arguments.dense or schedule is None:
@@ -70,4 +70,4 @@ def _trtexec(file: Path) -> list[str]:
     from exporter.runtimes.tensorrt.settings import BuildSettings
     from exporter.runtimes.tensorrt.trtexec import build_lines
 
-    return build_lines(file, read_lowered(file).artefact, BuildSettings(batches=(8,)), alone=True)
+    return build_lines(read_lowered(file), BuildSettings(batches=(8,)), alone=True)

@@ -22,7 +22,7 @@ OUTPUTS = ("outputs",)
 IMAGES = ("images", "class_map", "max_images")
 AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
 SCHEDULE = ("method", "counts", "scorer", "reduce")
-MEASURED = ("target", "input_kind", "batch", "rounds", "threads")
+MEASURED = ("target", "input_kind", "batch", "rounds")
 
 
 def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:

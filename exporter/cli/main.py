@@ -74,7 +74,6 @@ EXPORT_LIBRARIES = (
     "torch",
     "timm",
     "accelerate",
-    "onnx",
     "onnxscript",
     "onnx_graphsurgeon",
     "safetensors",

@@ -8,17 +8,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.tuning.choice import USUAL, Judged, Point, TuneSettings, images_needed
-
-if TYPE_CHECKING:
-    from exporter.workflows.tuning.tune import Tuned
+from exporter.workflows.tuning.choice import USUAL, Judged, Point, TuneResult, TuneSettings, images_needed
 
 EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
@@ -67,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if missed or found.parity is False else 0
 
 
-def _print(found: "Tuned") -> None:
+def _print(found: TuneResult) -> None:
     """Print every point that was timed, and the choice."""
     columns = (
         "model",
@@ -93,14 +89,14 @@ def _print(found: "Tuned") -> None:
 
 
 def _row(point: Point, mark: str) -> tuple[str, ...]:
-    low, high = point.gain_quartiles
-    speed = (f"{point.images_per_s:.1f}", f"{point.gain:.2f} ×", f"{low:.2f} to {high:.2f}")
+    low, high = point.gain.quartiles
+    speed = (f"{point.images_per_s:.1f}", f"{point.gain.median:.2f} ×", f"{low:.2f} to {high:.2f}")
     loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}", f"{point.agreement:.2%}")
     size = f"{point.file_bytes / 1e6:.1f}"
     return (point.candidate.on("").label, point.candidate.target, *speed, *loss, size, mark)
 
 
-def _lines(found: "Tuned") -> Iterator[str]:
+def _lines(found: TuneResult) -> Iterator[str]:
     if found.choice is None or found.judged is None:
         yield _nearest(found)
     else:
@@ -118,7 +114,8 @@ def _lines(found: "Tuned") -> Iterator[str]:
 
 
 def _chosen(choice: Point, judged: Judged) -> str:
-    speed = f"{choice.images_per_s:.1f} images/s, {choice.gain:.2f} × the unpruned fp32 model on ONNX Runtime"
+    gain = f"{choice.gain.median:.2f} × the unpruned fp32 model on ONNX Runtime"
+    speed = f"{choice.images_per_s:.1f} images/s, {gain}"
     return (
         f"chosen: {choice.candidate.label}: {speed}. On {judged.images} images that no choice has read, it loses "
         f"{judged.loss_points:+.2f} points, less than {judged.bound_points:+.2f} with 95 % confidence, and "
@@ -132,13 +129,13 @@ def _unshown(judged: Judged, settings: TuneSettings) -> Iterator[str]:
         yield f"to show a loss within {settings.max_drop:g} points takes {needed}: twice as many --eval-images"
 
 
-def _nearest(found: "Tuned") -> str:
-    fastest = max(found.tried, key=lambda each: each.gain)
+def _nearest(found: TuneResult) -> str:
+    fastest = max(found.tried, key=lambda each: each.gain.median)
     if found.settings.max_drop is None:
-        reached = f"{fastest.median_ms:.3g} ms, {fastest.gain:.2f} ×"
+        reached = f"{fastest.median_ms:.3g} ms, {fastest.gain.median:.2f} ×"
         return f"no model is that fast; the fastest: {fastest.candidate.label}: {reached}"
-    faster = [each for each in found.tried if each.gain > 1] or [fastest]
+    faster = [each for each in found.tried if each.gain.median > 1] or [fastest]
     near = min(faster, key=lambda each: each.loss_points)
-    cost = f"{near.gain:.2f} ×, {near.loss_points:+.2f} points (with two errors {near.margin_points:+.2f})"
+    cost = f"{near.gain.median:.2f} ×, {near.loss_points:+.2f} points (with two errors {near.margin_points:+.2f})"
     limit = f"{found.settings.max_drop:g} points"
     return f"no faster model is within {limit}; the nearest: {near.candidate.label}: {cost}"

@@ -41,7 +41,7 @@ def is_order(class_map: Path | None) -> bool:
     return str(class_map) in ORDERS
 
 
-class ClassNames:
+class ClassesByName:
     """The classes of a model by name.
 
     A class is found by its whole name; else, without regard to case and with spaces, hyphens, underscores and
@@ -109,7 +109,7 @@ def class_indices(
     if class_map is not None and not is_order(class_map):
         return read_class_map(class_map, num_classes)
     if class_map is None and len(names) == num_classes:
-        found = ClassNames(names).indices([each for each in folders if each not in empty], subject)
+        found = ClassesByName(names).indices([each for each in folders if each not in empty], subject)
         if found:
             if len(found) < num_classes:
                 logger.warning("%s: images of %d of the model's %d classes", subject, len(found), num_classes)

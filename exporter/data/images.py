@@ -4,10 +4,12 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from typing_extensions import override
 
 from exporter.data.class_map import class_indices, is_order, listed
 from exporter.errors import ImageError, reason_of
@@ -61,24 +63,41 @@ class ImageFile:
 
 
 @dataclass(frozen=True)
-class ImageFolder:
-    """Images in the order of their paths below `root`.
+class ImageSource:
+    """Images in the order of their paths below `root`, to be iterated over once.
 
     `class_names` has the names of the classes in the data, by index, where a name decided the class of the images.
     """
 
     root: Path
-    files: tuple[ImageFile, ...]
+    files: Iterable[ImageFile]
     class_names: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def total(self) -> int | None:
+        """The number of images, None where only the end tells."""
+        return None
+
+    def name_of(self, path: Path) -> str:
+        """Return the path of an image below the root, with slashes."""
+        return Path(os.path.relpath(path, self.root)).as_posix()
+
+
+@dataclass(frozen=True)
+class ImageFolder(ImageSource):
+    """A list of images, to be read in any order and more than once."""
+
+    files: tuple[ImageFile, ...]
+
+    @property
+    @override
+    def total(self) -> int:
+        return len(self.files)
 
     @property
     def labelled(self) -> bool:
         """Whether the class of every image is known."""
         return all(file.label is not None for file in self.files)
-
-    def name_of(self, file: ImageFile) -> str:
-        """Return the path of an image below the root, with slashes."""
-        return Path(os.path.relpath(file.path, self.root)).as_posix()
 
 
 @dataclass
@@ -136,7 +155,7 @@ def list_images(
     paths = sorted(_walk(folder, left), key=lambda path: path.relative_to(folder).parts)
     if not paths:
         raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")
-    folders, held = class_names(folder), {_folder_of(path, folder) for path in paths}
+    folders, held = class_folders(folder), {_folder_of(path, folder) for path in paths}
     empty = [name for name in folders if name not in held]
     mapped = class_map is not None and not is_order(class_map)
     index: Mapping[str, int] = {}
@@ -162,7 +181,7 @@ def check_folder(folder: Path) -> None:
     """Open a folder and its subfolders, before the work that needs the images in them."""
     if not folder.is_dir():
         raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")
-    for name in ("", *class_names(folder)):
+    for name in ("", *class_folders(folder)):
         try:
             # Names alone can be listed where nothing may be opened.
             os.stat(os.path.join(folder, name, "."))  # noqa: PTH116, PTH118  (Path drops the dot)
@@ -171,7 +190,7 @@ def check_folder(folder: Path) -> None:
             raise _unreadable(error) from None
 
 
-def class_names(folder: Path) -> tuple[str, ...]:
+def class_folders(folder: Path) -> tuple[str, ...]:
     """Return the direct subfolders of a folder, sorted, without hidden ones; ImageError if it cannot be read."""
     try:
         folders = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
@@ -195,7 +214,7 @@ def halves(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
     """
 
     def rank(file: ImageFile) -> bytes:
-        return hashlib.sha256(os.fsencode(f"{seed}/{images.name_of(file)}")).digest()
+        return hashlib.sha256(os.fsencode(f"{seed}/{images.name_of(file.path)}")).digest()
 
     seen: Counter[int | None] = Counter()
     parts: tuple[list[ImageFile], list[ImageFile]] = ([], [])
@@ -276,5 +295,5 @@ def listing_sha256(images: ImageFolder) -> str:
             size = file.span.size if file.span else file.path.stat().st_size
         except OSError as error:
             raise ImageError(str(file.path), reason_of(error), "a file") from None
-        digest.update(os.fsencode(f"{images.name_of(file)} {file.label} {size}\n"))
+        digest.update(os.fsencode(f"{images.name_of(file.path)} {file.label} {size}\n"))
     return digest.hexdigest()

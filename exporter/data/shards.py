@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
-from exporter.data.class_map import ClassNames
+from exporter.data.class_map import ClassesByName
 from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, LeftOut, Span
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
@@ -60,8 +60,8 @@ class Labels:
     index: Mapping[str, int] | None = None
 
     @cached_property
-    def _known(self) -> ClassNames:
-        return ClassNames(self.names)
+    def _known(self) -> ClassesByName:
+        return ClassesByName(self.names)
 
     @property
     def class_names(self) -> dict[int, str]:

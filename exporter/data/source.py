@@ -1,13 +1,13 @@
 """Open the images to evaluate on: a folder, or the tar files of a WebDataset."""
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from exporter.data.class_map import MAP_HINT, is_order, listed, read_class_map
-from exporter.data.images import ImageFile, ImageFolder, class_names, list_images, sample
+from exporter.data.images import ImageFile, ImageFolder, ImageSource, class_folders, list_images, sample
 from exporter.data.shards import (
     Labels,
     common_folder,
@@ -19,27 +19,7 @@ from exporter.data.shards import (
 )
 from exporter.errors import ImageError
 
-
-@dataclass(frozen=True)
-class ImageSource:
-    """Images below `root` in a fixed order, to be iterated over once.
-
-    `total` is their number, None where only the end tells. `class_names` are those of the classes that have a name.
-    """
-
-    root: Path
-    files: Iterable[ImageFile]
-    total: int | None
-    class_names: Mapping[int, str]
-
-    @classmethod
-    def of(cls, folder: ImageFolder) -> "ImageSource":
-        """Return the images of a list."""
-        return cls(folder.root, folder.files, len(folder.files), folder.class_names)
-
-    def name_of(self, path: Path) -> str:
-        """Return the path of an image below the root, with slashes."""
-        return Path(os.path.relpath(path, self.root)).as_posix()
+SourceT = TypeVar("SourceT", bound=ImageSource)
 
 
 def open_source(
@@ -79,7 +59,7 @@ def open_source(
         if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
             raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
-        return _alike(ImageSource.of(sample(found, max_images, seed)), needs_labels=needs_labels)
+        return _alike(sample(found, max_images, seed), needs_labels=needs_labels)
     for path in shards:
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
@@ -87,10 +67,9 @@ def open_source(
     told = _labels(num_classes, class_map, names) if labels else None
     if any(map(is_packed, shards)):
         files, known = islice(read_shards(shards, told), max_images), told.class_names if told else {}
-        return _alike(ImageSource(common_folder(shards), files, max_images, known), needs_labels=needs_labels)
+        return _alike(ImageSource(common_folder(shards), files, known), needs_labels=needs_labels)
     every = list_shards(shards, told)
-    first = replace(every, files=every.files[:max_images])
-    return _alike(ImageSource.of(first), needs_labels=needs_labels)
+    return _alike(replace(every, files=every.files[:max_images]), needs_labels=needs_labels)
 
 
 def images_at(
@@ -123,14 +102,14 @@ def images_at(
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     """Return how many class folders the images are in if these are not the model's classes; else ""."""
     unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
-    folders = class_names(images.root) if unpacked and num_classes and not images.class_names else ()
+    folders = class_folders(images.root) if unpacked and num_classes and not images.class_names else ()
     return f"{len(folders)} class folders ({listed(folders)})" if folders else ""
 
 
-def _alike(source: ImageSource, *, needs_labels: bool) -> ImageSource:
+def _alike(source: SourceT, *, needs_labels: bool) -> SourceT:
     """Return the source. Labels of listed images are checked before the work, those of a stream as it is read."""
     checked = _checked(source, needs_labels=needs_labels)
-    return replace(source, files=tuple(checked) if isinstance(source.files, tuple) else checked)
+    return replace(source, files=tuple(checked) if isinstance(source, ImageFolder) else checked)
 
 
 def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
@@ -151,7 +130,7 @@ def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:
-    return find_shards(place) if place.is_dir() and not class_names(place) else ()
+    return find_shards(place) if place.is_dir() and not class_folders(place) else ()
 
 
 def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:

@@ -10,7 +10,7 @@ from torch import nn
 
 from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.gates import Importance, gated, removable
-from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
 from exporter.files import Unfinished
@@ -43,7 +43,7 @@ class RankedViT:
     importance: Importance
 
     @classmethod
-    def whole(cls, vit: PrunableViT, settings: UnitSettings) -> "RankedViT":
+    def whole(cls, vit: PrunableViT, settings: ChoiceSettings) -> "RankedViT":
         """Return a ViT with all its units, and no importance yet; DepthError for a layer beyond the depth."""
         for unit in UnitType:
             beyond = max(settings.kept(unit), default=0)
@@ -61,7 +61,7 @@ class RankedViT:
         # Nothing more is removed; the digest is that of the trained weights.
         return RankedViT(apply_plan(vit, DepthPlan(), unmerged=True), self.plan, importance)
 
-    def without(self, unit: UnitType, count: int, settings: UnitSettings) -> "RankedViT":
+    def without(self, unit: UnitType, count: int, settings: ChoiceSettings) -> "RankedViT":
         """Return it without its least important units of a type; of equal ones the first layers go."""
         spare(self.vit, unit, settings, count)
         scores = self.importance.of(unit)
@@ -70,7 +70,7 @@ class RankedViT:
         return RankedViT(apply_plan(self.vit, plan, unmerged=True), plan, self.importance)
 
 
-def spare(vit: PrunableViT, unit: UnitType, settings: UnitSettings, needed: int = 0) -> int:
+def spare(vit: PrunableViT, unit: UnitType, settings: ChoiceSettings, needed: int = 0) -> int:
     """Return how many units of a type may go, one attention stays; DepthError if fewer than are needed."""
     found = len(_candidates(vit, unit, settings))
     if unit == UnitType.ATTENTION and found == len(vit.spec.attention_layers):
@@ -81,7 +81,7 @@ def spare(vit: PrunableViT, unit: UnitType, settings: UnitSettings, needed: int 
     return found
 
 
-def _candidates(vit: PrunableViT, unit: UnitType, settings: UnitSettings) -> list[int]:
+def _candidates(vit: PrunableViT, unit: UnitType, settings: ChoiceSettings) -> list[int]:
     return [layer for layer in removable(vit)[unit] if layer not in settings.kept(unit)]
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from exporter.depth.choose import Bookmark, RankedViT, Stage, Train, spare
 from exporter.depth.gates import Importance
-from exporter.depth.plan import CollectSettings, DepthPlan
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.predictor import Sample
 from exporter.errors import ArtefactError, reason_of
 from exporter.formats.canonical_json import read_json, save_json
@@ -80,7 +80,7 @@ class Step:
 
 def collect(
     vit: PrunableViT,
-    settings: CollectSettings,
+    settings: ChoiceSettings,
     train: Train,
     evaluate: Evaluate,
     *,

@@ -23,6 +23,7 @@ from exporter.evaluation.benchmark import (
     ratio_of,
     throughput,
 )
+from exporter.formats.onnx_file import load_onnx
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.onnxruntime_runner import Kernel
@@ -43,9 +44,6 @@ class BenchSettings(Settings):
     rounds: Rounds = option(20, "Timed rounds; every model runs once per round.", group="measurement")
     warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced")
     threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
-    selection_cost: bool = option(
-        True, "Also measure the pruned model with plain slices instead of top-k.", group="advanced"
-    )
     gpu_time: bool = option(
         True,
         "With engines, also measure GPU time: with trtexec if it is on PATH, else with CUDA events.",
@@ -67,9 +65,6 @@ class BenchSettings(Settings):
         "Measure the engines for one batch size each, which `build --one-profile` builds.",
         group="advanced",
     )
-    profile_runs: Natural = option(
-        5, "Profiled runs for the breakdown by operator; 0: no breakdown.", group="advanced"
-    )
 
 
 logger = logging.getLogger(__name__)
@@ -87,20 +82,21 @@ NOT_SLICED = Sliced(None, frozenset())
 
 
 def sliced_of(pruned: LoweredFile) -> Sliced:
-    """Create the sliced variant; NOT_SLICED if the libraries for lowering (onnx and others) are not installed.
+    """Create the sliced variant; NOT_SLICED if the libraries for lowering are not installed.
 
     NOT_SLICED also for a-STAR: a slice has a fixed count, and a-STAR's counts depend on the image.
     """
     if pruned.artefact.schedule.adaptive:
         return NOT_SLICED
-    try:
-        import onnx  # noqa: PLC0415
+    from onnx.external_data_helper import load_external_data_for_model  # noqa: PLC0415
 
+    try:
         from exporter.lowering.variants import selection_nodes, sliced_variant  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
         return NOT_SLICED
-    model = onnx.load(pruned.path)
+    model = load_onnx(pruned.path)
+    load_external_data_for_model(model, str(pruned.path.parent))
     variant = sliced_variant(model)
     return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
 

@@ -172,7 +172,7 @@ def _load(engine: EngineFile, batch: int, run: Run) -> Load | None:
 def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
     """Profile the dense and the pruned engine; None without trtexec, or without the layers that `build` saves."""
     saved = all(layers_path(each.path).is_file() for each in named.values())
-    if run.timer != TRTEXEC or not run.settings.profile_runs or not saved:
+    if run.timer != TRTEXEC or not saved:
         return None
     layers = {
         role: saved_layers(each.path, profile_for(each.manifest, batch, each.path.name))

@@ -180,7 +180,7 @@ def as_linear(result: gs.Tensor) -> Linear | None:
     return Linear(product.tokens, product.weight, values, (*product.nodes, node))
 
 
-def linear(
+def write_linear(
     op: Builder,
     tokens: gs.Variable,
     weight: np.ndarray[Any, Any],

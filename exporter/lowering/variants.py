@@ -17,13 +17,12 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from exporter.artefact import Artefact
+from exporter.artefact import Artefact, artefact_of
 from exporter.errors import ArtefactError
 from exporter.lowering.graph import Builder, import_graph, markers, rewire, sort_nodes
 from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.pipeline import save_onnx
-from exporter.lowering.verify import artefact_of
 from exporter.ops.onnx_functions import SELECT_TOP_K
 from exporter.targets import variant_roles
 from exporter.tensor_names import (

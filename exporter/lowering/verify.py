@@ -1,4 +1,4 @@
-"""What a lowered file says of itself, the artefact in its metadata, and whether it is so."""
+"""Write the artefact into a lowered model, and check that the graph is as the artefact says."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ import onnx
 from onnx import shape_inference
 
 import exporter
-from exporter.artefact import Artefact, check_precision, from_metadata, tensors_of, to_metadata
+from exporter.artefact import Artefact, tensors_of, to_metadata
 from exporter.errors import ArtefactError, reason_of
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import import_graph
@@ -22,14 +22,6 @@ def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     model.producer_name, model.producer_version = "star-export", exporter.__version__
     onnx.helper.set_model_props(model, to_metadata(artefact))
     return model
-
-
-def artefact_of(model: onnx.ModelProto, source: str = "") -> Artefact:
-    """Return the artefact in a model's metadata; errors name the model `source`."""
-    source = source or model.graph.name
-    artefact = from_metadata({each.key: each.value for each in model.metadata_props}, source)
-    check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
-    return artefact
 
 
 # None is a size that depends on the data; 0 is one that shape inference could not determine.

@@ -141,7 +141,10 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
     """
     state = dict(state)
     if isinstance(model, LvVit):
-        return _resampled(state, model)
+        position = state.get("pos_embed")
+        if position is not None and position.shape != model.pos_embed.shape:
+            state["pos_embed"] = resample_abs_pos_embed(position, list(model.grid_size))
+        return state
     is_eva, is_vit = isinstance(model, eva.Eva), isinstance(model, vision_transformer.VisionTransformer)
     if not is_eva and not is_vit:
         return state
@@ -226,10 +229,3 @@ def _by(sides: Sequence[int]) -> str:
 
 def _side(sides: Sequence[int]) -> str:
     return str(sides[0]) if len(set(sides)) == 1 else f"'({','.join(map(str, sides))})'"
-
-
-def _resampled(state: dict[str, Tensor], model: LvVit) -> dict[str, Tensor]:
-    position = state.get("pos_embed")
-    if position is not None and position.shape != model.pos_embed.shape:
-        state["pos_embed"] = resample_abs_pos_embed(position, list(model.grid_size))
-    return state

@@ -10,6 +10,7 @@ from timm.layers import SwiGLUPacked
 from torch import nn
 
 from exporter.errors import ModelError, reason_of
+from exporter.settings.fields import MOST
 
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"
@@ -17,14 +18,24 @@ SWIGLU = "swiglu_packed"
 WRONG_ARGUMENTS = (TypeError, ValueError, AssertionError, ArithmeticError, LookupError, AttributeError)
 # Arguments that name files: weights are given as --checkpoint.
 FILES = ("checkpoint_path", "pretrained", "cache_dir")
-DEEPEST = 1000
-# Values that are checked where they are given.
-USUAL = {"depth": 1, "num_heads": 1, "num_classes": 1, "in_chans": 3}
+# Whole numbers by name: the least and the most.
+LIMITS = {"depth": (1, 1000), "num_heads": (1, 1000), "num_classes": (0, MOST)}
 
 
 def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the keyword arguments for timm."""
-    _check(plain, name)
+    """Return the keyword arguments for timm; ModelError for values that it would take and fail on later."""
+    for each in FILES:
+        if each in plain:
+            raise ModelError(name, each, "keyword arguments that timm's model takes", "or --checkpoint FILE")
+    for each, (least, most) in LIMITS.items():
+        value = plain.get(each, least)
+        if isinstance(value, int) and not least <= value <= most:
+            raise ModelError(name, f"{each}={value}", f"a number from {least} to {most}")
+    if plain.get("in_chans", 3) != 3:
+        raise ModelError(name, f"in_chans={plain['in_chans']}", "3: images are RGB")
+    eps = plain.get("norm_eps", 0.5)
+    if type(eps) not in (int, float) or not 0 < eps < 1:
+        raise ModelError(name, "norm_eps of another kind", "a number above 0 and below 1")
     made = dict(plain)
     if "norm_eps" in made:
         made["norm_layer"] = partial(nn.LayerNorm, eps=made.pop("norm_eps"))
@@ -33,24 +44,6 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
     if made.get("pos_embed", "") is None:
         made["pos_embed"] = "none"  # timm's own word for it
     return made
-
-
-def _check(plain: Mapping[str, Any], name: str) -> None:
-    for each in FILES:
-        if each in plain:
-            raise ModelError(name, each, "keyword arguments that timm's model takes", "or --checkpoint FILE")
-    depth, heads, classes, channels = (plain.get(each, usual) for each, usual in USUAL.items())
-    if isinstance(depth, int) and depth > DEEPEST:
-        raise ModelError(name, f"depth={depth}", f"at most {DEEPEST} blocks")
-    if isinstance(heads, int) and heads < 0:
-        raise ModelError(name, f"num_heads={heads}", "at least 1")
-    if isinstance(classes, int) and classes < 0:
-        raise ModelError(name, f"num_classes={classes}", "at least 0")
-    if channels != USUAL["in_chans"]:
-        raise ModelError(name, f"in_chans={channels}", f"{USUAL['in_chans']}: images are RGB")
-    eps = plain.get("norm_eps", 0.5)
-    if type(eps) not in (int, float) or not 0 < eps < 1:
-        raise ModelError(name, "norm_eps of another kind", "a number above 0 and below 1")
 
 
 def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import save
 
-from exporter.calibration.record import Calibration, CalibrationRecord
+from exporter.calibration.record import ARRAYS, Calibration, calibration_of
 from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import written_beside
@@ -66,7 +66,10 @@ def pruning_records(schedule: Schedule, calibration: Calibration | None) -> dict
     """Return the records that say what prunes weights, by their names in the metadata."""
     told: dict[str, object] = {SCHEDULE: schedule}
     if calibration is not None and schedule.inter_sha256:
-        told[CALIBRATION] = _plain(calibration)
+        # Numbers in JSON are read back bit for bit.
+        arrays = ((name, getattr(calibration, name)) for name in ARRAYS)
+        lists = {name: None if each is None else each.tolist() for name, each in arrays}
+        told[CALIBRATION] = {"record": calibration.record, **lists}
     return told
 
 
@@ -88,21 +91,11 @@ def read_pruning(path: Path) -> Pruning | None:
     return Pruning(schedule, calibration)
 
 
-def _plain(calibration: Calibration) -> dict[str, object]:
-    """Return a calibration for JSON, whose numbers are read back bit for bit."""
-    arrays = {"acs": calibration.acs, "inter": calibration.inter, "overlap": calibration.overlap}
-    told = {name: None if each is None else each.tolist() for name, each in arrays.items()}
-    return {"record": calibration.record, **told}
-
-
 def _calibration_of(text: str, source: str) -> Calibration:
     try:
         told: dict[str, Any] = json.loads(text)
-        arrays = (told[name] for name in ("acs", "inter", "overlap"))
-        acs, inter, overlap = (None if each is None else np.array(each, np.float64) for each in arrays)
-        record = from_json(CalibrationRecord, json.dumps(told["record"]), source=source)
-    except (ValueError, KeyError, TypeError) as error:
+        record = json.dumps(told.pop("record"))
+        arrays = {name: np.array(each, np.float64) for name, each in told.items() if each is not None}
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(source, f"a broken calibration ({reason_of(error)})", "a whole one") from None
-    if acs is None or (inter is not None and inter.shape != (len(acs), record.grid[0] * record.grid[1])):
-        raise ArtefactError(source, "a calibration of another shape", "one of its own model")
-    return Calibration(record, acs, inter, overlap)
+    return calibration_of(record, arrays, source)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from exporter.artefact import read_lowered
+from exporter.artefact import artefact_of
 from exporter.errors import ArtefactError, UserError, imported
-from exporter.formats.onnx_metadata import read_inputs
+from exporter.formats.onnx_file import inputs_of, load_onnx
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 
@@ -80,11 +80,12 @@ def shape_options(model: Path) -> dict[str, str]:
     Without them, the provider builds its engine again whenever a batch is larger than all before. It takes none
     unless it gets those of every input.
     """
-    inputs, widths = read_inputs(model), read_lowered(model).artefact.schedule.widths
+    loaded = load_onnx(model)
+    widths = artefact_of(loaded, str(model)).schedule.widths
     return {
         f"trt_profile_{end}_shapes": ",".join(
             f"{name}:{_shape(batch, sizes, 1 if end == 'min' else widths.get(name, 1))}"
-            for name, (_, *sizes) in inputs.items()
+            for name, (_, *sizes) in inputs_of(loaded).items()
         )
         for end, batch in _BATCHES.items()
     }

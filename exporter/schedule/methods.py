@@ -152,7 +152,7 @@ METHODS = {
     Method.STAR: Choices((*_SCORES, *_PAIRS), ("drop", *_MERGES), COUNTS),
     Method.A_STAR: _BY_IMAGE,
     Method.A_STAR_BATCH: _BY_IMAGE,
-    Method.TOME: Choices(("pairs",), _MERGES, (*SHAPES, SEARCH)),
+    Method.TOME: Choices(("pairs",), _MERGES, ("constant", "linear")),
 }
 
 
@@ -176,8 +176,8 @@ def check_counts(method: Method, counts: str) -> None:
     """Raise RecipeError unless the method supports this way to count patches."""
     choices = METHODS[method].counts
     if counts not in choices:
-        pairs = METHODS[method].scorers[0]
-        hint = f"star's rates with these pairs: method star, scorer {pairs}" if pairs in _PAIRS else ""
+        pairs, other = METHODS[method].scorers[0], Method.STAR if counts == ACS else Method.MATCHING
+        hint = f"these counts with its pairs: method {other}, scorer {pairs}" if pairs in _PAIRS else ""
         raise RecipeError("counts", f"{counts} for {method}", f"one of {', '.join(choices)}", hint)
 
 

@@ -106,13 +106,6 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def redeclared(settings: type, name: str, default: Any) -> Any:
-    """Declare a field of a base class again, with another default."""
-    (field,) = (each for each in dataclasses.fields(settings) if each.name == name)
-    told = field.metadata
-    return option(default, told["help"], told["choices"], told["group"], flag=told["flag"])
-
-
 class Field:
     """A field of settings: `kind` is its type with limits, `plain` the bare type, `words` those that it accepts.
 

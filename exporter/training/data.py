@@ -25,7 +25,7 @@ from exporter.errors import ImageError, RecipeError
 from exporter.processes import processes
 from exporter.records import Preprocessing
 from exporter.training.finetune import Batch
-from exporter.training.settings import Augmentation, LoopSettings
+from exporter.training.settings import Augmentation, FinetuneSettings
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -127,7 +127,7 @@ class TrainBatches:
     """
 
     images: ImageFolder
-    settings: LoopSettings
+    settings: FinetuneSettings
     preprocessing: Preprocessing
     num_classes: int
     skipped: dict[str, str] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class _Images(Dataset[tuple[Tensor, int, str]]):
             try:
                 image = read_rgb(file)
             except ImageError as error:
-                skipped = skipped or f"{self.images.name_of(file)}\t{error.got}"
+                skipped = skipped or f"{self.images.name_of(file.path)}\t{error.got}"
                 continue
             with seeded(self.seed * 1_000_003 + index):
                 return self.transform(image), file.label, skipped

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.processes import processes
 from exporter.training.checkpoint import RunState, Score
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import FinetuneSettings
 
 Batch = tuple[Tensor, Tensor]
 Batches = Callable[[int], Iterable[Batch]]
@@ -32,7 +32,7 @@ def finetune(
     student: nn.Module,
     teacher: nn.Module | None,
     batches: Batches,
-    settings: LoopSettings,
+    settings: FinetuneSettings,
     *,
     checkpoint: Path | None = None,
     identity: str = "",
@@ -119,7 +119,9 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
         raise ModelError("teacher", "weights that the student trains", "a copy of them")
 
 
-def _new_run(student: nn.Module, settings: LoopSettings, identity: str, skipped: dict[str, str]) -> RunState:
+def _new_run(
+    student: nn.Module, settings: FinetuneSettings, identity: str, skipped: dict[str, str]
+) -> RunState:
     """Create optimizer, learning rate schedule and weight average, before the first epoch."""
     undecayed = {
         f"{place}.{name}".removeprefix(".")
@@ -132,8 +134,8 @@ def _new_run(student: nn.Module, settings: LoopSettings, identity: str, skipped:
         optimizer,
         sched="cosine",
         num_epochs=settings.epochs,
-        min_lr=settings.last_lr,
-        warmup_lr=settings.last_lr,
+        min_lr=settings.min_lr,
+        warmup_lr=settings.min_lr,
         warmup_epochs=settings.warmup_epochs,
     )
     ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True) if settings.ema_decay else None
@@ -157,7 +159,7 @@ class _Trainer:
     run: RunState
     forward: nn.Module
     teacher: nn.Module | None
-    settings: LoopSettings
+    settings: FinetuneSettings
 
     def epoch(self, batches: Iterable[Batch]) -> float:
         """Train on all images once; return the mean loss, over all processes."""
@@ -210,7 +212,7 @@ def _diverged(run: RunState, loss: float) -> str:
     return ""
 
 
-def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: LoopSettings) -> Tensor:
+def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: FinetuneSettings) -> Tensor:
     loss = F.cross_entropy(logits, targets, label_smoothing=settings.smoothing)
     if answers is None:
         return loss
@@ -218,5 +220,5 @@ def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: Loo
     return (1 - share) * loss + share * F.cross_entropy(logits, answers)
 
 
-def _autocast(settings: LoopSettings, device: torch.device) -> AbstractContextManager[object]:
+def _autocast(settings: FinetuneSettings, device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, torch.bfloat16) if settings.amp else nullcontext()

@@ -21,7 +21,6 @@ from exporter.settings.fields import (
     Threads,
     Weight,
     option,
-    redeclared,
 )
 
 
@@ -93,29 +92,31 @@ Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopSettings(Settings):
-    """How weights are optimised and images are augmented; the defaults are those of training from scratch."""
+class FinetuneSettings(Settings):
+    """How a pruned model is fine-tuned; the defaults are the STAR paper's, with the authors' distillation."""
 
-    epochs: Positive = option(100, "Passes over the training images.")
-    batch_size: Positive = option(64, "Images per step, over all processes together.")
-    lr: Above0 = option(1e-3, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.")
-    min_lr: Above0 | None = option(None, "Last learning rate; if not set, a hundredth of lr.", flag=False)
+    epochs: Positive = option(120, "Passes over the training images.")
+    batch_size: Positive = option(256, "Images per step, over all processes together.")
+    lr: Above0 = option(2e-5, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.")
+    min_lr: Above0 = option(2e-9, "Last learning rate.", flag=False)
     warmup_epochs: Natural = option(
-        5, "Epochs over which the learning rate rises; included in `epochs`.", flag=False
+        0, "Epochs over which the learning rate rises; included in `epochs`.", flag=False
     )
     weight_decay: NotBelow0 = option(
         0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings.", flag=False
     )
-    clip_grad: NotBelow0 = option(1.0, "Largest norm of the gradient; 0: no clipping.", flag=False)
+    clip_grad: NotBelow0 = option(0.0, "Largest norm of the gradient; 0: no clipping.", flag=False)
     distillation: Weight = option(
-        0.5, "Weight of the teacher's class in the loss; the label has the rest.", flag=False
+        0.25, "Weight of the teacher's class in the loss; the label has the rest.", flag=False
     )
     smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).", flag=False)
     ema_decay: Below1 = option(
-        0.0, "Decay of the moving average of the weights, which is the result; 0: no averaging.", flag=False
+        0.99996,
+        "Decay of the moving average of the weights, which is the result; 0: no averaging.",
+        flag=False,
     )
     augment: str = option(
-        "affine",
+        "deit",
         "affine: rotate, shear and shift, never mirror; for digits and signs. crop: crop and mirror; for photos. "
         "deit: as in DeiT, also RandAugment, erasing, mixup and cutmix. none: no augmentation. The settings below "
         "override its values.",
@@ -155,6 +156,9 @@ class LoopSettings(Settings):
     )
     workers: Threads = option(0, "Processes that load images, for each training process.", flag=False)
     seed: Natural = option(0, "Seed of the weights, the order and the augmentation.", flag=False)
+    max_train_images: Positive | None = option(
+        None, "Most images of --images to train on, drawn by the seed; by default all."
+    )
 
     @property
     def augmentation(self) -> Augmentation:
@@ -164,36 +168,13 @@ class LoopSettings(Settings):
             AUGMENTATIONS[self.augment], **{name: value for name, value in own.items() if value is not None}
         )
 
-    @property
-    def last_lr(self) -> float:
-        """The learning rate at the end."""
-        return self.lr / 100 if self.min_lr is None else self.min_lr
-
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
         self.require("warmup_epochs", self.warmup_epochs < self.epochs, "below epochs")
-        self.require("min_lr", self.last_lr <= self.lr, "at most lr")
+        self.require("min_lr", self.min_lr <= self.lr, "at most lr")
         low, high = self.augmentation.scale
         self.require("scale", low <= high, "the lower one first")
         self.require("scale", self.augmentation.affine or high <= 1, "at most 1, being a share of the area")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinetuneSettings(LoopSettings):
-    """How a pruned model is fine-tuned; the defaults are the STAR paper's, with the authors' distillation."""
-
-    epochs: Positive = redeclared(LoopSettings, "epochs", 120)
-    batch_size: Positive = redeclared(LoopSettings, "batch_size", 256)
-    lr: Above0 = redeclared(LoopSettings, "lr", 2e-5)
-    min_lr: Above0 | None = redeclared(LoopSettings, "min_lr", 2e-9)
-    warmup_epochs: Natural = redeclared(LoopSettings, "warmup_epochs", 0)
-    clip_grad: NotBelow0 = redeclared(LoopSettings, "clip_grad", 0.0)
-    distillation: Weight = redeclared(LoopSettings, "distillation", 0.25)
-    ema_decay: Below1 = redeclared(LoopSettings, "ema_decay", 0.99996)
-    augment: str = redeclared(LoopSettings, "augment", "deit")
-    max_train_images: Positive | None = option(
-        None, "Most images of --images to train on, drawn by the seed; by default all."
-    )
 
 
 # The settings that say how images are augmented.

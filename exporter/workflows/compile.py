@@ -210,7 +210,7 @@ def _check(opened: Opened, out: Path) -> None:
         needed(images.images, "--images", f"{A_FOLDER}, to search counts on")
     if prune.refit:
         needed(images.images, "--images", f"{A_FOLDER}, to refit on")
-    if opened.given is not None and not prune.has_number and opened.given.inter_sha256:
+    if opened.as_given is not None and opened.as_given.inter_sha256:
         known = opened.has_calibration or None
         needed(known, "--calibration", "the calibration that the schedule was made with")
     writable_folder(out)

@@ -12,7 +12,7 @@ from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
 from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
 from exporter.depth.collect import Measured, Tally, collect
 from exporter.depth.gates import Importance
-from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan, UnitSettings
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.predictor import (
     CrossValidation,
     Predictor,
@@ -130,7 +130,7 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
     return DepthPlan((*first.attention, *second.attention), (*first.activation, *second.activation), variant)
 
 
-def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: CollectSettings) -> Found:
+def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSettings) -> Found:
     """Return the best split of a budget among the units of a ViT that may go; its weights are not read."""
     most = {unit: spare(vit, unit, settings) for unit in UnitType}
     return split_for(samples, vit.spec.depth, settings.units, most)
@@ -172,15 +172,38 @@ class Chosen:
     collected: Collected | None = None
 
 
-def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path) -> Chosen:
+def choose_to(
+    opened: Opened,
+    choice: ChoiceSettings,
+    settings: FinetuneSettings,
+    out: Path,
+    *,
+    samples: tuple[Sample, ...] | None = None,
+) -> Chosen:
     """Choose units by training, and write the network without them, its linear layers apart.
 
     Its weights are those of the whole model, or those of the last stage. A search that was killed continues
     after its last whole epoch; until it ends, its state lies beside `out`. The epochs of the settings are
     those of the first stage; `out` is a .safetensors file.
+
+    Of units in all, `samples` say how many of each type go. Without them, they are collected, with the images
+    to measure on, beside `out` in a folder that ends in .samples.
     """
-    path, last = _checked(opened, choice, out), choice.last_weights
-    request = opened.recipe.model
+    path = _checked(opened, choice, out)
+    found = collected = None
+    if choice.units:
+        if samples is None:
+            collected = collect_to(opened, choice, settings, path.with_suffix(".samples"))
+            samples = collected.samples
+        found = split_of(opened.described, samples, choice)
+        attention, activation = found.best.attention, found.best.activation
+        choice = replace(choice, units=0, step=1, attention_units=attention, activation_units=activation)
+    return replace(_chosen(opened, choice, settings, path), found=found, collected=collected)
+
+
+def _chosen(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, path: Path) -> Chosen:
+    """Choose so many units of each type, and write the network without them."""
+    request, last = opened.recipe.model, choice.last_weights
     vit, images = _loaded(opened, settings)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
@@ -198,43 +221,14 @@ def choose_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings
     return Chosen(applied, ranked.importance, bookmark.skipped.training)
 
 
-def choose_within(
-    opened: Opened,
-    budget: CollectSettings,
-    choice: ChoiceSettings,
-    settings: FinetuneSettings,
-    out: Path,
-    *,
-    samples: tuple[Sample, ...] | None = None,
-) -> Chosen:
-    """Find how many units of each type to remove within a budget, choose them, and write the network without them.
-
-    The counts of `choice` are replaced. Without samples, they are collected, with the images to measure on,
-    beside `out`, a .safetensors file, in a folder that ends in .samples.
-    """
-    path, collected, vit = _checked(opened, choice, out), None, opened.described
-    if samples is None:
-        collected = collect_to(opened, budget, settings, path.with_suffix(".samples"))
-        samples = collected.samples
-    found = split_of(vit, samples, budget)
-    best = found.best
-    choice = replace(choice, attention_units=best.attention, activation_units=best.activation)
-    chosen = choose_to(opened, choice, settings, out)
-    return replace(chosen, found=found, collected=collected)
-
-
-def collect_to(
-    opened: Opened,
-    collection: CollectSettings,
-    settings: FinetuneSettings,
-    out: Path,
-) -> Collected:
+def collect_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
     A collection that was killed continues after its last whole epoch and ends with the same samples. The
     images to measure on then are no longer held out.
     """
     folder, stages = writable_folder(out), opened.stages
+    choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
     request, own = opened.recipe.model, opened.recipe.images
     vit, images = _loaded(opened, settings)
     exam = Exam(own, vit.spec, stages)
@@ -246,11 +240,11 @@ def collect_to(
         return Tally(found.accuracy.top1_hits, found.accuracy.images)
 
     measured = images_at(exam.place, vit.spec.num_classes, own.class_map, names=vit.spec.class_names)
-    run = _run(vit, images, collection, settings, listing_sha256(measured), own.max_eval_images)
+    run = _run(vit, images, choice, settings, listing_sha256(measured), own.max_eval_images)
     identity = identity_of(request, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
-    samples = collect(vit, collection, train, evaluate, bookmark=bookmark, out=folder / "samples.json")
+    samples = collect(vit, choice, train, evaluate, bookmark=bookmark, out=folder / "samples.json")
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
@@ -312,12 +306,12 @@ def _loaded(opened: Opened, settings: FinetuneSettings) -> tuple[PrunableViT, Im
 
 
 def _run(
-    vit: PrunableViT, images: ImageFolder, units: UnitSettings, settings: FinetuneSettings, *more: object
+    vit: PrunableViT, images: ImageFolder, choice: ChoiceSettings, settings: FinetuneSettings, *more: object
 ) -> str:
     """Return the settings and inputs of a search as text."""
     return to_json(
         {
-            "units": units,
+            "units": choice,
             "settings": settings,
             "model": vit.spec,
             "weights": vit.weights_sha256,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from exporter.data.source import ImageSource, open_source
+from exporter.data.images import ImageSource
+from exporter.data.source import open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import environment

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from exporter.data.images import ImageFolder, sample
-from exporter.data.source import ImageSource, class_mismatch, open_source
+from exporter.data.images import ImageFolder, ImageSource, sample
+from exporter.data.source import class_mismatch, open_source
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Predictions
 from exporter.processes import processes
@@ -67,7 +67,7 @@ def train_images(opened: Opened, most: int | None) -> ImageFolder:
         if file.label is None:
             got = f"no class ({told})" if told else "no class"
             expected = f"one of {num_classes}: one folder per class, or labels in tar files"
-            raise ImageError(found.name_of(file), got, expected, "--class-map FILE gives indices")
+            raise ImageError(found.name_of(file.path), got, expected, "--class-map FILE gives indices")
     return sample(found, most, opened.recipe.images.seed)
 
 
@@ -88,7 +88,7 @@ def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
     def score(model: nn.Module) -> float:
         assert isinstance(model, PrunedViT)
         one = torch_model(model, "held out")
-        answers = predict_models([one], ImageSource.of(images), BATCH, lambda *_: None)
+        answers = predict_models([one], images, BATCH, lambda *_: None)
         skipped.update(answers.skipped)
         return answers.found[0].accuracy.top1_hits
 

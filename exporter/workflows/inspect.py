@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.artefact import KEY_PREFIX, read_lowered
+from exporter.artefact import KEY_PREFIX, artefact_of, metadata_of
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import PathLike
 from exporter.formats.canonical_json import load_json, read_json, to_json
-from exporter.formats.onnx_metadata import read_metadata
+from exporter.formats.onnx_file import load_onnx
 from exporter.records import Schedule
 from exporter.runtimes.tensorrt.manifest import read_manifest
 from exporter.workflows.folders.export_folder import REPORT, read_folder, read_reference
@@ -57,7 +57,8 @@ def _plain(record: object) -> Any:
 def _onnx(path: Path) -> Described:
     from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner  # noqa: PLC0415
 
-    read_lowered(path)  # checks the records within
+    model = load_onnx(path)
+    artefact_of(model, str(path))  # checks the records within
     with OnnxRuntimeRunner(path) as runner:
         tensors = {
             "inputs": [str(each) for each in runner.inputs],
@@ -66,7 +67,7 @@ def _onnx(path: Path) -> Described:
     own = {
         key: json.loads(value) if key in RECORDS else value
         for key, value in (
-            (name.removeprefix(KEY_PREFIX), value) for name, value in read_metadata(path).items()
+            (name.removeprefix(KEY_PREFIX), value) for name, value in metadata_of(model).items()
         )
     }
     return {"kind": "ONNX model", **tensors, **own, "size_bytes": path.stat().st_size}

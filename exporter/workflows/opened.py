@@ -232,6 +232,11 @@ class Opened:
         return restored or self.recipe.prune.calibration is not None
 
     @property
+    def as_given(self) -> Schedule | None:
+        """The given schedule, where no number for how much to prune scales it."""
+        return None if self.recipe.prune.has_number else self.given
+
+    @property
     def follows_acs(self) -> bool:
         """Whether the rates of the schedule follow from ACS."""
         return self.given is None and self.recipe.prune.follows_acs

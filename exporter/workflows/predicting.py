@@ -11,8 +11,7 @@ import numpy as np
 
 from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import View, batches_of
-from exporter.data.images import ImageFile
-from exporter.data.source import ImageSource
+from exporter.data.images import ImageFile, ImageSource
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
 from exporter.evaluation.benchmark import environment

@@ -10,13 +10,12 @@ from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder
-from exporter.data.source import ImageSource
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.reference import check, load_onnx, patches_left_of, reference_runner
+from exporter.evaluation.parity.reference import check, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
@@ -25,6 +24,7 @@ from exporter.evaluation.report.record import (
     Report,
     chosen_examples,
 )
+from exporter.formats.onnx_file import load_onnx
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.spec import as_it_came
@@ -197,7 +197,7 @@ def _with_classes(
 
     The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    answers = predict_models(models, ImageSource.of(folder), measuring.batch, advance, crew=ALONE)
+    answers = predict_models(models, folder, measuring.batch, advance, crew=ALONE)
     dense, *found = answers.found
     original = found.pop() if len(found) > len(reports) else None
     examples = chosen_examples(answers.names, dense, found)
@@ -230,7 +230,7 @@ def _with_agreement(
     measuring: Measuring,
     advance: Advance,
 ) -> list[Report]:
-    answers = embed_models(models, ImageSource.of(folder), measuring.batch, advance, crew=ALONE)
+    answers = embed_models(models, folder, measuring.batch, advance, crew=ALONE)
     dense, *found = answers.found
     return [
         replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | answers.skipped)
@@ -283,7 +283,7 @@ def pictures_of(
     """
     if folder is None:
         return [[] for _ in reports]
-    named = {folder.name_of(file): file for file in folder.files}
+    named = {folder.name_of(file.path): file for file in folder.files}
     examples = [named[each.image] for each in reports[0].examples]
     count = len(examples) or FIRST
     pixels = first_images(examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count)[:count]

@@ -122,7 +122,7 @@ class Measuring(Settings):
     rounds: Natural = option(
         20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"
     )
-    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
+    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", flag=False)
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""

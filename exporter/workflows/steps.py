@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from torch import nn
 
-from exporter.artefact import read_pair
+from exporter.artefact import artefact_of, read_pair
 from exporter.calibration.calibrate import calibrate as calibrated
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration
@@ -28,10 +28,9 @@ from exporter.errors import ImageError, ScheduleError
 from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check as check_lowered
-from exporter.evaluation.parity.reference import load_onnx
 from exporter.files import PathLike
+from exporter.formats.onnx_file import load_onnx
 from exporter.lowering.pipeline import lower, save_onnx
-from exporter.lowering.verify import artefact_of
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance

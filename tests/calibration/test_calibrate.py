@@ -305,7 +305,7 @@ def test_a_kill_loses_no_more_than_the_images_since_the_last_save(
     after: list[int] = []
     resumed = calibrate_to(tmp_path / "resumed", vit, images, ALL, lambda done, _total: after.append(done))
     assert list(range(5, 21)) == after
-    assert list(resumed.skipped) == [images.name_of(images.files[0])]
+    assert list(resumed.skipped) == [images.name_of(images.files[0].path)]
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 

@@ -26,8 +26,8 @@ def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
     recipe.write_text(
         '[model]\nname = "digits_vit"\n[images]\nimages = "photos"\n[prune]\nrho = 0.9\n[measure]\nbatch = 4\n'
     )
-    told = recipe_of(arguments_of("--recipe", str(recipe), "--rho", "0.6", "--threads", "1"))
-    assert told == Recipe.of(model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, threads=1)
+    told = recipe_of(arguments_of("--recipe", str(recipe), "--rho", "0.6", "--rounds", "5"))
+    assert told == Recipe.of(model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, rounds=5)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,10 @@ def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(star_export: Comm
     keys = [name for name, field in flags_of(Recipe).items() if not field.has_flag]
     for name in (*keys, *(training if verb == "finetune" else ())):
         flag = f"--{name.replace('_', '-')}"
-        if verb == "eval" and name == "seed":  # that of the draw of images
+        if verb in ("check", "eval") and name in (
+            "seed",
+            "threads",
+        ):  # that of the draw of images, of a runtime
             continue
         place = (*homes_of(Recipe, name), f"[training] {name}")[0]
         told = f"error: {flag} | got no flag of this verb | need {place} = … in the file of --recipe"

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from exporter.evaluation.benchmark import Ratio
 from exporter.formats.canonical_json import to_json
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Status
 from exporter.workflows.tuning import tune
-from exporter.workflows.tuning.choice import Judged, Point, TuneSettings
-from exporter.workflows.tuning.tune import Tuned
+from exporter.workflows.tuning.choice import Judged, Point, TuneResult, TuneSettings
 from exporter.workflows.tuning.ways import Candidate
 from tests.commands import Command, Outcome, Workplace
 
 POINT = Point(
-    candidate=Candidate(mac_reduction=0.4, target="onnxruntime-int8"),
+    candidate=Candidate(Prune(mac_reduction=0.4), target="onnxruntime-int8"),
     gmacs=1.0,
     loss_points=0.2,
     margin_points=0.4,
@@ -25,14 +26,16 @@ POINT = Point(
     images=500,
     images_per_s=250.0,
     median_ms=4.0,
-    gain=2.5,
-    gain_quartiles=(2.4, 2.6),
+    gain=Ratio(2.5, (2.4, 2.6)),
     file_bytes=3_000_000,
 )
 FASTER = replace(
-    POINT, candidate=replace(POINT.candidate, mac_reduction=0.6), loss_points=7.0, images_per_s=300.0
+    POINT,
+    candidate=replace(POINT.candidate, prune=Prune(mac_reduction=0.6)),
+    loss_points=7.0,
+    images_per_s=300.0,
 )
-FOUND = Tuned(
+FOUND = TuneResult(
     model="tiny",
     settings=TuneSettings(max_drop=1.0),
     candidates=20,
@@ -54,10 +57,10 @@ Run = Callable[..., tuple[Outcome, dict[str, Any]]]
 def run(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The verb, whose search finds what it is told to find; and what the search was asked."""
 
-    def run(found: Tuned, *flags: object) -> tuple[Outcome, dict[str, Any]]:
+    def run(found: TuneResult, *flags: object) -> tuple[Outcome, dict[str, Any]]:
         asked: dict[str, Any] = {}
 
-        def searched(recipe: Any, settings: Any, out: Path, **how: Any) -> Tuned:
+        def searched(recipe: Any, settings: Any, out: Path, **how: Any) -> TuneResult:
             asked.update(recipe=recipe, settings=settings, out=out, **how)
             return found
 
@@ -144,7 +147,7 @@ def test_flags_pin_axes(run: Run) -> None:
     ],
 )
 def test_the_exit_code_is_1_where_even_the_best_estimate_misses_the_goal(
-    found: Tuned, code: int, run: Run
+    found: TuneResult, code: int, run: Run
 ) -> None:
     done, _ = run(found)
     assert done.code == code, done.err

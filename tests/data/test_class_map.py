@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timm.utils.misc import natural_key
 
-from exporter.data.class_map import ORDERS, ClassNames, class_indices, is_order, read_class_map
+from exporter.data.class_map import ORDERS, ClassesByName, class_indices, is_order, read_class_map
 from exporter.errors import ImageError
 
 NUMBERS = tuple(str(index) for index in range(12))
@@ -101,18 +101,18 @@ def test_two_orders_are_one_line_with_both() -> None:
     ],
 )
 def test_a_name_is_found_by_its_synonyms_and_in_other_spellings(folder: str, index: int | None) -> None:
-    names = ClassNames(("tench, Tinca tinca, n01440764", "great white shark, man-eater", "N/A", "café"))
+    names = ClassesByName(("tench, Tinca tinca, n01440764", "great white shark, man-eater", "N/A", "café"))
     assert names.index_of(folder, "photos") == index
 
 
 def test_a_whole_name_comes_before_a_synonym() -> None:
     """As with ImageNet's cardigans: a dog and a jacket."""
     names = ("Cardigan, Cardigan Welsh corgi", "cardigan")
-    assert ClassNames(names).index_of("cardigan", "photos") == 1
+    assert ClassesByName(names).index_of("cardigan", "photos") == 1
     with pytest.raises(
         ImageError, match=r"'CARDIGAN', a name of the classes 0, 1 \| need a name of one class"
     ):
-        ClassNames(names).index_of("CARDIGAN", "photos")
+        ClassesByName(names).index_of("CARDIGAN", "photos")
     with pytest.raises(ImageError, match="'crane', a name of the classes 0, 1"):
         indices(["crane"], 2, "crane", "crane")
 

@@ -144,7 +144,7 @@ def test_images_are_read_by_their_places_in_any_order(tmp_path: Path) -> None:
         assert file.content is None
         assert file.read() == each.read() == each.content
     assert listed.root == tmp_path
-    assert listed.name_of(listed.files[0]) == "a.tar/d/0.png"
+    assert listed.name_of(listed.files[0].path) == "a.tar/d/0.png"
 
 
 def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from exporter.depth.checkpoint import read_depth
 from exporter.depth.choose import Bookmark, RankedViT, Skipped, Stage, Train, choose_units, spare, turns
 from exporter.depth.gates import GatedViT, Importance
-from exporter.depth.plan import ChoiceSettings, DepthPlan, UnitSettings
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT, weights_sha256
@@ -24,7 +24,7 @@ from tests.power_cuts import PowerCutError
 from tests.vits import make_vit, random_images
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
-FREE = UnitSettings()
+FREE = ChoiceSettings(units=1)
 STAGE = Stage("stage", 0)
 
 
@@ -89,14 +89,14 @@ def test_the_lowest_signed_score_goes_and_of_equal_ones_the_first_layer() -> Non
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 1, FREE).plan.attention == (2,)
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 3, FREE).plan.attention == (1, 2, 3)
     assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(ATTENTION, 2, FREE).plan.attention == (1, 2)
-    kept = UnitSettings(keep_attention=(2,))
+    kept = ChoiceSettings(units=1, keep_attention=(2,))
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 1, kept).plan.attention == (3,)
 
 
 def test_how_many_may_go() -> None:
     vit = make_vit()
     assert (spare(vit, ATTENTION, FREE), spare(vit, ACTIVATION, FREE)) == (3, 4)
-    assert spare(vit, ATTENTION, UnitSettings(keep_attention=(1,))) == 3
+    assert spare(vit, ATTENTION, ChoiceSettings(units=1, keep_attention=(1,))) == 3
     less = apply_plan(vit, DepthPlan((1, 2, 3)), unmerged=True)
     assert spare(less, ATTENTION, FREE) == 0
     with pytest.raises(DepthError, match=r"^attention units \| got 1 \| need at most 0, which can go \| one"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exporter.depth.choose import Bookmark, Stage, Train
 from exporter.depth.collect import Evaluate, Measured, Tally, collect, read_samples, steps_of
-from exporter.depth.plan import CollectSettings
+from exporter.depth.plan import ChoiceSettings
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity
@@ -20,7 +20,7 @@ from tests.power_cuts import PowerCutError
 from tests.vits import make_vit
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
-SETTINGS = CollectSettings(units=3)
+SETTINGS = ChoiceSettings(units=3)
 
 
 def evaluate(vit: PrunableViT) -> Tally:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan, UnitSettings
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import DepthError, RecipeError, UserError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.vocabulary import AttentionVariant, UnitType
@@ -50,12 +50,12 @@ def test_a_layer_beyond_the_depth(name: str) -> None:
 
 
 def test_layers_that_stay_by_type() -> None:
-    settings = UnitSettings(keep_attention=(1,), keep_activation=(2, 3))
+    settings = ChoiceSettings(units=1, keep_attention=(1,), keep_activation=(2, 3))
     assert [settings.kept(unit) for unit in UnitType] == [(1,), (2, 3)]
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(RecipeError, match="attention_units"):
+    with pytest.raises(RecipeError, match="no number of units"):
         ChoiceSettings()
     with pytest.raises(RecipeError, match="step"):
-        CollectSettings(units=2, step=3)
+        ChoiceSettings(units=2, step=3)

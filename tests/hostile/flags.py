@@ -30,7 +30,7 @@ COUNTS = {
     "batch-size": FINETUNE,
     "max-batch": SERVE,
     "instances": SERVE,
-    "workspace-mib": BUILD,
+    "aux-streams": BUILD,
 }
 # Keys of a recipe that have no flag.
 COUNT_KEYS = {"check_images": COMPILE, "seed": CALIBRATE, "round_to": PLAN, "num_classes": PLAN}
@@ -259,7 +259,6 @@ COMBINED = (
         ("--rounds 4", "--rounds | got 4 | need an integer, at least 5"),
         ("--streams 0", "streams"),
         ("--warmup -1", "warmup"),
-        ("--profile-runs -1", "profile-runs"),
         ("--load-s -1", "load"),
         ("--dense {weights}", "a folder and files"),
         ("--reference {weights}", "w.safetensors"),
@@ -278,7 +277,6 @@ COMBINED = (
         ("--hardware volta", "hardware"),
         ("--optimization-level 6", "optimization"),
         ("--aux-streams -1", "aux"),
-        ("--workspace-mib 0", "got models for onnxruntime-fp32"),
         ("", "--target tensorrt-fp32"),
     ),
     *each(
@@ -355,9 +353,9 @@ COMBINED = (
         "depth choose --model vit_tiny_patch16_224",
         ("", "depth choose | got no number of units | need --units N, or --attention-units N and"),
         ("--units 4", "--samples FILE"),
-        ("--units 4 --attention-units 2", "units and attention_units"),
+        ("--units 4 --attention-units 2", "units in all and units of a type"),
         ("--units 4 --samples {work}/none.json", "none.json"),
-        ("--units x --samples {work}/none.json", "none.json"),
+        ("--units x", "--units | got 'x'"),
         ("--attention-units 1", "--out"),
         ("--attention-units 1 --samples {work}/none.json --out {work}/d.safetensors", "--samples"),
         ("--attention-units 1 --weights last --out {work}/d.safetensors", "--weights"),
@@ -366,7 +364,7 @@ COMBINED = (
     *each(
         f"depth choose {MODEL} --images {{images}} --out {{work}}/d.safetensors",
         ("--units 2", "--eval-images"),
-        ("--attention-units 0", "attention_units | got 0"),
+        ("--attention-units 0", "no number of units"),
         ("--attention-units 4", "attention units | got 4 | need at most 3"),
         ("--attention-units 1 --keep-attention 9", "keep_attention | got layer 9 | need layers from 1 to 4"),
         ("--attention-units 1 --recipe none.toml", "none.toml"),

@@ -32,7 +32,7 @@ KWARGS = (
         ("num_heads=-3", "num_heads=-3"),
         ("num_heads=5", "vit_tiny"),
         ("depth=0", "vit_tiny"),
-        ("depth=200000", "depth=200000 | need at most 1000"),
+        ("depth=200000", "depth=200000 | need a number from 1 to 1000"),
         ("depth=two", "vit_tiny"),
         ("mlp_ratio=1e400", "mlp_ratio"),
         ("drop_rate=2", "vit_tiny"),

@@ -23,11 +23,11 @@ from exporter.schedule.prune import Prune
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
+    ONNXRUNTIME_OPSET17,
     OPENVINO,
     OPENVINO_INT8,
     TARGETS,
     TENSORRT,
-    TENSORRT_8,
     Target,
 )
 from exporter.vocabulary import Method
@@ -46,7 +46,9 @@ MAIN = pytest.mark.parametrize("way", ["merge", also("merge-weighted"), "tome", 
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
 EACH = [target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)]
 FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
-THREE = pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT, TENSORRT_8], ids=lambda each: each.name)
+THREE = pytest.mark.parametrize(
+    "target", [ONNXRUNTIME, TENSORRT, ONNXRUNTIME_OPSET17], ids=lambda each: each.name
+)
 
 
 def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
@@ -232,7 +234,7 @@ def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, fail
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", [ONNXRUNTIME, also(TENSORRT_8)], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [ONNXRUNTIME, also(ONNXRUNTIME_OPSET17)], ids=lambda target: target.name)
 @pytest.mark.parametrize("rates", [{2: 0.6, 4: 0.7}, {2: 0.3, 4: 0.2}], ids=["most stay", "few stay"])
 def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
     """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""

@@ -14,7 +14,7 @@ from exporter.runtimes.choice import why_not
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
 from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, TENSORRT_8, Target
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.models import pruned_of
@@ -62,7 +62,7 @@ def test_a_model_without_any_attention_is_refused() -> None:
 @pytest.mark.ort
 @pytest.mark.parametrize(
     "target",
-    [ONNXRUNTIME, also(ONNXRUNTIME_FP16), TENSORRT, also(TENSORRT_8), OPENVINO],
+    [ONNXRUNTIME, also(ONNXRUNTIME_FP16), TENSORRT, OPENVINO],
     ids=lambda target: target.name,
 )
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)

@@ -8,12 +8,11 @@ import onnx
 import pytest
 import torch
 
-from exporter.artefact import Artefact
+from exporter.artefact import Artefact, artefact_of
 from exporter.data.pixels import normalise
 from exporter.errors import ModelError
 from exporter.lowering import pipeline
 from exporter.lowering.pipeline import lower, lower_each, save_onnx
-from exporter.lowering.verify import artefact_of
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT

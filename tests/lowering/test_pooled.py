@@ -10,7 +10,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT_8, Target
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
 from tests.exhaustive import also
 from tests.lowering.models import a_star, lowered, merging, pruned_of, star
@@ -20,7 +20,7 @@ from tests.vits import make_vit, varied_images
 pytestmark = pytest.mark.ort
 
 CASES = {
-    "received": (star("pooled", "received"), (ONNXRUNTIME, OPENVINO, TENSORRT_8)),
+    "received": (star("pooled", "received"), (ONNXRUNTIME, OPENVINO, TENSORRT)),
     "received, fused with a table, a-STAR": (a_star("eva02, pooled", "packed"), (ONNXRUNTIME,)),
     "received, packed": (a_star("pooled", "packed"), (ONNXRUNTIME,)),
     "received, shrinking": (a_star("pooled", "shrinking"), (ONNXRUNTIME,)),

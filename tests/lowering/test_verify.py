@@ -6,9 +6,9 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from exporter.artefact import to_metadata
+from exporter.artefact import artefact_of, to_metadata
 from exporter.errors import ArtefactError
-from exporter.lowering.verify import artefact_of, check_graph, stamp, verify
+from exporter.lowering.verify import check_graph, stamp, verify
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.targets import TENSORRT

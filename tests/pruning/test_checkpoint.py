@@ -1,6 +1,7 @@
 """A pruned checkpoint gives back the schedule and the calibration bit for bit, and plain readers its weights."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
 from exporter.errors import ArtefactError
+from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import KEY, Identity
 from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, read_pruning, save_checkpoint
@@ -96,7 +98,11 @@ def test_what_was_changed_by_hand_is_refused(
     save_checkpoint(pruned, IDENTITY, other, path)
     with pytest.raises(ArtefactError, match="inter-layer scores other than those of its schedule"):
         read_pruning(path)
-    for name, record in ((SCHEDULE, {}), (CALIBRATION, [1]), (CALIBRATION, {"acs": [1]})):
+    whole = json.loads(to_json(calibration.record))
+    inter = np.asarray(calibration.inter).tolist()
+    broken: list[object] = [5, [1], {"acs": [1]}, {"record": whole, "acs": [1], "inter": inter}]
+    broken.append({"record": whole, "acs": [math.nan] * len(inter), "inter": inter})
+    for name, record in ((SCHEDULE, {}), *((CALIBRATION, each) for each in broken)):
         save_checkpoint(pruned, IDENTITY, calibration, path)
         changed(path, name, record)
         with pytest.raises(ArtefactError, match=r"a\.safetensors"):

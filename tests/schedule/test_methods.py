@@ -149,3 +149,24 @@ def test_where_counts_depend_on_the_image_patches_are_dropped(method: Method) ->
             check_choices(method, "fused", reduction)
     with pytest.raises(RecipeError, match=rf"scorer \| got pairs for {method} \| need one of fused, intra"):
         check_choices(method, "pairs", "drop")
+
+
+@pytest.mark.parametrize(
+    ("method", "counts", "other"),
+    [
+        (Method.TOME, "geometric", Method.MATCHING),
+        (Method.TOME, "acs", Method.STAR),
+        (Method.MATCHING, "acs", Method.STAR),
+        (Method.A_STAR, "geometric", None),
+    ],
+)
+def test_other_counts_of_its_pairs_are_named_by_the_method_that_has_them(
+    method: Method, counts: str, other: Method | None
+) -> None:
+    with pytest.raises(RecipeError, match=rf"counts \| got {counts} for {method} \| need one of") as refused:
+        Prune(method=method, counts=counts)
+    scorer = METHODS[method].scorers[0]
+    hint = "" if other is None else f"these counts with its pairs: method {other}, scorer {scorer}"
+    assert refused.value.hint == hint
+    if other is not None:
+        assert Prune(scorer, method=other, counts=counts).counted_by == counts

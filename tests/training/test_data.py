@@ -18,7 +18,7 @@ from exporter.data.shards import list_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 from exporter.training.data import TrainBatches, mixing, transform_of
-from exporter.training.settings import AUGMENTATIONS, Augmentation, LoopSettings
+from exporter.training.settings import AUGMENTATIONS, Augmentation, FinetuneSettings
 from exporter.vocabulary import CropMode, Interpolation
 from tests.shards import encoded, write_shard
 from tests.vits import make_images
@@ -26,7 +26,7 @@ from tests.vits import make_images
 AUGMENTED = Preprocessing(
     (3, 24, 24), Interpolation.BICUBIC, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 1.0, CropMode.CENTER
 )
-STILL = LoopSettings(rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0))
+STILL = FinetuneSettings(augment="affine", rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def evaluated(image: Image.Image) -> torch.Tensor:
 
 
 def test_images_are_mirrored_where_that_is_asked_for_alone(image: Image.Image) -> None:
-    assert LoopSettings().augmentation.hflip == AUGMENTATIONS["none"].hflip == 0
+    assert AUGMENTATIONS["affine"].hflip == AUGMENTATIONS["none"].hflip == 0
     assert torch.equal(transform_of(AUGMENTATIONS["none"], AUGMENTED)(image), evaluated(image))
     mirrored = transform_of(replace(STILL, hflip=1.0).augmentation, AUGMENTED)(image)
     assert torch.equal(mirrored, evaluated(image).flip(-1))
@@ -60,7 +60,7 @@ def test_mixing_is_timms() -> None:
 
 
 def test_crop_is_timms_recipe(image: Image.Image) -> None:
-    settings = LoopSettings(augment="crop", hflip=0.5, scale=(0.3, 0.9))
+    settings = FinetuneSettings(augment="crop", hflip=0.5, scale=(0.3, 0.9))
     theirs = create_transform(
         (3, 24, 24),
         is_training=True,
@@ -79,7 +79,7 @@ def test_crop_is_timms_recipe(image: Image.Image) -> None:
 
 HALF = (0.5, 0.5, 0.5)
 PREPROCESSING = Preprocessing((3, 16, 16), Interpolation.BILINEAR, HALF, HALF, 1.0, CropMode.CENTER)
-SETTINGS = LoopSettings(batch_size=3)
+SETTINGS = FinetuneSettings(batch_size=3, augment="affine")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def images(tmp_path: Path) -> Path:
     return make_images(tmp_path / "images", classes=3)
 
 
-def epoch_of(root: Path, epoch: int, settings: LoopSettings = SETTINGS) -> tuple[Tensor, list[int]]:
+def epoch_of(root: Path, epoch: int, settings: FinetuneSettings = SETTINGS) -> tuple[Tensor, list[int]]:
     """All images and labels of one epoch."""
     made = TrainBatches(
         list_images(root, num_classes=3),
@@ -145,7 +145,7 @@ def test_images_left_over_wait_for_another_epoch(images: Path) -> None:
 
 
 def test_images_are_mixed_in_pairs(images: Path) -> None:
-    settings = LoopSettings(batch_size=9, augment="none", mixup=0.8)
+    settings = FinetuneSettings(batch_size=9, augment="none", mixup=0.8)
     made = TrainBatches(list_images(images, num_classes=3), settings, PREPROCESSING, num_classes=3)
     random_seed(0)
     ((mixed, shares),) = made(1)

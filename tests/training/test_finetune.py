@@ -16,12 +16,12 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.training.finetune import Batch, Batches, finetune
-from exporter.training.settings import LoopSettings
+from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from tests.vits import make_model, make_vit
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}
-FAST = LoopSettings(epochs=4, warmup_epochs=0, lr=1e-3, batch_size=4)
+FAST = FinetuneSettings(epochs=4, lr=1e-3, batch_size=4, clip_grad=1.0, ema_decay=0.0)
 LAYOUTS = [
     (Method.STAR, "shrinking"),
     (Method.A_STAR, "shrinking"),
@@ -64,7 +64,7 @@ def changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
 
 
 def losses_of(
-    student: nn.Module, teacher: nn.Module | None = None, settings: LoopSettings = FAST
+    student: nn.Module, teacher: nn.Module | None = None, settings: FinetuneSettings = FAST
 ) -> list[float]:
     losses: list[float] = []
     finetune(student, teacher, batches, settings, on_epoch=lambda _, loss: losses.append(loss))
@@ -110,7 +110,7 @@ def gradients(student: PrunedViT, images: Tensor) -> dict[str, Tensor]:
 def test_the_teacher_is_followed_and_not_changed() -> None:
     teacher, student = make_model(seed=1), make_model()
     before = weights_of(teacher)
-    settings = LoopSettings(epochs=12, warmup_epochs=0, lr=1e-3, distillation=1.0, weight_decay=0.0)
+    settings = replace(FAST, epochs=12, distillation=1.0, weight_decay=0.0)
     images, _ = images_and_labels()
     asked = teacher(images).argmax(1)
     assert not torch.equal(student(images).argmax(1), asked)
@@ -127,7 +127,7 @@ def test_the_loss_is_the_labels_and_the_teachers_by_their_shares(share: float) -
         logits, asked = student(images), teacher(images).argmax(1)
     hard = nn.functional.cross_entropy(logits, asked)
     soft = nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
-    settings = LoopSettings(epochs=1, warmup_epochs=0, distillation=share)
+    settings = replace(FAST, epochs=1, distillation=share)
     losses: list[float] = []
     batch = always((images, labels))
     finetune(student, teacher, batch, settings, on_epoch=lambda _, loss: losses.append(loss))
@@ -139,13 +139,13 @@ def test_mixed_targets_are_shares_of_the_classes() -> None:
     mixed = nn.functional.one_hot(labels, 7).float()
     by_class, by_share = make_model(), make_model()
     for student, targets in ((by_class, labels), (by_share, mixed)):
-        finetune(student, None, always((images, targets)), LoopSettings(epochs=1, warmup_epochs=0))
+        finetune(student, None, always((images, targets)), replace(FAST, epochs=1))
     for one, other in zip(by_class.parameters(), by_share.parameters(), strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    settings = LoopSettings(epochs=3, warmup_epochs=1, ema_decay=0.9, lr=1e-3)
+    settings = replace(FAST, epochs=3, warmup_epochs=1, ema_decay=0.9)
     whole, parted = make_model(drop_path_rate=0.2), make_model(drop_path_rate=0.2)
     finetune(whole, None, batches, settings)
 
@@ -168,13 +168,13 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
 def test_averaged_weights_are_the_result() -> None:
     plain, averaged = make_model(), make_model()
     losses_of(plain)
-    losses_of(averaged, settings=LoopSettings(epochs=4, warmup_epochs=0, lr=1e-3, ema_decay=0.9))
+    losses_of(averaged, settings=replace(FAST, ema_decay=0.9))
     assert changed(averaged, weights_of(plain))
 
 
 def test_embeddings_of_a_wrapped_model_do_not_decay() -> None:
     """Positions and the class token are named by the network, wherever it stands in the student."""
-    settings = LoopSettings(epochs=1, warmup_epochs=0, lr=1e-3, weight_decay=100.0)
+    settings = replace(FAST, epochs=1, weight_decay=100.0)
     student = pruned_student()
     with trainable(student.vit):
         before = weights_of(student.model)

@@ -1,6 +1,5 @@
 """The settings of training, and the values that a fine-tuning starts from."""
 
-import argparse
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,33 +10,23 @@ from safetensors.numpy import save_file
 
 from exporter.bundled import DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT
 from exporter.models.identity import Identity, to_metadata
-from exporter.settings.fields import fields_of
-from exporter.settings.flags import add_flags, from_flags
-from exporter.training.settings import AUGMENTATIONS, PRESETS, FinetuneSettings, LoopSettings, preset_values
+from exporter.training.settings import AUGMENTATIONS, PRESETS, FinetuneSettings, preset_values
 
 DOCS = Path(__file__).parents[2] / "docs/finetuning.md"
 
 
-def parse(*flags: str) -> LoopSettings:
-    parser = argparse.ArgumentParser()
-    add_flags(parser, LoopSettings, fields_of(LoopSettings))
-    return from_flags(LoopSettings, parser.parse_args(flags))
-
-
 def test_an_augmentation_is_a_row_with_the_values_given_in_its_place() -> None:
-    assert parse().augmentation == AUGMENTATIONS["affine"]
-    assert parse("--augment", "deit").augmentation == AUGMENTATIONS["deit"]
-    changed = parse("--augment", "crop", "--hflip", "0", "--scale", "0.2", "0.9").augmentation
+    assert FinetuneSettings(augment="affine").augmentation == AUGMENTATIONS["affine"]
+    changed = FinetuneSettings(augment="crop", hflip=0.0, scale=(0.2, 0.9)).augmentation
     assert changed == replace(AUGMENTATIONS["crop"], hflip=0.0, scale=(0.2, 0.9))
 
 
 def test_the_defaults_of_fine_tuning_are_the_papers() -> None:
     settings = FinetuneSettings()
-    assert (settings.lr, settings.last_lr, settings.warmup_epochs, settings.epochs) == (2e-5, 2e-9, 0, 120)
+    assert (settings.lr, settings.min_lr, settings.warmup_epochs, settings.epochs) == (2e-5, 2e-9, 0, 120)
     assert (settings.distillation, settings.weight_decay, settings.smoothing) == (0.25, 0.05, 0.1)
     mixed = settings.augmentation
     assert (mixed.mixup, mixed.cutmix, mixed.erase) == (0.8, 1.0, 0.25)
-    assert LoopSettings().last_lr == 1e-5
 
 
 def row_of(preset: str) -> tuple[str, ...]:
@@ -45,7 +34,7 @@ def row_of(preset: str) -> tuple[str, ...]:
     settings = FinetuneSettings(**PRESETS[preset])
     # The rate of an epoch, and not what it tends to: the last one is a step before the end of the cosine.
     left = 1 + math.cos(math.pi * (settings.epochs - 1) / settings.epochs)
-    last = settings.last_lr + (settings.lr - settings.last_lr) * left / 2
+    last = settings.min_lr + (settings.lr - settings.min_lr) * left / 2
     rates = [f"{settings.lr:.0e}".replace("e-0", "e-"), f"{last:.1e}".replace("e-0", "e-")]
     return (
         f"{settings.epochs}",

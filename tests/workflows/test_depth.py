@@ -11,7 +11,7 @@ from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import load_vit, read_depth
 from exporter.depth.collect import read_samples
 from exporter.depth.gates import Importance
-from exporter.depth.plan import ChoiceSettings, CollectSettings, DepthPlan
+from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.predictor import Sample
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.request import ModelRequest
@@ -29,7 +29,7 @@ from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
 COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1, last_weights=True)
-STEPS = CollectSettings(units=2)
+STEPS = ChoiceSettings(units=2)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import save_json
-from exporter.formats.onnx_metadata import read_metadata
 from exporter.workflows.inspect import inspect_artefact
 from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
@@ -28,7 +27,7 @@ def test_a_model(tmp_path: Path) -> None:
 def test_a_key_that_is_not_ours_stays_text(tmp_path: Path) -> None:
     path = write_folder(tmp_path).pruned
     model = onnx.load(path)
-    onnx.helper.set_model_props(model, {**read_metadata(path), "star_export.note": "{"})
+    model.metadata_props.add(key="star_export.note", value="{")
     onnx.save(model, path)
     assert inspect_artefact(path)["note"] == "{"
 

@@ -66,8 +66,8 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
         prune = found.recipe.prune
         assert (found.given, prune.scorer, prune.method, prune.seed) == (schedule, "random", Method.A_STAR, 7)
         assert not found.recipe.calibrate.relevance and not found.follows_acs
-    with pytest.raises(ModelError, match=r"tensorrt8-fp32 .* a-star"):
-        opened(schedule=tmp_path / "s.json", target="tensorrt8-fp32")
+    with pytest.raises(ModelError, match=r"tensorrt-plugin-fp16 .* a-star"):
+        opened(schedule=tmp_path / "s.json", target="tensorrt-plugin-fp16")
 
 
 @pytest.mark.parametrize(

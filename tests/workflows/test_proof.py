@@ -68,7 +68,9 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert (proof.pair.loss_points is not None) == labelled
     torn = "class_1/torn.png"
     assert list(proof.skipped) == [torn]
-    assert {each.image for each in proof.examples} == {found.name_of(file) for file in found.files} - {torn}
+    assert {each.image for each in proof.examples} == {found.name_of(file.path) for file in found.files} - {
+        torn
+    }
     assert all((each.label is not None) == labelled for each in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7

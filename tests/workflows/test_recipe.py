@@ -220,7 +220,7 @@ def test_a_model_is_lowered_for_onnx_runtime_where_nothing_else_is_said() -> Non
     [
         (Lowering("tensorrt-fp32", Layout.PACKED), Method.A_STAR, ModelError, "layout packed"),
         (Lowering(), Method.A_STAR_BATCH, ModelError, "method a-star-batch"),
-        (Lowering("tensorrt8-fp32"), Method.A_STAR, ModelError, "method a-star"),
+        (Lowering("tensorrt-plugin-fp16"), Method.A_STAR, ModelError, "method a-star"),
         (Lowering(layout=Layout.PADDED), Method.STAR, RecipeError, "padded for star"),
         (Lowering(layout=Layout.PADDED), None, RecipeError, "padded for a dense model"),
     ],

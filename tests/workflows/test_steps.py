@@ -61,7 +61,7 @@ def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: P
     assert parity.passed
     assert repr(parity).startswith("<ParityReport onnxruntime-fp32")
     assert len(repr(parity)) < 200
-    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1, profile_runs=0)
+    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1)
     told = exporter.bench(str(paths[0]), paths[1], images, settings)
     assert (told.model, told.macs.pruned < told.macs.dense) == ("mine", True)
     shown = [repr(each) for each in (vit, calibration, pruned, dense)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from exporter.evaluation.parity.differences import (
     own_values,
 )
 from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance
-from exporter.formats.onnx_metadata import read_largest_int8
+from exporter.formats.onnx_file import largest_int8_of, load_onnx
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO
@@ -49,6 +50,9 @@ from exporter.tensor_names import (
     token_count_name,
 )
 from exporter.vocabulary import Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True)
@@ -301,13 +305,13 @@ def compare_lowered(
     artefact: Artefact,
     batches: Iterable[Array],
     *,
-    model: Path | bytes,
+    model: "Path | ModelProto",
     runtime: str,
     precision: str = "",
 ) -> ParityReport:
     """Compare a lowered model with its reference by what its metadata says: masses, tolerance.
 
-    `model` is the shipped file. `precision` is that of the model's products, by default the target's.
+    `model` is the shipped one. `precision` is that of the model's products, by default the target's.
     """
     tolerance = TOLERANCES[precision or artefact.target.precision]
     pairs = scorer_named(artefact.schedule.scorer).pairs
@@ -315,7 +319,9 @@ def compare_lowered(
     return with_saturation(report, model, artefact.target, runtime)
 
 
-def with_saturation(report: ParityReport, model: Path | bytes, target: Target, runtime: str) -> ParityReport:
+def with_saturation(
+    report: ParityReport, model: "Path | ModelProto", target: Target, runtime: str
+) -> ParityReport:
     """Return the report; if it failed and sums of two products may have saturated on this CPU, with that cause.
 
     Files for TensorRT have signed activations, whose products do not saturate.
@@ -323,4 +329,5 @@ def with_saturation(report: ParityReport, model: Path | bytes, target: Target, r
     on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO) and target.runtime != TENSORRT
     if report.passed or not on_cpu or target.precision != Precision.INT8 or not cpu_lacks(*VNNI):
         return report
-    return replace(report, cause=SATURATED) if read_largest_int8(model) > LARGEST_WEIGHT else report
+    largest = largest_int8_of(load_onnx(model) if isinstance(model, Path) else model)
+    return replace(report, cause=SATURATED) if largest > LARGEST_WEIGHT else report

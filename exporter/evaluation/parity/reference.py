@@ -2,22 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 import onnx
 import torch
-from google.protobuf.message import DecodeError
 from torch import Tensor
 
+from exporter.artefact import artefact_of
 from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
-from exporter.errors import ArtefactError, reason_of
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches
-from exporter.files import regular
-from exporter.formats.onnx_metadata import EXPECTED
 from exporter.lowering.variants import forced_variant, tracing_variant
-from exporter.lowering.verify import artefact_of
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
@@ -81,20 +76,6 @@ def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
     return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(images.device)
 
 
-def load_onnx(path: Path) -> onnx.ModelProto:
-    """Read an ONNX file that contains its weights."""
-    try:
-        model = onnx.load_model_from_string(regular(path).read_bytes())
-    except (OSError, DecodeError) as error:
-        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
-    graph = model.graph
-    parts = {"nodes": graph.node, "inputs": graph.input, "outputs": graph.output}
-    missing = [name for name, part in parts.items() if not part]
-    if missing:
-        raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
-    return model
-
-
 def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:
     """Compare a lowered model with its reference, on its target's runtime on the CPU.
 
@@ -119,7 +100,7 @@ def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: 
         outputs=artefact.spec.outputs,
     )
     runtime, batches = runtime_for(target, settings), in_batches(images, BATCHES)
-    return compare_lowered(models, artefact, batches, model=model.SerializeToString(), runtime=runtime)
+    return compare_lowered(models, artefact, batches, model=model, runtime=runtime)
 
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:

@@ -12,7 +12,16 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import BY_CHANNEL
-from exporter.lowering.graph import Builder, as_linear, linear, markers, nodes_of, producer, replace, rewire
+from exporter.lowering.graph import (
+    Builder,
+    as_linear,
+    markers,
+    nodes_of,
+    producer,
+    replace,
+    rewire,
+    write_linear,
+)
 from exporter.lowering.markers import ATTENTION, CLASS_ROW, DISSIMILARITY, MERGE_INTO, PAIR_TOKENS, RECEIVED
 from exporter.ops.onnx_functions import DOMAIN
 
@@ -143,7 +152,7 @@ def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed
     for part, weight, bias in zip(PARTS, weights, biases, strict=True):
         op = Builder(graph, node, prefix=f"{name}/{part}")
         tokens = _first(op, layer.tokens, asking if part == PARTS[0] else None)
-        parts.append(linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]]))
+        parts.append(write_linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]]))
     return PackedProjection(*parts)
 
 

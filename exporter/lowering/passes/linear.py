@@ -6,7 +6,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, Linear, as_linear, linear, nodes_of, producer, replace
+from exporter.lowering.graph import Builder, Linear, as_linear, nodes_of, producer, replace, write_linear
 
 # Operators between two linear layers that accept a matrix as well as a batch of matrices.
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
@@ -82,7 +82,7 @@ def split_gemm(graph: gs.Graph, _: Artefact) -> int:
         alpha, beta = (np.float32(node.attrs.get(key, 1.0)) for key in ("alpha", "beta"))
         bias = added[0].values * beta if added else None
         op = Builder(graph, node, prefix=node.name)
-        replace(graph, node, linear(op, activations, turned * alpha, bias, node.outputs[0].shape))
+        replace(graph, node, write_linear(op, activations, turned * alpha, bias, node.outputs[0].shape))
     return len(gemms)
 
 
@@ -142,4 +142,4 @@ def _as_linear(graph: gs.Graph, conv: gs.Node, turn: gs.Node) -> None:
     tokens = op.Reshape(cut, [-1, *patches], name="flatten", shape=[batch, *patches])
     matrix = kernel.values.reshape(dim, flat).T
     added = bias[0].values if bias else None
-    replace(graph, turn, linear(op, tokens, matrix, added, [batch, rows * columns, dim]))
+    replace(graph, turn, write_linear(op, tokens, matrix, added, [batch, rows * columns, dim]))

@@ -1,8 +1,8 @@
-"""Build a TensorRT engine from an ONNX file, with TensorRT 8.6, 10 or 11; write it, its manifest and its layers.
+"""Build a TensorRT engine from an ONNX file, with TensorRT 10 or 11; write it, its manifest and its layers.
 
-Every layer has the graph's precision: 11 always does this, 10 needs a flag, and 8.6 gets fp32 models only. Without
-an execution context the inspector states no types for tensors of dynamic sizes, and since TensorRT 10 it does not
-list profiles apart: each profile is inspected through a context of its own, at the profile's largest sizes.
+Every layer has the graph's precision: 11 always does this, 10 needs a flag. Without an execution context the
+inspector states no types for tensors of dynamic sizes, and it does not list profiles apart: each profile is
+inspected through a context of its own, at the profile's largest sizes.
 """
 
 import json
@@ -15,15 +15,14 @@ from typing import Any
 from exporter.errors import ArtefactError, UserError
 from exporter.files import written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.layer_info import Audit, layers_path
-from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of, manifest_path
+from exporter.runtimes.tensorrt.layer_info import layers_path
+from exporter.runtimes.tensorrt.manifest import EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, flag_bit, major_version, member, started
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, major_version, member, started
 
 logger = logging.getLogger(__name__)
 
-_MIB = 1 << 20
 # CUDA's default stream: nothing runs on it here.
 _STREAM = 0
 NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
@@ -79,11 +78,7 @@ def build_engine(
     builder = started(trt, "Builder", log)
     if settings.plugin is not None:
         register_library(builder.get_plugin_registry(), settings.plugin)
-    # 8.6 needs a flag to make the batch an explicit dimension, 10 one for strong typing; later versions always do.
-    major = major_version(trt.__version__)
-    network = builder.create_network(
-        flag_bit(trt, "EXPLICIT_BATCH") * (major < 10) | flag_bit(trt, "STRONGLY_TYPED") * (major < 11)
-    )
+    network = builder.create_network(_strongly_typed(trt))
     parse(trt, network, log, onnx)
     config = builder.create_builder_config()
     configure(trt, config, settings)
@@ -97,6 +92,13 @@ def build_engine(
     content = bytes(plan)
     log.clear()
     return content, _inspected(trt, log, content)
+
+
+def _strongly_typed(trt: Any) -> int:
+    """Return the flag for strong typing, as a bit; 11 is always strongly typed and deprecates it."""
+    if major_version(trt.__version__) > 10:
+        return 0
+    return 1 << int(member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED", "the build"))
 
 
 def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
@@ -118,17 +120,15 @@ def parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
 
 def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     """Apply the settings to a builder configuration."""
-    if settings.workspace_mib:
-        pool = member(trt, "MemoryPoolType", "WORKSPACE", "--workspace-mib")
-        config.set_memory_pool_limit(pool, settings.workspace_mib * _MIB)
     # TensorRT enables TF32 by default; here it is off unless requested.
     tf32 = member(trt, "BuilderFlag", "TF32", "--tf32")
     (config.set_flag if settings.tf32 else config.clear_flag)(tf32)
     # The audit needs details; without this the inspector gives layer names only.
     config.profiling_verbosity = member(trt, "ProfilingVerbosity", "DETAILED", "the audit")
     if settings.hardware != "none":
-        level = member(trt, "HardwareCompatibilityLevel", settings.hardware_level, "--hardware")
-        config.hardware_compatibility_level = level
+        level = settings.hardware.upper().replace("-", "_")
+        found = member(trt, "HardwareCompatibilityLevel", level, "--hardware")
+        config.hardware_compatibility_level = found
     if settings.optimization_level is not None:
         config.builder_optimization_level = settings.optimization_level
     if settings.aux_streams is not None:
@@ -168,25 +168,13 @@ def _keep_timings(timings: Any, cache: Path) -> None:
         partial.write_bytes(bytes(timings.serialize()))
 
 
-def save_engine(
-    plan: bytes,
-    path: Path,
-    onnx: Path,
-    settings: BuildSettings,
-    here: Built,
-    *,
-    layers: tuple[str, ...] = (),
-    schedule_sha256: str = "",
-    audits: tuple[Audit, ...] = (),
-) -> EngineManifest:
-    """Write an engine, its layers and its manifest; return the manifest, which has the audit of each profile.
+def save_engine(path: Path, plan: bytes, manifest: EngineManifest, layers: tuple[str, ...] = ()) -> None:
+    """Write an engine, its layers (the inspector's JSON for each profile) and its manifest.
 
-    `here` is this machine, `schedule_sha256` the checksum of the model's schedule. OutputError where a file
-    cannot be written.
+    OutputError where a file cannot be written.
     """
     with written_beside(path) as partial:
         partial.write_bytes(plan)
-    manifest = manifest_of(path, onnx, settings, here, schedule_sha256, audits)
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
     if layers:
         with written_beside(layers_path(path)) as partial:
@@ -194,4 +182,3 @@ def save_engine(
             partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))
-    return manifest

@@ -1,9 +1,9 @@
 """The layers of an engine, their ONNX nodes and dtypes, as the inspector's JSON has them; and their audit.
 
-TensorRT 8.6 to 11 differ in the keys and the words for a tensor's type, and in whether a profile's layers are
-listed apart. TensorRT for RTX has no inspector without a GPU: `program` reads its layers. The audit asks for the
-dtype of every layer and for fused attention in each block: with weak typing TensorRT may change the graph's types,
-and it never guarantees a fusion. A profile may lose a fusion that another has, so each is audited.
+TensorRT 10 and 11 differ in the keys and the words for a tensor's type. TensorRT for RTX has no inspector without
+a GPU: `rtx` reads its layers from the engine. The audit tells the dtype of every layer, and asks for fused
+attention in each block: TensorRT never guarantees a fusion. A profile may lose one that another has, so each is
+audited.
 """
 
 import json
@@ -21,7 +21,7 @@ from exporter.vocabulary import Precision
 
 UNKNOWN = "unknown"
 
-# The key of a tensor's type: 8.6 and 10 give the memory format with it, 11 apart from it; for inputs and outputs of
+# The key of a tensor's type: 10 gives the memory format with it, 11 apart from it; for inputs and outputs of
 # the engine, 11 spells it in a third way.
 _TYPE_KEYS = ("Format/Datatype", "Datatype", "DataType")
 
@@ -58,8 +58,6 @@ _KERNEL_TYPES = {
 }
 _KERNEL_TYPE = re.compile(rf"_({'|'.join(_KERNEL_TYPES)})")
 _SOURCE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
-# 8.6 lists the layers of all profiles; those of the second profile on have a suffix.
-_PROFILE = re.compile(r"\[profile (\d+)\]\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -99,11 +97,8 @@ def nodes_in(text: str) -> frozenset[str]:
     return frozenset(_SOURCE.findall(text))
 
 
-def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
-    """Parse the inspector's JSON, which trtexec's --exportLayerInfo writes too.
-
-    Where the text has the layers of several profiles, those of one are returned.
-    """
+def read_layers(text: str) -> tuple[EngineLayer, ...]:
+    """Parse the inspector's JSON of one profile, which trtexec's --exportLayerInfo writes too."""
     expected = "a detailed layer list", "build with profiling verbosity DETAILED"
     try:
         found = json.loads(text)["Layers"]
@@ -111,10 +106,7 @@ def read_layers(text: str, profile: int = 0) -> tuple[EngineLayer, ...]:
         raise ArtefactError("layer information", reason_of(error), *expected) from None
     if not found or not all(isinstance(each, dict) for each in found):
         raise ArtefactError("layer information", "names only" if found else "no layers", *expected)
-    layers = tuple(_layer(each) for each in found)
-    if not any(_profile_of(each) for each in layers):
-        return layers
-    return tuple(each for each in layers if _profile_of(each) == profile)
+    return tuple(_layer(each) for each in found)
 
 
 def layers_path(engine: Path) -> Path:
@@ -132,12 +124,7 @@ def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
         raise ArtefactError(
             str(path), got, "the layers of each profile", "star-export build FOLDER"
         ) from None
-    return read_layers(text, profile)
-
-
-def _profile_of(layer: EngineLayer) -> int:
-    found = _PROFILE.search(layer.name)
-    return int(found[1]) if found else 0
+    return read_layers(text)
 
 
 def _layer(described: Mapping[str, Any]) -> EngineLayer:

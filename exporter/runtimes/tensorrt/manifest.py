@@ -3,7 +3,8 @@
 TensorRT checks this too, but late and in many lines. Here the first mismatch is reported before the engine loads.
 """
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.errors import ArtefactError, UserError
@@ -11,15 +12,10 @@ from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.layer_info import Audit
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
-from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
+from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
+from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
 
 ENGINES = "engines"
-# What a manifest has of the settings of its build under the same name.
-_SHARED = (
-    *("batches", "any_batch", "workspace_mib", "tf32", "version_compatible"),
-    *("optimization_level", "aux_streams", "runtime"),
-)
 
 
 @dataclass(frozen=True)
@@ -35,12 +31,11 @@ class Built:
 
 @dataclass(frozen=True)
 class EngineManifest:
-    """An engine's sources, build settings and machine.
+    """An engine's sources, the settings of its build, and its machine.
 
-    Checksums are those of the files; "" without a plugin. What it has of `BuildSettings` is as there, but
-    `hardware` is TensorRT's name of the level. `plugin_serialised` says whether the engine contains the
-    library. TensorRT for RTX needs neither GPU nor driver to build, and `built` then names none. `audits` are
-    those of each profile.
+    Checksums are those of the files; `plugin_sha256` is "" without a plugin. The `settings` have no path of that
+    machine: their `plugin` is None, with or without one. TensorRT for RTX needs neither GPU nor driver to build,
+    and `built` then names none. `audits` are those of each profile.
     """
 
     engine_sha256: str
@@ -48,49 +43,36 @@ class EngineManifest:
     onnx_sha256: str
     schedule_sha256: str
     plugin_sha256: str
-    plugin_serialised: bool
-    batches: tuple[int, ...]
-    any_batch: bool
-    workspace_mib: int
-    tf32: bool
-    hardware: str
-    version_compatible: bool
-    strongly_typed: bool
+    settings: BuildSettings
     built: Built
-    optimization_level: int | None = None
-    aux_streams: int | None = None
-    runtime: str = TENSORRT
     audits: tuple[Audit, ...] = ()
 
     @property
     def needs_plugin(self) -> bool:
-        """Whether the CdfRetain library must be registered before the engine loads, which does not contain it.
-
-        A plugin is stored in version-compatible engines alone, whatever else was asked for.
-        """
-        return bool(self.plugin_sha256) and not (self.plugin_serialised and self.version_compatible)
+        """Whether the CdfRetain library must be registered before the engine loads, which does not contain it."""
+        return bool(self.plugin_sha256) and not self.settings.serialise_plugin
 
 
-def manifest_of(  # noqa: PLR0917  (all of them are written)
-    engine: Path,
+def manifest_of(
+    plan: bytes,
     onnx: Path,
     settings: BuildSettings,
     here: Built,
+    *,
     schedule_sha256: str = "",
     audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
-    """Describe an engine that was built here, of an ONNX file, with these settings."""
+    """Describe an engine that was built here, of an ONNX file, with these settings.
+
+    `here` is this machine, `schedule_sha256` the checksum of the model's schedule.
+    """
     return EngineManifest(
-        **{name: getattr(settings, name) for name in _SHARED},
-        engine_sha256=sha256_of(engine),
+        engine_sha256=hashlib.sha256(plan).hexdigest(),
         onnx=onnx.name,
         onnx_sha256=sha256_of(onnx),
         schedule_sha256=schedule_sha256,
         plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
-        plugin_serialised=settings.plugin is not None and settings.serialise_plugin,
-        hardware=settings.hardware_level,
-        # 8.6 takes precision from flags; TensorRT for RTX is always strongly typed.
-        strongly_typed=settings.runtime == RTX or major_version(here.tensorrt) > 8,
+        settings=replace(settings, plugin=None),
         built=here,
         audits=audits,
     )
@@ -145,8 +127,8 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
 
 def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
     """Return the index of the profile for a batch size."""
-    sizes = manifest.batches
-    fitting = [size for size in sizes if size == batch or (manifest.any_batch and size > batch)]
+    sizes = manifest.settings.batches
+    fitting = [size for size in sizes if size == batch or (manifest.settings.any_batch and size > batch)]
     if not fitting:
         built = ", ".join(map(str, sizes))
         raise UserError(f"{name}: batch", str(batch), f"one of {built}", f"build --batches {batch}")
@@ -154,29 +136,21 @@ def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
 
 
 def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> BuildSettings:
-    """Return the settings that an engine was built with, except the timing cache and the variants.
+    """Return the settings that an engine was built with, for a build here.
 
-    `plugin` is the path of its CdfRetain library; by default the library's file name.
+    `plugin` is the path of the CdfRetain library, if the engine needed it; by default the library's file name.
     """
-    return BuildSettings(
-        **{name: getattr(manifest, name) for name in _SHARED},
-        hardware=manifest.hardware.lower().replace("_", "-"),
-        sm=(_number(manifest.built.sm),) if manifest.runtime == RTX else (),
-        plugin=(plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None,
-        serialise_plugin=manifest.plugin_serialised and manifest.version_compatible,
-    )
-
-
-def _number(sm: str) -> int:
-    return int(sm.replace(".", ""))
+    library = (plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None
+    return replace(manifest.settings, plugin=library)
 
 
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:
     """Return the fields of `Built` that must match this machine; fewer for a compatible engine."""
-    if manifest.runtime == RTX:
+    settings = manifest.settings
+    if settings.runtime == RTX:
         return ("tensorrt", "sm")
-    bound = {"NONE": ("gpu", "sm"), "SAME_COMPUTE_CAPABILITY": ("sm",)}.get(manifest.hardware, ())
-    return bound if manifest.version_compatible else ("tensorrt", *bound)
+    bound = {"none": ("gpu", "sm"), "same-compute-capability": ("sm",)}.get(settings.hardware, ())
+    return bound if settings.version_compatible else ("tensorrt", *bound)
 
 
 def _mismatch(engine: Path, got: str, need: str) -> ArtefactError:

@@ -8,7 +8,7 @@ from typing import Any
 from exporter.bundled import PLUGIN_SOURCE
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import folder_beside
-from exporter.formats.onnx_metadata import read_domains
+from exporter.formats.onnx_file import load_onnx
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 
 LIBRARY = "libcdf_retain_plugin.so"
@@ -31,7 +31,7 @@ _HINT = "star-export build --plugin-source DIR writes its source and prints the 
 
 def calls_plugin(onnx: Path) -> bool:
     """Whether an engine of a model needs the library: its graph has a node of ours."""
-    return _DOMAIN in read_domains(onnx)
+    return any(node.domain == _DOMAIN for node in load_onnx(onnx).graph.node)
 
 
 def write_source(place: Path) -> None:

@@ -19,8 +19,7 @@ from exporter.errors import ArtefactError, MissingDependencyError, UserError, re
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
-from exporter.runtimes.tensorrt.settings import RTX
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, major_version, member, started
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, member, started
 from exporter.tensor_names import IMAGES
 
 # Constants of the CUDA driver API (cuda.h), which is stable.
@@ -91,14 +90,6 @@ class LoadedEngine:
     log: Any
     manifest: EngineManifest
 
-    @property
-    def narrows(self) -> bool:
-        """Whether it has int32 for the model's int64: the parser of 8.6 has no other; indices fit in int32.
-
-        Its runner converts, so that `check` compares equal types.
-        """
-        return major_version(self.manifest.built.tensorrt) < 9 and self.manifest.runtime != RTX
-
     def tensors(self, mode: str) -> tuple[TensorInfo, ...]:
         """Return the model's inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
         names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
@@ -110,8 +101,7 @@ class LoadedEngine:
             size if size >= 0 else "batch" if axis == 0 else ""
             for axis, size in enumerate(self.engine.get_tensor_shape(name))
         )
-        dtype = np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name))).name
-        return TensorInfo(name, sizes, "int64" if dtype == "int32" and self.narrows else dtype)
+        return TensorInfo(name, sizes, np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name))).name)
 
 
 def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> LoadedEngine:
@@ -128,7 +118,7 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
         raise ArtefactError(engine.name, "no plugin", "the CdfRetain library", "--plugin FILE")
     runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
-    runtime.engine_host_code_allowed = manifest.version_compatible
+    runtime.engine_host_code_allowed = manifest.settings.version_compatible
     if manifest.needs_plugin and library is not None:
         register_library(runtime.get_plugin_registry(), library)
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
@@ -174,21 +164,14 @@ class TensorRtRunner(Runner):
         loaded, batch = self._loaded, len(feed[IMAGES])
         assert loaded is not None
         profile = profile_for(loaded.manifest, batch, self.name)
-        arrays = {
-            name: _as(array, np.int64, np.int32) if loaded.narrows else array for name, array in feed.items()
-        }
-        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        arrays = {name: np.ascontiguousarray(array) for name, array in feed.items()}
         with self._in_one_line(loaded):
             if batch != self._batch:
                 self._polygraphy.set_profile(profile)
                 self._batch = batch
             results = self._polygraphy.infer(arrays, check_inputs=False)
         # Copy the results: the next run writes into the same memory.
-        copies = {name: np.array(value) for name, value in results.items()}
-        return {
-            name: _as(value, np.int32, np.int64) if loaded.narrows else value
-            for name, value in copies.items()
-        }
+        return {name: np.array(value) for name, value in results.items()}
 
     @contextmanager
     def _in_one_line(self, loaded: LoadedEngine) -> Iterator[None]:
@@ -200,10 +183,6 @@ class TensorRtRunner(Runner):
             raise UserError(self.name, loaded.log.cause or str(error), "an engine that runs here") from None
         except OSError as error:  # Polygraphy does not look for libcudart where TensorRT's wheels have it
             raise UserError(self.name, reason_of(error), "CUDA's runtime library", _CUDART) from None
-
-
-def _as(array: np.ndarray[Any, Any], old: type[np.generic], new: type[np.generic]) -> np.ndarray[Any, Any]:
-    return array.astype(new) if array.dtype == old else array
 
 
 def _import_polygraphy() -> tuple[Any, type[Exception]]:

@@ -24,7 +24,7 @@ VARIANT_BATCHES = (1, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings(Settings):
-    """Batch sizes, memory limit, compatibility and plugin of an engine build."""
+    """Batch sizes, compatibility and plugin of an engine build."""
 
     batches: Batches = option(
         (1, 4, 8, 32), "Batch sizes to serve; each gets a profile of exactly that size."
@@ -39,9 +39,6 @@ class BuildSettings(Settings):
     )
     any_batch: bool = option(
         False, "Let each profile also take smaller batches, above the previous size; Triton needs this."
-    )
-    workspace_mib: Natural = option(
-        0, "Memory limit for tactics, in MiB; 0 is all of the GPU's memory.", group="advanced"
     )
     hardware: str = option(
         "none", "Other GPUs on which the engine should also run.", HARDWARE, group="advanced"
@@ -62,9 +59,6 @@ class BuildSettings(Settings):
         "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice.",
         group="advanced",
     )
-    timing_cache: GivenPath = option(
-        None, "Timing cache to read and to update; beside the engines by default.", group="advanced"
-    )
     plugin: GivenPath = option(
         None, "The built CdfRetain library, for a model that needs it.", group="advanced"
     )
@@ -76,17 +70,12 @@ class BuildSettings(Settings):
     one_profile: bool = option(
         False, "Also build the dense and the pruned model for each batch size alone, to compare in `bench`."
     )
-    variants: bool = option(
-        True,
-        "Also build the variants: two for `check --runtime tensorrt`, one for the selection cost in `bench`.",
-        group="advanced",
-    )
 
     def check(self) -> None:
         """Raise RecipeError for batches out of order, a library that would not be stored, or what a runtime lacks.
 
         Each profile starts above the previous one. TensorRT stores plugins in version-compatible engines only.
-        TensorRT for RTX has no timing cache, no compatible engines, and no way to add a plugin from Python.
+        TensorRT for RTX has no compatible engines, and no way to add a plugin from Python.
         """
         self.require("batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending")
         self.require(
@@ -97,7 +86,7 @@ class BuildSettings(Settings):
         ahead = self.runtime == RTX
         known = bool(self.sm) == ahead and set(self.sm) <= {*COMPUTE_CAPABILITIES}
         self.require("sm", known, f"with --runtime {RTX}, some of {_KNOWN}; without it, none")
-        for name, none in (("hardware", "none"), ("version_compatible", False), ("timing_cache", None)):
+        for name, none in (("hardware", "none"), ("version_compatible", False)):
             self.require(name, not ahead or getattr(self, name) == none, f"{none} with --runtime {RTX}")
         self.require(
             "plugin", not ahead or self.plugin is None, f"none with --runtime {RTX}, which takes none"
@@ -122,8 +111,3 @@ class BuildSettings(Settings):
         """The same for the variants, which `check` runs in parts: two of the batch sizes are enough."""
         few = tuple(batch for batch in self.batches if batch in VARIANT_BATCHES)
         return replace(self, batches=few or self.batches[:1])
-
-    @property
-    def hardware_level(self) -> str:
-        """TensorRT's name of the hardware compatibility level."""
-        return self.hardware.upper().replace("-", "_")

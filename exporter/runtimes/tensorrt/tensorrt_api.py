@@ -111,9 +111,3 @@ def member(trt: Any, enum: str, name: str, wish: str) -> Any:
     if found is None:
         raise UserError(wish, f"TensorRT {trt.__version__}, which has no {enum}.{name}", "a version that has")
     return found
-
-
-def flag_bit(trt: Any, name: str) -> int:
-    """Return a network flag as a bit for `create_network`; 0 if this version does not have the flag."""
-    found = getattr(trt.NetworkDefinitionCreationFlag, name, None)
-    return 0 if found is None else 1 << int(found)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from exporter.artefact import Artefact, LoweredFile
+from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import written_beside
 from exporter.records import Pair
@@ -27,7 +27,7 @@ from exporter.tensor_names import IMAGES, RAW_IMAGES
 
 PROGRAM = "trtexec"
 # TensorRT's versions whose lines differ.
-VERSIONS = ("8.6", "10", "11")
+VERSIONS = ("10", "11")
 RTX_PROGRAM = "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
@@ -56,10 +56,9 @@ def build_command(
         "--profilingVerbosity=detailed",
     ]
     words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if ahead else []
-    # 11 always uses strong typing and has no such flag; 8.6 has neither.
-    words += ["--stronglyTyped"] if major_version(tensorrt) in (9, 10) else []
+    # 11 always uses strong typing and has no such flag.
+    words += ["--stronglyTyped"] if major_version(tensorrt) == 10 else []
     words += [] if settings.tf32 else ["--noTF32"]
-    words += [f"--memPoolSize=workspace:{settings.workspace_mib}"] if settings.workspace_mib else []
     words += ["--versionCompatible"] if settings.version_compatible else []
     if settings.optimization_level is not None:
         words.append(f"--builderOptimizationLevel={settings.optimization_level}")
@@ -89,34 +88,33 @@ def load_command(
     does not contain it. UserError if the engine was not built for the batch size.
     """
     words = [
-        RTX_PROGRAM if manifest.runtime == RTX else PROGRAM,
+        RTX_PROGRAM if manifest.settings.runtime == RTX else PROGRAM,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
         *_run(raw or engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt, transfers),
     ]
     # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
-    words += ["--versionCompatible"] if manifest.version_compatible else []
+    words += ["--versionCompatible"] if manifest.settings.version_compatible else []
     return [*words, f"--dynamicPlugins={plugin or LIBRARY}"] if manifest.needs_plugin else words
 
 
 def build_lines(
-    onnx: Path, artefact: Artefact, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
+    model: LoweredFile, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
 ) -> list[str]:
     """Return the commands that build and time a model at each batch size, each below a comment with its tool.
 
     A model that needs the plugin gets the library of the settings, else one that lies where the lines are called.
 
     Args:
-        onnx: The model, in an export folder: the lines are called there.
-        artefact: What the file says of itself.
+        model: The model, in an export folder: the lines are called there.
         settings: With those of TensorRT for RTX, its command comes first; TensorRT's own is there for each version.
         rtx: The version of TensorRT for RTX.
         alone: The file lies in no export folder; it is named by its path, and timed on noise.
     """
-    plugin = settings.plugin or Path(LIBRARY)
+    onnx, plugin = model.path, settings.plugin or Path(LIBRARY)
     ahead = replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
     plain = replace(ahead, runtime=TENSORRT, sm=())
-    least, image = artefact.target.least_version[:1], artefact.spec.preprocessing.input_size
+    least, image = model.artefact.target.least_version[:1], model.artefact.spec.preprocessing.input_size
     tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS if version_numbers(each) >= least]
     if ahead.runtime == RTX:
         tools.insert(0, ("TensorRT for RTX", ahead, rtx))
@@ -130,25 +128,21 @@ def build_lines(
 
 def folder_lines(models: Pair[LoweredFile], settings: BuildSettings) -> list[str]:
     """Return the lines of `build_lines` for both models of an export folder."""
-    return [
-        line
-        for each in (models.dense, models.pruned)
-        for line in build_lines(each.path, each.artefact, settings)
-    ]
+    return [line for each in (models.dense, models.pruned) for line in build_lines(each, settings)]
 
 
 def save_commands(
-    engine: Path, manifest: EngineManifest, onnx: Path, artefact: Artefact, settings: BuildSettings
+    engine: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
 ) -> None:
     """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
-    own, image = Path(engine.parent.name, engine.name), artefact.spec.preprocessing.input_size
+    own, image = Path(engine.parent.name, engine.name), model.artefact.spec.preprocessing.input_size
     lines = []
     for batch in settings.batches:
         lines += [
             f"# This engine, batch {batch}",
             shlex.join(load_command(own, manifest, image, batch, settings.plugin)),
         ]
-    lines += build_lines(onnx, artefact, settings, rtx=manifest.built.tensorrt)
+    lines += build_lines(model, settings, rtx=manifest.built.tensorrt)
     with written_beside(engine.with_suffix(".commands.txt")) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -160,7 +154,7 @@ def _shape(batch: int, image: Sequence[int]) -> str:
 def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: bool = True) -> list[str]:
     """Return the flags for timing, with or without copies, and for input: noise where there is no folder.
 
-    TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 and 8.6 do the opposite.
+    TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 does the opposite.
     """
     if major_version(tensorrt) > 10:
         timed = ["--includeDataTransfers"] if transfers else []
@@ -172,8 +166,6 @@ def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: 
 
 logger = logging.getLogger(__name__)
 
-# Before 10, trtexec always runs the first profile of an engine.
-_KNOWS_PROFILES = 10
 # The version as one number, from 10 on: major · 10000 + minor · 100 + patch.
 _BANNER = re.compile(r"\[TensorRT v(\d+)\]")
 _MAJOR_UNIT = 10_000
@@ -196,8 +188,8 @@ class Load:
 
 
 def has_trtexec(tensorrt: str) -> bool:
-    """Return whether trtexec is on PATH, of the engines' version, and can run any profile of an engine."""
-    if shutil.which(PROGRAM) is None or major_version(tensorrt) < _KNOWS_PROFILES:
+    """Return whether trtexec is on PATH, and of the engines' version."""
+    if shutil.which(PROGRAM) is None:
         return False
     found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
     if found != wanted:

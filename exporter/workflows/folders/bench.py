@@ -34,6 +34,9 @@ from exporter.workflows.folders.export_folder import REFERENCE, read_reference, 
 from exporter.workflows.progress import Advance, Silent, Stages
 from exporter.workflows.recipe import check_batches
 
+# For the breakdown by class of operator.
+PROFILED_RUNS = 5
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -131,7 +134,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     """Measure throughput, and on ONNX Runtime's CPU provider the time by class of operator."""
     target, measured = models.pruned.artefact.target, list[AtBatch]()
     on_cpu = runtime_for(target, runtime) == ONNXRUNTIME_CPU
-    sliced = sliced_of(models.pruned) if settings.selection_cost and on_cpu else NOT_SLICED
+    sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
     runners = {role: runner_for(each.path, target, runtime) for role, each in vars(models).items()}
     if sliced.model is not None:
         runners["sliced"] = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
@@ -139,12 +142,12 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         for times in time_batches(runners, images, settings, clock):
             measured.append(AtBatch.of(times, macs))
             advance(len(measured), len(settings.batches))
-    if not settings.profile_runs or not on_cpu:
+    if not on_cpu:
         return tuple(measured)
 
     def kernels(model: LoweredFile, batch: int) -> tuple[Kernel, ...]:
         feed = {IMAGES: filled_batch(images, batch)}
-        return profile(model.path, feed, runs=settings.profile_runs, threads=settings.threads)
+        return profile(model.path, feed, runs=PROFILED_RUNS, threads=settings.threads)
 
     def by_class(batch: int) -> Pair[dict[str, float]]:
         # Node names differ between the files: those of the selection mean nothing in the dense model.
@@ -158,13 +161,13 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
 def _engines(models: Pair[LoweredFile], settings: BenchSettings) -> Engines:
     """Return the engines of both files, after checking that they can be measured at every batch.
 
-    The sliced variant's are there if the selection cost is asked for, and `build` built them.
+    The sliced variant's are there if `build` built them.
     """
     found = {role: each.path for role, each in vars(models).items()}
     sliced = variant_path(models.pruned.path, SLICED)
     built = engine_path(sliced.parent / ENGINES, sliced).is_file()
     # It has no engines of one batch size each.
-    if settings.selection_cost and built and not settings.one_profile:
+    if built and not settings.one_profile:
         found["sliced"] = sliced
     engines = engine_files(found, settings.batches, one_profile=settings.one_profile)
     if settings.gpu_time:

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.artefact import Artefact
+from exporter.artefact import Artefact, LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
-from exporter.records import Pair
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
-from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises, read_layers
-from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path
+from exporter.runtimes.tensorrt.layer_info import audit, broken_promises, read_layers
+from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_of
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
@@ -29,14 +28,13 @@ _PADDED = 'star-export compile with layout = "padded" in a recipe'
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """One engine of a folder: the audit of each profile, and for each batch an equivalent command of its tool.
+    """One engine of a folder, and for each batch an equivalent command of its tool.
 
     `broken` are the promises of the target that the engine does not keep, each with its batch and block.
     """
 
     file: str
     manifest: EngineManifest
-    audits: tuple[Audit, ...]
     trtexec: tuple[tuple[str, ...], ...]
     broken: tuple[str, ...] = ()
 
@@ -57,17 +55,18 @@ def build_folder(
     check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
     check_gpu(found.target, here)
-    pruned, artefact = found.models.pruned.path, found.models.pruned.artefact
-    _check_retention(pruned, artefact, settings, trt.__version__)
-    cache = settings.timing_cache or folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
+    artefact, schedule = found.models.pruned.artefact, sha256_of(folder / SCHEDULE)
+    _check_retention(found.models.pruned, settings, trt.__version__)
+    cache = folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     built = []
-    for onnx, batch, own in _jobs(found, settings):
-        path = engine_path(folder / ENGINES, onnx, batch)
+    for model, batch, own in _jobs(found, settings):
+        path = engine_path(folder / ENGINES, model.path, batch)
         with stages.stage(f"engine, {path.stem}"):
-            plan, layers = build_engine(trt, onnx, own, cache, artefact.schedule.widths)
-            blocks = artefact.spec.attention_layers
-            audits = tuple(audit(read_layers(text, place), blocks) for place, text in enumerate(layers))
-            built.append(_save(plan, layers, path, onnx, own, here, artefact, audits))
+            plan, layers = build_engine(trt, model.path, own, cache, artefact.schedule.widths)
+            audits = tuple(audit(read_layers(text), artefact.spec.attention_layers) for text in layers)
+            manifest = manifest_of(plan, model.path, own, here, schedule_sha256=schedule, audits=audits)
+            save_engine(path, plan, manifest, layers)
+            built.append(_with_commands(path, manifest, model, own))
     return tuple(built)
 
 
@@ -94,7 +93,7 @@ def _save_images(found: ExportFolder, settings: BuildSettings) -> None:
 
 def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -> Iterator[BuiltEngine]:
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
-    rtx, artefact = import_rtx(), found.models.pruned.artefact
+    rtx, artefact, schedule = import_rtx(), found.models.pruned.artefact, sha256_of(found.place / SCHEDULE)
     machines = {sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm}
     for here in machines.values():
         check_gpu(found.target, here)
@@ -102,35 +101,39 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
         got = f"a model that needs a plugin, which {RTX} takes none of"
         raise UserError(found.models.pruned.path.name, got, *_without_plugin(artefact))
     for sm, here in machines.items():
-        for onnx, batch, own in _jobs(found, settings):
-            path = engine_path(found.place / ENGINES, onnx, batch, sm)
+        for model, batch, own in _jobs(found, replace(settings, sm=(sm,))):
+            path = engine_path(found.place / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
-                plan = build_ahead(rtx, onnx, sm, own, artefact.schedule.widths)
-                blocks, alone = artefact.spec.attention_layers, replace(own, sm=(sm,))
+                plan = build_ahead(rtx, model.path, sm, own, artefact.schedule.widths)
+                blocks = artefact.spec.attention_layers
                 audits = tuple(audit(steps, blocks, memory) for steps, memory in read_programs(plan))
-                yield _save(plan, (), path, onnx, alone, here, artefact, audits)
+                manifest = manifest_of(plan, model.path, own, here, schedule_sha256=schedule, audits=audits)
+                save_engine(path, plan, manifest)
+                yield _with_commands(path, manifest, model, own)
     _save_images(found, settings)
 
 
-def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Path, int, BuildSettings]]:
+def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
     """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
-    models = Pair(found.models.dense.path, found.models.pruned.path)
-    variants = settings.variants and found.models.pruned.artefact.prunes
+    models, alone = found.models, replace(settings, one_profile=False)
 
-    def own_settings(onnx: Path) -> BuildSettings:
-        return settings if calls_plugin(onnx) else settings.without_plugin
+    def with_settings(model: LoweredFile) -> tuple[LoweredFile, BuildSettings]:
+        return model, alone if calls_plugin(model.path) else alone.without_plugin
 
-    both = [(onnx, own_settings(onnx)) for onnx in (models.dense, models.pruned)]
-    yield from ((onnx, 0, own) for onnx, own in both)
-    if variants:
-        for onnx in (variant_path(models.pruned, role) for role in VARIANTS):
-            yield onnx, 0, own_settings(onnx).for_variants
-        sliced = variant_path(models.pruned, SLICED)
-        if sliced.is_file():
-            yield sliced, 0, own_settings(sliced)
+    both = [with_settings(each) for each in (models.dense, models.pruned)]
+    yield from ((model, 0, own) for model, own in both)
+    if models.pruned.artefact.prunes:
+        tracing, forced, sliced = (
+            replace(models.pruned, path=variant_path(models.pruned.path, role))
+            for role in (*VARIANTS, SLICED)
+        )
+        for model, own in map(with_settings, (tracing, forced)):
+            yield model, 0, own.for_variants
+        if sliced.path.is_file():
+            yield sliced, 0, with_settings(sliced)[1]
     if settings.one_profile:
-        for onnx, own in both:
-            yield from ((onnx, batch, replace(own, batches=(batch,))) for batch in settings.batches)
+        for model, own in both:
+            yield from ((model, batch, replace(own, batches=(batch,))) for batch in settings.batches)
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -140,10 +143,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 
 def check_version(target: Target, version: str) -> None:
-    """Raise UserError for a version before the target's first.
-
-    8.6 reads opset 17 at most and takes precision from flags, not from the graph.
-    """
+    """Raise UserError for a version before the target's first."""
     if version_numbers(version) < target.least_version:
         expected = f"{'.'.join(map(str, target.least_version))} or later"
         raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
@@ -157,20 +157,21 @@ def check_gpu(target: Target, here: Built) -> None:
 
 
 def _instead_of(target: Target) -> str:
-    return f"or star-export compile --target {target.instead}"
+    return f"or star-export compile --target {target.instead}" if target.instead else ""
 
 
-def _check_retention(pruned: Path, artefact: Artefact, settings: BuildSettings, version: str) -> None:
+def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str) -> None:
     """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise."""
-    if settings.plugin is None and calls_plugin(pruned):
+    artefact = pruned.artefact
+    if settings.plugin is None and calls_plugin(pruned.path):
         hint = f"build --plugin FILE, or {_without_plugin(artefact)[1]}"
-        raise UserError(pruned.name, "no plugin", "the library of --plugin-source, which selects", hint)
+        raise UserError(pruned.path.name, "no plugin", "the library of --plugin-source, which selects", hint)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
     cumulative = artefact.schedule.adaptive and not artefact.follows_image
     if cumulative and version_numbers(version) < LEAST_CUMULATIVE:
         expected = f"{'.'.join(map(str, LEAST_CUMULATIVE))} or later, which has a cumulative sum"
-        raise UserError(pruned.name, f"TensorRT {version}", expected)
+        raise UserError(pruned.path.name, f"TensorRT {version}", expected)
 
 
 def _without_plugin(artefact: Artefact) -> tuple[str, str]:
@@ -181,29 +182,19 @@ def _without_plugin(artefact: Artefact) -> tuple[str, str]:
     return f"one for {instead}", f"star-export compile --target {instead}"
 
 
-def _save(  # noqa: PLR0917  (all of them are written)
-    plan: bytes,
-    layers: tuple[str, ...],
-    path: Path,
-    onnx: Path,
-    settings: BuildSettings,
-    here: Built,
-    artefact: Artefact,
-    audits: tuple[Audit, ...],
+def _with_commands(
+    path: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
 ) -> BuiltEngine:
-    image = artefact.spec.preprocessing.input_size
-    schedule = sha256_of(onnx.parent / SCHEDULE)
-    manifest = save_engine(
-        plan, path, onnx, settings, here, layers=layers, schedule_sha256=schedule, audits=audits
-    )
+    """Return an engine as the result has it, and write the commands that time it beside it."""
+    save_commands(path, manifest, model, settings)
+    image, version = model.artefact.spec.preprocessing.input_size, manifest.built.tensorrt
     lines = tuple(
-        tuple(build_command(onnx, image, batch, settings, tensorrt=here.tensorrt))
+        tuple(build_command(model.path, image, batch, settings, tensorrt=version))
         for batch in settings.batches
     )
-    save_commands(path, manifest, onnx, artefact, settings)
     broken: dict[str, list[str]] = {}
-    for batch, result in zip(settings.batches, audits, strict=bool(audits)):
-        for promise in broken_promises(result, artefact.target):
+    for batch, result in zip(settings.batches, manifest.audits, strict=bool(manifest.audits)):
+        for promise in broken_promises(result, model.artefact.target):
             broken.setdefault(promise, []).append(str(batch))
     told = tuple(f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items())
-    return BuiltEngine(path.name, manifest, audits, lines, told)
+    return BuiltEngine(path.name, manifest, lines, told)

@@ -61,7 +61,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     if runtime != TENSORRT:
         return FolderCheck(runtime, both(in_batches(images, BATCHES)))
     # `build` gives the dense model's engine the same.
-    first, *others = _manifest(found.models.pruned.path).batches
+    first, *others = _manifest(found.models.pruned.path).settings.batches
     engines = {batch: both(whole_batches(images, batch)) for batch in others}
     return FolderCheck(runtime, both(whole_batches(images, first)), engines)
 
@@ -85,14 +85,14 @@ def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
     runner = runner_for(path, target, settings)
     if runtime_for(target, settings) != TENSORRT:
         return runner
-    return PartRunner(runner, _manifest(path).batches)
+    return PartRunner(runner, _manifest(path).settings.batches)
 
 
 def _precision(model: LoweredFile, settings: RunSettings) -> str:
     """Return the precision of a model's products: the target's, unless its engine computes fp32 in TF32."""
     target = model.artefact.target
     rounded = target.precision == Precision.FP32 and runtime_for(target, settings) == TENSORRT
-    return "tf32" if rounded and _manifest(model.path).tf32 else target.precision
+    return "tf32" if rounded and _manifest(model.path).settings.tf32 else target.precision
 
 
 def _manifest(onnx: Path) -> EngineManifest:

@@ -89,7 +89,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelR
 def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:
     """Return the command that starts Triton: it loads engines with code inside only where it is told to."""
     words = ("tritonserver", f"--model-repository={out}")
-    if not any(each.version_compatible for each in manifests):
+    if not any(each.settings.version_compatible for each in manifests):
         return words
     return (*words, "--backend-config=tensorrt,version-compatible=true")
 
@@ -104,7 +104,7 @@ def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
 
 
 def _check_engine(engine: Path, manifest: EngineManifest) -> None:
-    if not manifest.any_batch:
+    if not manifest.settings.any_batch:
         got = "an engine for certain batch sizes only"
         raise ArtefactError(str(engine), got, "one for any batch", "star-export build --any-batch")
     # Triton's backend loads plugins differently; ours have not been tested with it.
@@ -124,7 +124,7 @@ def config_text(
     """Return the text of a config.pbtxt. For an engine, the preferred batch sizes are those it was built for."""
     file, kind = BACKENDS[backend]
     spec, input_kind = artefact.spec, artefact.input_kind
-    batches: Sequence[int] = manifest.batches if manifest else ()
+    batches: Sequence[int] = manifest.settings.batches if manifest else ()
     largest = min(settings.max_batch, max(batches)) if batches else settings.max_batch
     preferred = [batch for batch in batches if 1 < batch <= largest] or [largest]
     dims = ", ".join(map(str, spec.preprocessing.input_size))

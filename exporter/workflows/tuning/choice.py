@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import sqrt
 from typing import Annotated, Any
@@ -85,8 +85,8 @@ class Timed:
 class Point:
     """A measured candidate: loss on the search half, in points, and speed in one run with the unpruned model.
 
-    `gain` is over the unpruned model in fp32 on ONNX Runtime, with quartiles. `margin_points` is the loss plus two
-    standard errors, `agreement` the share of images that get the unpruned model's class.
+    `gain` is over the unpruned model in fp32 on ONNX Runtime. `margin_points` is the loss plus two standard errors,
+    `agreement` the share of images that get the unpruned model's class.
     """
 
     candidate: Candidate
@@ -97,13 +97,8 @@ class Point:
     images: int
     images_per_s: float
     median_ms: float
-    gain: float
-    gain_quartiles: tuple[float, float]
+    gain: Ratio
     file_bytes: int
-
-    def reaches(self, settings: TuneSettings) -> bool:
-        """Whether its time reaches the goal."""
-        return settings.reached(self.median_ms, Ratio(self.gain, self.gain_quartiles))
 
 
 @dataclass(frozen=True)
@@ -117,6 +112,35 @@ class Judged:
     agreement: float
 
 
+@dataclass(frozen=True)
+class TuneResult:
+    """What a search found. `choice` and what follows from it are None if nothing reaches the goal.
+
+    `judged` is measured on the final half, which no choice has read; the losses of `tried` and `front` on the
+    search half. `unpruned` has images per second by target. `parity` is None where there is no pair.
+    `calibration_skipped` is empty where a calibration was given.
+    """
+
+    model: str
+    settings: TuneSettings
+    candidates: int
+    images: int
+    unpruned: dict[str, float]
+    tried: tuple[Point, ...]
+    front: tuple[Point, ...]
+    choice: Point | None = None
+    judged: Judged | None = None
+    recipe: str | None = None
+    parity: bool | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        if self.choice is None or self.judged is None:
+            return f"<TuneResult {self.model}: nothing found>"
+        return f"<TuneResult {self.model}: {self.choice.gain.median:.2f} ×, {self.judged.status}>"
+
+
 def point_of(
     candidate: Candidate, macs: float, right: tuple[Array, Array], same: Array, timed: tuple[Timed, Timed]
 ) -> Point:
@@ -127,7 +151,6 @@ def point_of(
     """
     (lost, gained), images = loss_of(*right), len(right[0])
     base, own = (each.throughput for each in timed)
-    gain = ratio_of(base, own)
     return Point(
         candidate=candidate,
         gmacs=macs / 1e9,
@@ -137,8 +160,7 @@ def point_of(
         images=images,
         images_per_s=own.images_per_s,
         median_ms=own.median_ms,
-        gain=gain.median,
-        gain_quartiles=gain.quartiles,
+        gain=ratio_of(base, own),
         file_bytes=timed[1].file_bytes,
     )
 
@@ -166,8 +188,8 @@ def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
     ranked = sorted(ways, key=right, reverse=True)
     best: dict[Any, Way] = {}
     for way in ranked:
-        first = way[0]
-        best.setdefault((first.weights, first.method, first.reduce, first.prunes), way)
+        weights, prune = way[0].weights, way[0].prune
+        best.setdefault((weights, prune and (prune.planned_by, prune.reduced_by)), way)
     others = (way for way in ranked if way not in best.values())
     return [*best.values(), *islice(others, max(0, LEFT - len(best)))]
 
@@ -194,7 +216,7 @@ def around(way: Way, beyond: Callable[[Candidate], bool], count: int, *, milder:
 def qualifies(point: Point, settings: TuneSettings) -> bool:
     """Whether a candidate is fast, and within the loss with its errors, on the search half."""
     within = settings.max_drop is None or point.margin_points <= settings.max_drop + ROUNDING
-    return within and point.reaches(settings)
+    return within and settings.reached(point.median_ms, point.gain)
 
 
 def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
@@ -210,7 +232,7 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
         if qualified:
             return max(qualified, key=lambda each: each.images_per_s)
         within = (each for each in points if each.loss_points <= limit + ROUNDING)
-        qualified = [each for each in within if each.reaches(settings)]
+        qualified = [each for each in within if settings.reached(each.median_ms, each.gain)]
     return min(
         qualified, key=lambda each: (each.margin_points, -each.agreement, each.median_ms), default=None
     )

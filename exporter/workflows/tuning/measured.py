@@ -15,7 +15,7 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, load_calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
-from exporter.data.source import ImageSource, images_at
+from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import throughput
@@ -23,7 +23,6 @@ from exporter.evaluation.parity.reference import image_cost, mean_useful_macs, r
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
-from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
@@ -37,9 +36,8 @@ from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models
-from exporter.workflows.progress import Stages
 from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.ways import OWN, SCORING, UNPRUNED, Candidate
+from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
 BATCH = 32
 # Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
@@ -79,52 +77,25 @@ class Book:
         return known
 
 
-@dataclass(eq=False)
-class Network:
-    """The model of a recipe, or another checkpoint of it; `file` is where its calibration lies, once it has one."""
+def calibrated(opened: Opened, path: Path, book: Book) -> tuple[Opened, dict[str, str]]:
+    """Return a model with a calibration for every candidate, and the images that were skipped with reasons.
 
-    opened: Opened
-    calibration: Calibration | None = None
-    file: Path | None = None
+    Without images to calibrate on, and where it has a calibration or is pruned as it was trained, it is as it was.
+    """
+    if opened.as_given is not None or opened.calibration is not None or opened.recipe.images.images is None:
+        return opened, {}
+    settings = replace(opened.recipe.calibrate, relevance=True)
+    with opened.stages.stage("calibration") as advance:
 
-    def __post_init__(self) -> None:
-        """Read the calibration that the recipe brings."""
-        if self.calibration is None:
-            self.calibration, self.file = self.opened.calibration, self.opened.recipe.prune.calibration
+        def calibrate() -> dict[str, Any]:
+            done = calibrate_to(path, opened.whole, opened.folder, settings, advance)
+            return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
 
-    @property
-    def vit(self) -> PrunableViT:
-        """The model, with all its layers."""
-        return self.opened.whole
-
-    @property
-    def given(self) -> Schedule | None:
-        """The schedule that the weights were trained with."""
-        return None if self.opened.recipe.prune.has_number else self.opened.given
-
-    def candidate(self, weights: str) -> Candidate | None:
-        """Return the one way in which it is pruned if that is given; None if any way will do."""
-        if self.given is None:
-            return None
-        return Candidate(weights=weights, given=True, **{name: getattr(self.given, name) for name in SCORING})
-
-    def calibrate(self, path: Path, book: Book, stages: Stages) -> None:
-        """Calibrate on the images of the recipe, with the scores of every candidate, and note what was skipped."""
-        if self.given is not None or self.calibration is not None or self.opened.recipe.images.images is None:
-            return
-        settings = replace(self.opened.recipe.calibrate, relevance=True)
-        with stages.stage("calibration") as advance:
-
-            def calibrate() -> dict[str, Any]:
-                done = calibrate_to(path, self.vit, self.opened.folder, settings, advance)
-                return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
-
-            told = (listing_sha256(self.opened.folder), settings, self.vit.weights_sha256)
-            made = book.record("calibration", told, calibrate, together=True)
-            if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
-                calibrate()
-        # The file has their number alone.
-        self.calibration, self.file = replace(load_calibration(path), skipped=made["skipped"]), path
+        told = (listing_sha256(opened.folder), settings, opened.whole.weights_sha256)
+        made = book.record("calibration", told, calibrate, together=True)
+        if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
+            calibrate()
+    return replace(opened, recipe=opened.recipe.but(calibration=path), own=opened.whole), made["skipped"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,35 +103,29 @@ class Meter:
     """Measures candidates: which images each has right by a metric, and how fast it is.
 
     `networks` and the parts of the `images` are by name, the model is under `OWN`. By the metric "top1", an
-    image's label is right, by "agreement" the unpruned model's class. `scoring` is what candidates do not say
-    of a schedule.
+    image's label is right, by "agreement" the unpruned model's class.
     """
 
-    networks: Mapping[str, Network]
+    networks: dict[str, Opened]
     book: Book
     scratch: Path
     images: Mapping[str, ImageFolder]
     metric: str = "top1"
-    scoring: Prune = field(default_factory=Prune)
     seen: set[Candidate] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
     _files: dict[Candidate, Path] = field(default_factory=dict)
-    _schedules: dict[Candidate, Schedule] = field(default_factory=dict)
+    _schedules: dict[Candidate, Schedule | None] = field(default_factory=dict)
 
     @property
     def opened(self) -> Opened:
         """The model's recipe."""
-        return self.networks[OWN].opened
-
-    @property
-    def vit(self) -> PrunableViT:
-        """The model."""
-        return self.networks[OWN].vit
+        return self.networks[OWN]
 
     @cached_property
     def pixels(self) -> Array:
         """Images to time on, as the lowered models take them: those to calibrate on, where there are any."""
-        recipe, preprocessing = self.opened.recipe, self.vit.spec.preprocessing
+        recipe, preprocessing = self.opened.recipe, self.opened.whole.spec.preprocessing
         kind, batch = recipe.lower.input_kind, recipe.measure.batch
         files = sample(self._some, batch, recipe.images.seed).files
         return filled_batch(first_images(files, preprocessing, kind, batch), batch)
@@ -183,51 +148,40 @@ class Meter:
 
         None where its amount is out of reach, or a calibration is missing.
         """
-        anywhere = candidate.on("")
+        anywhere, network = candidate.on(""), self.networks[candidate.weights]
+        if candidate.calibrated and network.calibration is None and not candidate.given:
+            return None
         if anywhere not in self._schedules:
-            found = self._solved(anywhere)
-            if found is None:
-                return None
-            self._schedules[anywhere] = found
+            self._schedules[anywhere] = self._solved(anywhere, network)
         return self._schedules[anywhere]
 
-    def _solved(self, candidate: Candidate) -> Schedule | None:
-        network = self.networks[candidate.weights]
-        if candidate.given:
-            return network.given
-        if not candidate.prunes:
-            return keep_everything(network.vit.spec)
-        if candidate.calibrated and network.calibration is None:
-            return None
-        prune = replace(self.scoring, **candidate.settings)
+    def _solved(self, candidate: Candidate, network: Opened) -> Schedule | None:
+        prune, spec, calibration = candidate.prune, network.whole.spec, self._calibration(candidate)
+        if candidate.given or prune is None:
+            return network.as_given if candidate.given else keep_everything(spec)
         cost = self._macs_by_rho(candidate, prune) if prune.counts_on_images else None
         try:
-            return self._planned(candidate, prune, cost)
+            return schedule_of(prune, spec, calibration, image_cost=cost, told=False)
         except ScheduleError:
             return None
-
-    def _planned(self, candidate: Candidate, prune: Prune, cost: ImageCost | None = None) -> Schedule:
-        spec = self.networks[candidate.weights].vit.spec
-        return schedule_of(prune, spec, self._calibration(candidate), image_cost=cost, told=False)
 
     def _macs_by_rho(self, candidate: Candidate, prune: Prune) -> ImageCost:
         """Return a-STAR's mean multiply-adds, counted on images at a few rho and linear in between.
 
         To solve rho for every share by itself would run the model ten times as often.
         """
-        network, seed = self.networks[candidate.weights], self.opened.recipe.images.seed
+        network, calibration = self.networks[candidate.weights], self._calibration(candidate)
+        spec, seed = network.whole.spec, self.opened.recipe.images.seed
+        free = replace(prune, mac_reduction=None, rho=None)
 
         def count() -> list[float]:
             files = sample(self._some, COUNTED, seed).files
-            preprocessing = network.vit.spec.preprocessing
-            pixels = first_images(files, preprocessing, InputKind.FLOAT32, COUNTED)
-            measured = image_cost(network.vit, pixels, network.calibration, BATCH)
-            return [
-                measured(self._planned(candidate, replace(prune, rho=rho, mac_reduction=None)))
-                for rho in RHOS
-            ]
+            pixels = first_images(files, spec.preprocessing, InputKind.FLOAT32, COUNTED)
+            macs = image_cost(network.whole, pixels, calibration, BATCH)
+            plans = (schedule_of(replace(free, rho=rho), spec, calibration, told=False) for rho in RHOS)
+            return [macs(each) for each in plans]
 
-        told = self._told(replace(candidate, mac_reduction=0.0))
+        told = self._told(replace(candidate, prune=free))
         counted = self.book.record("multiply-adds by rho", [told, RHOS], count)
         return lambda schedule: float(np.interp(schedule.rho or 1.0, RHOS, counted))
 
@@ -239,13 +193,13 @@ class Meter:
         """Return all that a measurement of a candidate depends on, beside images and machine."""
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
         record = None if calibration is None else calibration.record
-        return [candidate, self.scoring, network.vit.spec, network.vit.weights_sha256, record, network.given]
+        return [candidate, network.whole.spec, network.whole.weights_sha256, record, network.as_given]
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""
         schedule = self.schedule(candidate)
         assert schedule is not None
-        vit = self.networks[candidate.weights].vit
+        vit = self.networks[candidate.weights].whole
         return steps.prune(vit, schedule, self._calibration(candidate), layout)
 
     def macs(self, candidate: Candidate) -> float:
@@ -289,7 +243,7 @@ class Meter:
         return np.concatenate(found, axis=1)
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
-        spec, images = self.networks[candidate.weights].vit.spec, self.images[part]
+        spec, images = self.networks[candidate.weights].whole.spec, self.images[part]
         kind = self.opened.recipe.lower.input_kind
         runner, threads = None, self.opened.recipe.measure.threads
         if candidate.target:
@@ -298,7 +252,7 @@ class Meter:
         else:
             runner = reference_runner(self.pruned(candidate), kind, threads=threads or None)
         model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
-        answers = predict_models([model], ImageSource.of(images), BATCH, lambda *_: None)
+        answers = predict_models([model], images, BATCH, lambda *_: None)
         (found,) = answers.found
         classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
         return {"classes": classes, "labels": labels, "skipped": answers.skipped}

@@ -1,14 +1,16 @@
 """Find a model: screen the ways, time what is left, judge the choice; it leaves a recipe and an export folder."""
 
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from exporter.data.images import listing_sha256
-from exporter.errors import RecipeError
+from exporter.data.images import ImageFolder, halves, listing_sha256, sample
+from exporter.data.source import class_mismatch, images_at
+from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.evaluation.benchmark import TradeOff, TradePoint, installed_versions, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.files import PathLike, writable_folder, written_beside
@@ -23,30 +25,34 @@ from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
-from exporter.workflows.opened import DryRun, Opened, dry_run
+from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe, warn_where_slow
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, save_recipe
+from exporter.workflows.recipe import Recipe, check_batches, needed, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import (
+    USUAL,
     Judged,
     Point,
     Timed,
+    TuneResult,
     TuneSettings,
     around,
     chosen,
     different,
     front,
+    images_needed,
     judged,
     point_of,
     qualifies,
 )
-from exporter.workflows.tuning.measured import Book, Meter, Network
-from exporter.workflows.tuning.opening import networks_and_parts, recipes_of
-from exporter.workflows.tuning.ways import HOW, OWN, UNPRUNED, Candidate, Way, candidates, ways_of
+from exporter.workflows.tuning.measured import Book, Meter, calibrated
+from exporter.workflows.tuning.ways import AXES, OWN, UNPRUNED, Candidate, Way, ways_of
 
 # What a search writes to its folder.
 RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compiled"
 MEASUREMENTS = "measurements.jsonl"
+# Images of the search half on which ways are screened.
+SCREENED = 256
 # At about this share of saved multiply-adds ways are screened.
 AT_SHARE = 0.4
 # Candidates to be timed: about so many in all, and no fewer of a way.
@@ -55,35 +61,18 @@ TIMED, OF_A_WAY = 12, 3
 WORTH = 0.75
 # The unpruned model that all others are compared with.
 BASE = UNPRUNED.on(ONNXRUNTIME.name)
+# What a recipe leaves open where it compiles a choice, and what another checkpoint says itself.
+FREE: Mapping[str, Any] = dict.fromkeys((*AXES, "calibration", "rho", "mac_reduction"))
+OWN_VALUES = {
+    **FREE,
+    "num_classes": None,
+    "model": "",
+    "model_kwargs": {},
+    "preprocess": {},
+    "recalibrate": False,
+}
 
-
-@dataclass(frozen=True)
-class Tuned:
-    """What a search found. `choice` and what follows from it are None if nothing reaches the goal.
-
-    `judged` is measured on the final half, which no choice has read; the losses of `tried` and `front` on the
-    search half. `unpruned` has images per second by target. `parity` is None where there is no pair.
-    `calibration_skipped` is empty where a calibration was given.
-    """
-
-    model: str
-    settings: TuneSettings
-    candidates: int
-    images: int
-    unpruned: dict[str, float]
-    tried: tuple[Point, ...]
-    front: tuple[Point, ...]
-    choice: Point | None = None
-    judged: Judged | None = None
-    recipe: str | None = None
-    parity: bool | None = None
-    skipped: dict[str, str] = field(default_factory=dict)
-    calibration_skipped: dict[str, str] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        if self.choice is None or self.judged is None:
-            return f"<Tuned {self.model}: nothing found>"
-        return f"<Tuned {self.model}: {self.choice.gain:.2f} ×, {self.judged.status}>"
+logger = logging.getLogger(__name__)
 
 
 def tune(
@@ -95,7 +84,7 @@ def tune(
     weights: Sequence[PathLike] = (),
     stages: Stages | None = None,
     command: Sequence[str] = (),
-) -> Tuned:
+) -> TuneResult:
     """Search the recipe's model; write recipe, export folder, front and chart to `out`.
 
     Under a launcher, all processes call this and share the runs for accuracy; the main one times and writes.
@@ -114,26 +103,25 @@ def tune(
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    stages, place, recipes = stages or Silent(), writable_folder(Path(out)), recipes_of(recipe, weights)
-    networks, parts = networks_and_parts(recipes, settings, stages, model)
-    measuring = networks[OWN].opened.recipe.measure
-    told = [*map(listing_sha256, parts.values()), *_told(networks[OWN].opened)]
-    book = Book(place / MEASUREMENTS, to_json(told))
+    stages, place, recipes = stages or Silent(), writable_folder(Path(out)), _recipes(recipe, weights)
+    networks = _networks(recipes, settings, stages, model)
+    parts = _parts(networks[OWN], settings)
+    book = Book(place / MEASUREMENTS, to_json(_told(networks[OWN], parts)))
     with TemporaryDirectory(prefix="star-export-") as scratch:
-        meter = Meter(networks, book, Path(scratch), parts, settings.metric, _axes(recipe))
+        meter = Meter(networks, book, Path(scratch), parts, settings.metric)
         found = _Search(meter, settings, place, stages).found()
         if not processes().main:
             return found
         save_json({"front": found.front, "tried": found.tried, "unpruned": found.unpruned}, place / FRONT)
-        trade_off = _trade_off(found, measuring.batch)
+        trade_off = _trade_off(found, recipe.measure.batch)
         _save_chart(trade_off, found.model, place / CHART)
         if found.choice is None:
             (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
             return found
         choice = found.choice.candidate
-        best = _recipe_of(recipes, choice, meter)
+        best = _recipe_of(recipes[choice.weights], choice, meter)
         save_recipe(best, place / RECIPE, f"Found by: {shlex.join(command)}" if command else "")
-        if choice.prunes:
+        if choice.prune is not None:
             own = model if choice.weights == OWN else None
             report = compile_model(best, place / COMPILED, own, stages, trade_off=trade_off)
             return replace(found, recipe=str(place / RECIPE), parity=report.passed)
@@ -146,10 +134,109 @@ def dry_tune(
 ) -> DryRun:
     """Check what `tune` checks before its first measurement, weights included; nothing is written."""
     writable_folder(Path(out))
-    networks, parts = networks_and_parts(recipes_of(recipe, weights), settings, Silent())
-    ways, images = len(_ways(networks, _axes(recipe))), len(parts["screen"].files)
+    networks = _networks(_recipes(recipe, weights), settings, Silent())
+    ways, images = len(_ways(networks)), len(_parts(networks[OWN], settings)["screen"].files)
     unknown = f"the search, which screens {ways} ways on {images} images each"
-    return dry_run(networks[OWN].opened, recipe, settings, unknown=unknown)
+    return dry_run(networks[OWN], recipe, settings, unknown=unknown)
+
+
+def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
+    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are."""
+    files = [Path(each) for each in weights]
+    others = {path.stem: recipe.but(**OWN_VALUES, checkpoint=path) for path in files}
+    if len(others) < len(files):
+        names = ", ".join(path.stem for path in files)
+        raise RecipeError("weights", names, "files of different names")
+    return {OWN: recipe, **others}
+
+
+def _networks(
+    recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: OwnModel | None = None
+) -> dict[str, Opened]:
+    """Load the networks after all checks of settings, that of the model first."""
+    targets = targets_here(settings.runtime, settings.target)
+    every = {
+        name: open_recipe(each, stages, model if name == OWN else None) for name, each in recipes.items()
+    }
+    own = every[OWN].recipe
+    needed(own.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
+    if every[OWN].given is not None or own.prune.rates:
+        hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
+        raise RecipeError("tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint)
+    if ranged := next((each for each in targets if each.takes_ranges), None):
+        expected = f"a folder of images, for the activation ranges of {ranged.name}; or --target without any"
+        needed(own.images.images, "--images", expected)
+    classes = every[OWN].whole.spec.num_classes
+    for opened in every.values():
+        spec = opened.whole.spec
+        if not classes:
+            got = "a model without logits, which has no top-1"
+            hint = (
+                "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
+            )
+            raise RecipeError(spec.name, got, "a classifier", hint)
+        if spec.num_classes != classes:
+            got = f"{spec.num_classes} classes"
+            raise ModelError(str(opened.recipe.model.checkpoint), got, f"{classes}, as the model has")
+    check_batches("--batch", (own.measure.batch,), every[OWN].whole.spec)
+    warn_where_slow(*targets)
+    return every
+
+
+def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
+    """Split the evaluation images: "screen" and "rest" are the search half, "final" is the other one.
+
+    Say what so few images cannot show.
+    """
+    images, spec = opened.recipe.images, opened.whole.spec
+    expected = "images to measure on, which calibration does not see"
+    place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
+    if images.images is not None:
+        _ = opened.folder  # those to calibrate on are read later, after measurements
+    classes = spec.num_classes if labelled else None
+    found = images_at(place, classes, images.class_map, names=spec.class_names)
+    if labelled and not found.labelled:
+        got = class_mismatch(found, spec.num_classes) or "images without classes"
+        expected, hint = (
+            f"one folder of images for each of {classes} classes",
+            "--metric agreement needs none",
+        )
+        raise ImageError(str(place), got, expected, hint)
+    search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
+    count, most = len(final.files), settings.max_drop
+    if not count:
+        raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")
+    if most is not None and count < images_needed(most, USUAL):
+        logger.warning(
+            "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
+            "%g %% do; give twice as many (--eval-images, --max-eval-images)",
+            *(count, most, images_needed(most), images_needed(most, USUAL), 100 * USUAL),
+        )
+    screen, rest = search.files[:SCREENED], search.files[SCREENED:]
+    return {
+        "screen": ImageFolder(search.root, screen),
+        "rest": ImageFolder(search.root, rest),
+        "final": final,
+    }
+
+
+def _ways(networks: Mapping[str, Opened]) -> list[Way]:
+    """Return all ways: one value of every axis that is pinned, all values of the others."""
+    own, weights = networks[OWN], dict[str, Candidate | None]()
+    for name, each in networks.items():
+        if name != OWN:
+            prune = None if each.as_given is None else Prune().as_scheduled(each.as_given)
+            weights[name] = None if prune is None else Candidate(prune, name, given=True)
+    # A calibration that a recipe names pins no method.
+    return ways_of(own.whole.spec, replace(own.recipe.prune, calibration=None), weights)
+
+
+def _told(opened: Opened, parts: Mapping[str, ImageFolder]) -> list[Any]:
+    """Return what all measurements depend on."""
+    recipe, listings = opened.recipe, list(map(listing_sha256, parts.values()))
+    ranges = None if recipe.images.images is None else listing_sha256(opened.folder)
+    libraries = versions() | installed_versions("openvino")
+    return [*listings, recipe.measure, recipe.lower.input_kind, ranges, libraries]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +248,7 @@ class _Search:
     place: Path
     stages: Stages
 
-    def found(self) -> Tuned:
+    def found(self) -> TuneResult:
         """Run all steps but the compilation."""
         meter, rates = self.meter, self.unpruned()
         here = [each.name for each in targets_here(self.settings.runtime, self.settings.target)]
@@ -173,9 +260,8 @@ class _Search:
             some = [each for way in ways for each in self.listed(way, worth[0], count)]
         points = self.points(some, worth)
         choice = chosen(points, self.settings)
-        made = [each.calibration.skipped for each in meter.networks.values() if each.calibration is not None]
-        return Tuned(
-            model=meter.vit.spec.name,
+        return TuneResult(
+            model=meter.opened.whole.spec.name,
             settings=self.settings,
             candidates=len(meter.seen - {UNPRUNED}),
             images=len(meter.right(UNPRUNED, "screen", "rest")),
@@ -185,7 +271,7 @@ class _Search:
             choice=choice,
             judged=None if choice is None else self.judged(choice),
             skipped=dict(sorted(meter.skipped.items())),
-            calibration_skipped=dict(sorted(item for each in made for item in each.items())),
+            calibration_skipped=dict(sorted(meter.calibration_skipped.items())),
         )
 
     def unpruned(self) -> dict[str, float]:
@@ -201,37 +287,22 @@ class _Search:
         return {each.target: timed.throughput.images_per_s for each, timed in speeds.items()}
 
     def screened(self) -> list[Way]:
-        """Return different ways that lose little on a few images, at about one share.
-
-        Those that need no calibration come first, and a calibration is made only for one that needs it.
-        """
-        meter, every = self.meter, _ways(self.meter.networks, self.meter.scoring)
-        needy = [way for way in every if way[0].calibrated]
-        ways = self._screened([way for way in every if way not in needy])
-        for name in dict.fromkeys(way[0].weights for way in needy):
-            path = self.place / (
-                f"{name}.calibration.safetensors" if name != OWN else "calibration.safetensors"
-            )
-            meter.networks[name].calibrate(path, meter.book, self.stages)
-        ways |= self._screened(needy)
-        if not ways:
+        """Return different ways that lose little on a few images, at about one share; calibrate if one needs it."""
+        meter, every, found = self.meter, _ways(self.meter.networks), dict[Way, int]()
+        for name in dict.fromkeys(way[0].weights for way in every if way[0].calibrated):
+            file = f"{name}.calibration.safetensors".removeprefix(".")
+            meter.networks[name], skipped = calibrated(meter.networks[name], self.place / file, meter.book)
+            meter.calibration_skipped.update(skipped)
+        with self.stages.stage(f"ways to prune, by {len(meter.images['screen'].files)} images") as advance:
+            for done, way in enumerate(every, 1):
+                reached = tuple(each for each in way if meter.schedule(each) is not None)
+                if reached:
+                    found[reached] = int(meter.right(min(reached, key=_off), "screen").sum())
+                advance(done, len(every))
+        if not found:
             expected = "a smaller amount, or --images where scores or rates need a calibration"
             raise RecipeError("tune", "no candidate that can be pruned so", expected)
-        return different(list(ways), ways.__getitem__)
-
-    def _screened(self, ways: Sequence[Way]) -> dict[Way, int]:
-        """Return the ways, of the shares within reach, with the images that each has right."""
-        found = {}
-        with self.stages.stage(
-            f"ways to prune, by {len(self.meter.images['screen'].files)} images"
-        ) as advance:
-            for done, way in enumerate(ways, 1):
-                reached = tuple(each for each in way if self.meter.schedule(each) is not None)
-                if reached:
-                    one = min(reached, key=lambda each: abs((each.mac_reduction or AT_SHARE) - AT_SHARE))
-                    found[reached] = int(self.meter.right(one, "screen").sum())
-                advance(done, len(ways))
-        return found
+        return different(list(found), found.__getitem__)
 
     def listed(self, way: Way, fastest: str, count: int) -> list[Candidate]:
         """Return the shares of a way that are worth timing, by the screened loss or the measured time of a few."""
@@ -284,45 +355,33 @@ class _Search:
             return judged(self.meter.right(UNPRUNED, "final"), own, same, self.settings.max_drop)
 
 
-def _told(opened: Opened) -> list[Any]:
-    """Return what all measurements depend on, beside the images that they are made on."""
-    recipe = opened.recipe
-    ranges = None if recipe.images.images is None else listing_sha256(opened.folder)
-    return [recipe.measure, recipe.lower.input_kind, ranges, versions() | installed_versions("openvino")]
+def _off(candidate: Candidate) -> float:
+    """Return how far from the share at which ways are screened a candidate is."""
+    share = None if candidate.prune is None else candidate.prune.mac_reduction
+    return abs((share or AT_SHARE) - AT_SHARE)
 
 
-def _axes(recipe: Recipe) -> Prune:
-    """Return what a recipe pins of schedules; a calibration that it names pins no method."""
-    return replace(recipe.prune, calibration=None)
-
-
-def _ways(networks: Mapping[str, Network], axes: Prune) -> list[Way]:
-    """Return all ways: one value of every axis that is pinned, all values of the others."""
-    weights = {name: network.candidate(name) for name, network in networks.items() if name != OWN}
-    return ways_of(candidates(networks[OWN].vit.spec, axes, weights))
-
-
-def _recipe_of(recipes: Mapping[str, Recipe], choice: Candidate, meter: Meter) -> Recipe:
+def _recipe_of(recipe: Recipe, choice: Candidate, meter: Meter) -> Recipe:
     """Return the recipe that compiles a choice; weights trained for pruning record their own schedule."""
-    free: dict[str, Any] = dict.fromkeys((*HOW, "rho", "mac_reduction", "calibration"))
-    plain = recipes[choice.weights].but(**free, target=choice.target, max_eval_images=1000)
-    schedule = meter.schedule(choice)
-    if choice.given or not choice.prunes or schedule is None:
+    plain = recipe.but(**FREE, target=choice.target, max_eval_images=1000)
+    schedule, prune = meter.schedule(choice), choice.prune
+    if choice.given or prune is None or schedule is None:
         return plain
-    file = meter.networks[choice.weights].file if choice.calibrated else None
-    return plain.but(**choice.how, rho=schedule.rho, calibration=file)
+    file = meter.networks[choice.weights].recipe.prune.calibration if choice.calibrated else None
+    how = {name: getattr(prune, name) for name in AXES}
+    return plain.but(**how, rho=schedule.rho, calibration=file)
 
 
 def _save_unpruned(meter: Meter, choice: Candidate, folder: Path) -> None:
     """Write the one file of a choice that prunes nothing: there is no pair to compare."""
-    dense, target = steps.dense(meter.networks[choice.weights].vit), TARGETS[choice.target]
+    dense, target = steps.dense(meter.networks[choice.weights].whole), TARGETS[choice.target]
     path = folder / target.file_name(dense.vit.spec.name, dense.method)
     recipe = meter.opened.recipe
     save_onnx(lower(dense, target, recipe.lower.input_kind, meter.ranges), path)
     finish_folder(folder, [path.name], recipe.prune.calibration)
 
 
-def _trade_off(found: Tuned, batch: int) -> TradeOff:
+def _trade_off(found: TuneResult, batch: int) -> TradeOff:
     """Return every measured point with its loss on the search half, two standard errors to each side."""
     points = (
         TradePoint(

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_source_that_does_not_compile_is_a_failure(tools: Path, capfd: pytest.Ca
     {
         "headers": "TENSORRT_INCLUDE_DIR | got nothing",
         "nvcc": "nvcc | got no such program",
-        "new tensorrt": "the CdfRetain plugin | got TensorRT 8.6.0 | need 10.7 or later",
+        "new tensorrt": "the CdfRetain plugin | got TensorRT 10.6.0 | need 10.7 or later",
     }.items(),
 )
 def test_what_is_missing_is_one_line(
@@ -81,7 +82,7 @@ def test_what_is_missing_is_one_line(
     elif lack == "nvcc":
         (tools / "nvcc").unlink()
     else:
-        monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt("8.6.0"))
+        monkeypatch.setattr(module, "import_tensorrt", lambda: SimpleNamespace(__version__="10.6.0"))
     assert module.main() == 2
     told = capfd.readouterr()
     assert told.err.count("\n") == 1 and line in told.err

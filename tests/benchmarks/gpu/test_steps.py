@@ -21,8 +21,6 @@ ALL = replace(
     NOTHING,
     folder=Path("deit"),
     cifar=Path("cifar"),
-    python8="python3.10",
-    folder8=Path("deit8"),
     shrinking=Path("deit-a-star"),
 )
 LIBRARY = "out/plugin/build/libcdf_retain_plugin.so"
@@ -35,7 +33,6 @@ def test_the_order() -> None:
             *("cifar", "cifar196", "cifar196-calibrate", "cifar196-finetune"),
             *("plugin", "tensorrt", "engines-build", "engines-check", "engines-bench"),
             *("shrinking-build", "shrinking-check", "shrinking-bench"),
-            *("tensorrt8-build", "tensorrt8-check", "tensorrt8-bench"),
         ]
 
 
@@ -44,19 +41,16 @@ def test_without_folders_it_says_what_to_give() -> None:
     assert lacking["cifar"] == lacking["cifar196-finetune"] == "--cifar FOLDER"
     assert lacking["shrinking-build"] == "--shrinking FOLDER"
     assert lacking["engines-build"] == lacking["onnxruntime-check"] == "--folder FOLDER"
-    assert lacking["tensorrt8-bench"] == "--tensorrt8 PYTHON --folder8 FOLDER"
-    assert len(lacking) == 15
+    assert len(lacking) == 12
 
 
 def test_the_verbs_and_their_flags_exist() -> None:
     verbs = [step.command for step in module.steps(ALL) if step.command[1:3] == ("-m", "exporter")]
-    assert len(verbs) == 12
+    assert len(verbs) == 9
     asked = [vars(build_parser().parse_args(command[3:])) for command in verbs]
     with_plugin = [each["folder"] for each in asked if str(each.get("plugin")) == LIBRARY]
     assert with_plugin == [Path("deit-a-star")] * 3
     assert sum("plugin" in each for each in asked) == 3
-    assert [command[0] for command in verbs[-3:]] == ["python3.10"] * 3
-    assert {command[4] for command in verbs[-3:]} == {"deit8"}
 
 
 def test_the_plugin_is_built_where_engines_look_for_it() -> None:

@@ -59,7 +59,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     assert len(engines) == len(times)
     for engine in engines:
         manifest = read_manifest(engine)
-        assert (manifest.batches, manifest.tf32) == ((8,), mode == "tf32")
+        assert (manifest.settings.batches, manifest.settings.tf32) == ((8,), mode == "tf32")
         assert module.TARGETS[mode].name in manifest.onnx
         selects = mode == module.SELECTING and "dense" not in engine.name
         assert manifest.needs_plugin == (selects or "shrinking" in engine.name)

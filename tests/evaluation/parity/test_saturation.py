@@ -30,11 +30,11 @@ def failed() -> ParityReport:
     return replace(compared(pruned_family(), images(4)), passed=False)
 
 
-def with_weights(largest: int) -> bytes:
-    """A file with such a weight."""
+def with_weights(largest: int) -> onnx.ModelProto:
+    """A model with such a weight."""
     model = onnx.load_from_string(linear_classifier())
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-largest], np.int8), "w"))
-    return model.SerializeToString()
+    return model
 
 
 @pytest.mark.parametrize("target", [ONNXRUNTIME_INT8, OPENVINO_INT8], ids=lambda target: target.name)

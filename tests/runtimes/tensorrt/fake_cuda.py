@@ -20,6 +20,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.settings.fields import fields_of
 from tests.runtimes.tensorrt.fake_inspector import IO_MODES
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
@@ -137,7 +138,6 @@ class FakeEngine:
     """
 
     shapes: ClassVar[dict[str, tuple[int, ...]]] = {"images": (-1, 3, 2, 2), "logits": (-1, 2)}
-    dtypes: ClassVar[dict[str, type]] = {}
     nvtx_verbosity = "detailed"  # of an engine that can be audited
 
     def __init__(self, cuda: FakeCuda, times_ms: Iterable[float], *, waits: bool = False) -> None:
@@ -159,7 +159,7 @@ class FakeEngine:
         return self.shapes[name]
 
     def get_tensor_dtype(self, name: str) -> type:
-        return self.dtypes.get(name, np.float32)
+        return np.float32
 
     def create_execution_context(self) -> "FakeEngine":
         return self
@@ -190,20 +190,11 @@ class FakeEngine:
 
 
 def manifest(**different: Any) -> EngineManifest:
-    """An engine of batches 1 and 8 without anything special."""
-    plain: dict[str, Any] = {
-        **dict.fromkeys(("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256"), ""),
-        "plugin_serialised": False,
-        "batches": (1, 8),
-        "any_batch": False,
-        "workspace_mib": 0,
-        "tf32": False,
-        "hardware": "NONE",
-        "version_compatible": False,
-        "strongly_typed": True,
-        "built": BUILT,
-    }
-    return EngineManifest(**{**plain, **different})
+    """An engine of batches 1 and 8 without anything special; settings of its build may differ too."""
+    sums = ("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256")
+    own = {name: different.pop(name) for name in fields_of(BuildSettings) if name in different}
+    settings = BuildSettings(**{"batches": (1, 8), **own})
+    return EngineManifest(**{**dict.fromkeys(sums, ""), "settings": settings, "built": BUILT, **different})
 
 
 def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
@@ -219,7 +210,6 @@ def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
 def everything(folder: Path) -> BuildSettings:
     """All that can be asked for, but the compatibility with other hardware."""
     return BuildSettings(
-        workspace_mib=512,
         version_compatible=True,
         tf32=True,
         plugin=folder / "lib.so",

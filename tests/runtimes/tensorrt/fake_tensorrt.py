@@ -1,7 +1,7 @@
-"""As much of TensorRT's Python API as a build touches, with the enum members of three versions.
+"""As much of TensorRT's Python API as a build touches, with the enum members of two versions.
 
-The names are those of the real bindings of 10.16.1.11 and 11.4.0.106, and of the documentation of 8.6. Values are
-made up, and differ between versions as the real ones do.
+The names are those of the real bindings of 10.16.1.11 and 11.4.0.106. Values are made up, and
+differ between versions as the real ones do.
 """
 
 from enum import IntEnum
@@ -13,16 +13,13 @@ from tests.runtimes.tensorrt.fake_inspector import IO_MODES, InspectedEngine
 TENS = ("10.7.0.23", "10.8.0.43", "10.16.1.11")
 ELEVENS = ("11.0.0.5", "11.1.0.106", "11.4.0.106")
 FLAGS = {
-    "8.6.0": ("FP16", "INT8", "TF32", "VERSION_COMPATIBLE"),
     **dict.fromkeys(TENS, ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE")),
     **dict.fromkeys(ELEVENS, ("DEBUG", "TF32", "VERSION_COMPATIBLE")),
 }
 NETWORK_FLAGS = {
-    "8.6.0": ("EXPLICIT_BATCH",),
     **dict.fromkeys(TENS, ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
     **dict.fromkeys(ELEVENS, ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
 }
-LEVELS = {"8.6.0": ("NONE", "AMPERE_PLUS"), "10.16.1.11": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
 
 
 class FakeRegistry:
@@ -54,8 +51,7 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
     names = {
         "BuilderFlag": FLAGS[version],
         "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
-        "HardwareCompatibilityLevel": LEVELS.get(version, LEVELS["10.16.1.11"]),
-        "MemoryPoolType": ("WORKSPACE",),
+        "HardwareCompatibilityLevel": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"),
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
@@ -74,9 +70,6 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
 
         def clear_flag(self, flag: Any) -> None:
             asked["cleared"].add(flag.name)
-
-        def set_memory_pool_limit(self, pool: Any, size: int) -> None:
-            asked["pool"] = (pool.name, size)
 
         def add_optimization_profile(self, profile: Profile) -> int:
             asked["added"] += 1

@@ -3,19 +3,19 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from exporter.errors import ArtefactError, UserError
-from exporter.files import sha256_of
 from exporter.runtimes.tensorrt import builder
 from exporter.runtimes.tensorrt.builder import build_engine, inspect_profiles, save_engine
 from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
-from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
+from exporter.runtimes.tensorrt.manifest import check_manifest, manifest_of, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log
-from tests.runtimes.tensorrt.fake_cuda import BUILT, everything
+from tests.runtimes.tensorrt.fake_cuda import BUILT, everything, manifest
 from tests.runtimes.tensorrt.fake_inspector import InspectedEngine
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
@@ -28,7 +28,7 @@ def inspected(engine: Any, version: str = "11.4.0.106") -> tuple[str, ...]:
 
 def test_each_profile_with_its_types() -> None:
     texts = inspected(InspectedEngine((1, 8, 32)))
-    layers = [read_layers(text, profile) for profile, text in enumerate(texts)]
+    layers = [read_layers(text) for text in texts]
     assert [[each.name for each in found] for found in layers] == [
         ["gemm 0", "_gemm_mha_v2"],
         ["gemm 1"],
@@ -58,23 +58,22 @@ def test_a_failed_inspection_keeps_the_finished_engine(
     assert "without its audit: the engine just built" in caplog.text
     path = tmp_path / "m.engine"
     layers_path(path).write_text("of an earlier engine")
-    save_engine(plan, path, tmp_path / "m.onnx", BuildSettings(), BUILT, layers=layers)
+    save_engine(path, plan, manifest(), layers)
     assert path.read_bytes() == b"plan"
     assert not layers_path(path).exists()
 
 
-VERSIONS = ("8.6.0", "10.16.1.11", "11.4.0.106")
+VERSIONS = ("10.16.1.11", "11.4.0.106")
 
 
 @pytest.mark.parametrize(
     ("version", "wanted"),
-    {"8.6.0": {"EXPLICIT_BATCH"}, "10.16.1.11": {"STRONGLY_TYPED"}, "11.4.0.106": set()}.items(),
+    {"10.16.1.11": 1 << 1, "11.4.0.106": 0}.items(),  # STRONGLY_TYPED has another number in each
 )
-def test_network_flags_by_name(version: str, wanted: set[str], tmp_path: Path) -> None:
+def test_network_flags_by_name(version: str, wanted: int, tmp_path: Path) -> None:
     trt = fake_tensorrt(version)
     build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
-    flags = trt.NetworkDefinitionCreationFlag
-    assert trt.asked["network_flags"] == sum(1 << int(flags[name]) for name in wanted)
+    assert trt.asked["network_flags"] == wanted
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -96,7 +95,6 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     settings = replace(everything(tmp_path), hardware="ampere-plus")
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked
-    assert asked["pool"] == ("WORKSPACE", 512 << 20)
     assert asked["flags"] == {"TF32", "VERSION_COMPATIBLE"}
     assert (asked["config"].builder_optimization_level, asked["config"].max_aux_streams) == (5, 0)
     assert asked["config"].hardware_compatibility_level.name == "AMPERE_PLUS"
@@ -105,9 +103,10 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
-    settings = BuildSettings(hardware="same-compute-capability")
-    with pytest.raises(UserError, match=r"TensorRT 8\.6\.0, which has no .*SAME_COMPUTE_CAPABILITY"):
-        build_engine(fake_tensorrt("8.6.0"), tmp_path / "m.onnx", settings, tmp_path / "cache")
+    trt, settings = fake_tensorrt("10.7.0.23"), BuildSettings(hardware="same-compute-capability")
+    trt.HardwareCompatibilityLevel = SimpleNamespace(NONE=0, AMPERE_PLUS=1)
+    with pytest.raises(UserError, match=r"TensorRT 10\.7\.0\.23, which has no .*SAME_COMPUTE_CAPABILITY"):
+        build_engine(trt, tmp_path / "m.onnx", settings, tmp_path / "cache")
 
 
 def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
@@ -125,28 +124,14 @@ def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
         build_engine(free, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
 
 
-LAYERS = ('{"Layers": [{"Name": "gemm"}]}',)
-SETTINGS = BuildSettings(batches=(4,), tf32=True, optimization_level=5)
-
-
 def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     path, onnx = tmp_path / "engines/vit.engine", tmp_path / "vit.onnx"
     onnx.write_bytes(b"model")
-    manifest = save_engine(b"plan", path, onnx, SETTINGS, BUILT, layers=LAYERS, schedule_sha256="ab")
+    made = manifest_of(b"plan", onnx, BuildSettings(batches=(4,)), BUILT, schedule_sha256="ab")
+    save_engine(path, b"plan", made, ('{"Layers": [{"Name": "gemm"}]}',))
     assert path.read_bytes() == b"plan"
-    assert check_manifest(path, onnx, BUILT) == manifest
-    assert (manifest.onnx, manifest.onnx_sha256) == ("vit.onnx", sha256_of(onnx))
-    assert (manifest.schedule_sha256, manifest.plugin_sha256) == ("ab", "")
-    assert (manifest.batches, manifest.tf32, manifest.optimization_level) == ((4,), True, 5)
-    assert manifest.strongly_typed
+    assert check_manifest(path, onnx, BUILT) == made
     assert json.loads(layers_path(path).read_text()) == {"profiles": [{"Layers": [{"Name": "gemm"}]}]}
-
-
-def test_8_6_takes_precision_from_flags(tmp_path: Path) -> None:
-    onnx = tmp_path / "vit.onnx"
-    onnx.write_bytes(b"model")
-    old = replace(BUILT, tensorrt="8.6.0")
-    assert not save_engine(b"plan", tmp_path / "vit.engine", onnx, SETTINGS, old).strongly_typed
 
 
 def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +139,8 @@ def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(builder, "layers_path", stopped)
-    path, onnx = tmp_path / "vit.engine", tmp_path / "vit.onnx"
-    onnx.write_bytes(b"model")
+    path = tmp_path / "vit.engine"
     with pytest.raises(KeyboardInterrupt):
-        save_engine(b"plan", path, onnx, SETTINGS, BUILT)
+        save_engine(path, b"plan", manifest())
     with pytest.raises(ArtefactError, match="no such file"):
         read_manifest(path)

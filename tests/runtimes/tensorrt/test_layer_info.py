@@ -30,7 +30,7 @@ def written(described: dict[str, Any], tactic: str = "") -> str:
 @pytest.mark.parametrize(
     ("described", "dtype"),
     [
-        ({"Format/Datatype": "Row major linear FP16 format"}, "fp16"),  # 8.6
+        ({"Format/Datatype": "Row major linear FP16 format"}, "fp16"),
         ({"Format/Datatype": "Half"}, "fp16"),  # 10
         ({"Format": "Row major linear", "Datatype": "BFloat16"}, "bf16"),  # 11
         ({"Format": "Row major linear", "DataType": "Float"}, "fp32"),  # 11, an input or output of the engine
@@ -63,19 +63,6 @@ def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
 def test_the_kernel_s_type_where_the_tensor_s_is_not_told(tactic: str, dtype: str) -> None:
     assert written(DYNAMIC, tactic) == dtype
     assert written({"Datatype": "Half"}, tactic) == "fp16"
-
-
-def test_the_layers_of_one_profile() -> None:
-    """8.6 lists those of all; 10 and 11 list those of the context's profile, without a suffix."""
-    names = ["gemm", "softmax", "gemm [profile 1]", "softmax [profile 1]", "mha [profile 2]"]
-    everything = json.dumps({"Layers": [{"Name": name} for name in names]})
-    assert [[each.name for each in read_layers(everything, profile)] for profile in range(3)] == [
-        names[:2],
-        names[2:4],
-        names[4:],
-    ]
-    own = json.dumps({"Layers": [{"Name": "gemm"}]})
-    assert [len(read_layers(own, profile)) for profile in (0, 1)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +114,6 @@ ENGINE = {
         layer("__myl_MaxrSubExpSumDivMul_myl0_6", attention(2)[1:2], "Float"),
         layer("sm80_xmma_gemm_myl0_7", attention(2)[2:], "Row major linear FP32"),
         layer("TopK", ["keep_02/by_score"], "N/A due to dynamic shapes"),
-        layer("__myl_Sum_myl1_4 [profile 1]", attention(1)[:1], "BFloat16"),
     ],
     "Bindings": ["images", "logits"],
 }
@@ -139,13 +125,6 @@ def test_dtypes_and_fusions() -> None:
     assert result.fused_kernels == 1
     assert [each.fused for each in result.blocks] == [1, 0, 0]
     assert result.unfused == (2, 3)
-
-
-def test_a_fusion_that_one_profile_lost() -> None:
-    """Summed over the profiles, the other one's fusion would hide it."""
-    first, second = (audit(read_layers(json.dumps(ENGINE), profile), (1, 2)) for profile in (0, 1))
-    assert (first.unfused, second.unfused) == ((2,), (1, 2))
-    assert second.written == {"bf16": 1}
 
 
 def test_lines_name_the_block_that_lost_its_fusion() -> None:

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import ArtefactError
+from exporter.files import sha256_of
+from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.manifest import (
     Built,
     build_settings,
     check_manifest,
+    manifest_of,
     manifest_path,
 )
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
-from exporter.runtimes.tensorrt.settings import BuildSettings
-from tests.runtimes.tensorrt.fake_cuda import saved_engine
+from tests.runtimes.tensorrt.fake_cuda import everything, saved_engine
 
 HERE = Built("10.16.1.11", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 
@@ -24,7 +26,7 @@ def make(folder: Path, **different: object) -> tuple[Path, Path]:
 
 
 def test_the_machine_it_was_built_on(tmp_path: Path) -> None:
-    assert check_manifest(*make(tmp_path), HERE).batches == (1, 8)
+    assert check_manifest(*make(tmp_path), HERE).settings.batches == (1, 8)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +49,9 @@ def test_another_driver_will_do(tmp_path: Path) -> None:
 
 def test_compatible_engines(tmp_path: Path) -> None:
     other = replace(HERE, gpu="NVIDIA L4", sm="8.9")
-    check_manifest(*make(tmp_path, hardware="AMPERE_PLUS"), other)
+    check_manifest(*make(tmp_path, hardware="ampere-plus"), other)
     with pytest.raises(ArtefactError, match=r"sm 8\.0"):
-        check_manifest(*make(tmp_path, hardware="SAME_COMPUTE_CAPABILITY"), other)
+        check_manifest(*make(tmp_path, hardware="same-compute-capability"), other)
     later = replace(HERE, tensorrt="10.20.0.1")
     check_manifest(*make(tmp_path, version_compatible=True), later)
 
@@ -97,24 +99,23 @@ def test_what_is_missing_or_broken(tmp_path: Path) -> None:
         check_manifest(engine, onnx, HERE)
 
 
-def test_a_plugin_is_stored_in_version_compatible_engines_alone(tmp_path: Path) -> None:
-    told = {"plugin_sha256": "ab", "plugin_serialised": True}
-    for compatible in (False, True):
-        found = check_manifest(*make(tmp_path, **told, version_compatible=compatible), HERE)
-        assert found.needs_plugin is not compatible
-        assert build_settings(found).serialise_plugin is compatible
-    assert not check_manifest(*make(tmp_path), HERE).needs_plugin
-
-
-def test_the_settings_of_an_engine(tmp_path: Path) -> None:
-    plain = check_manifest(*make(tmp_path), HERE)
-    assert build_settings(plain) == BuildSettings(batches=(1, 8), serialise_plugin=False)
-    told = {"workspace_mib": 512, "tf32": True, "hardware": "AMPERE_PLUS", "version_compatible": True}
-    told |= {"optimization_level": 4, "aux_streams": 2}
-    special = check_manifest(*make(tmp_path, **told, plugin_sha256="ab", plugin_serialised=True), HERE)
-    settings = build_settings(special)
-    assert settings.serialise_plugin
-    assert (settings.optimization_level, settings.aux_streams) == (4, 2)
-    assert (settings.workspace_mib, settings.tf32, settings.version_compatible) == (512, True, True)
-    assert (settings.hardware, settings.plugin) == ("ampere-plus", Path(LIBRARY))
-    assert build_settings(special, tmp_path / "lib.so").plugin == tmp_path / "lib.so"
+def test_a_manifest_has_what_it_was_built_with_and_no_path(tmp_path: Path) -> None:
+    onnx, library = tmp_path / "m.onnx", tmp_path / "lib.so"
+    onnx.write_bytes(b"model")
+    library.write_bytes(b"library")
+    settings = replace(everything(tmp_path), batches=(4,))
+    told = manifest_of(b"plan", onnx, settings, HERE, schedule_sha256="ab")
+    assert (told.onnx, told.onnx_sha256, told.plugin_sha256) == (
+        "m.onnx",
+        sha256_of(onnx),
+        sha256_of(library),
+    )
+    assert (told.schedule_sha256, told.built, told.needs_plugin) == ("ab", HERE, False)
+    assert str(tmp_path) not in to_json(told)
+    assert build_settings(told) == replace(settings, plugin=Path(LIBRARY))
+    assert build_settings(told, library) == settings
+    beside = replace(settings, serialise_plugin=False)
+    assert manifest_of(b"plan", onnx, beside, HERE).needs_plugin
+    plain = manifest_of(b"plan", onnx, settings.without_plugin, HERE)
+    assert (plain.plugin_sha256, plain.needs_plugin) == ("", False)
+    assert build_settings(plain, library) == settings.without_plugin

@@ -31,7 +31,7 @@ def test_no_library(tmp_path: Path) -> None:
         checked_library(tmp_path / "text.so", "11.4.0")
 
 
-@pytest.mark.parametrize("version", ["8.6.0", "10.0.1", "10.6.0.26"])
+@pytest.mark.parametrize("version", ["10.0.1", "10.6.0.26"])
 def test_a_tensorrt_that_would_parse_the_function_instead(tmp_path: Path, version: str) -> None:
     with pytest.raises(UserError, match=r"need 10\.7 or later.*padded"):
         checked_library(tmp_path / "lib.so", version)

@@ -136,15 +136,14 @@ def test_a_plugin_is_registered_once_and_before_the_engine(
     library = tmp_path / "lib.so"
     library.write_bytes(b"library")
     monkeypatch.setattr(tensorrt_runner, "checked_library", lambda path, version: path)
-    # An older star-export stored it in an engine that is not version-compatible, which TensorRT does not promise.
-    for told in ({}, {"plugin_serialised": True}):
-        engine, onnx = saved_engine(tmp_path, plugin_sha256=sha256_of(library), **told)
+    engine, onnx = saved_engine(tmp_path, plugin_sha256=sha256_of(library))
+    for _ in range(2):
         load_engine(engine, onnx, plugin=library)
     assert trt.asked["libraries"] == [str(library)]
 
 
 def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
-    told = {"plugin_sha256": "0" * 64, "plugin_serialised": True, "version_compatible": True}
+    told = {"plugin_sha256": "0" * 64, "serialise_plugin": True, "version_compatible": True}
     load_engine(*saved_engine(tmp_path, **told))
     assert trt.asked["libraries"] == []
 
@@ -215,29 +214,6 @@ def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
         assert made["runner"].profiles == [1]
         with pytest.raises(UserError, match="got 9"):
             runner.run(images(9))
-
-
-def test_the_int32_of_tensorrt_8_is_the_models_int64(
-    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(FakeEngine.shapes, "keep_01", (-1, 2))
-    monkeypatch.setattr(FakeEngine, "dtypes", {"keep_01": np.int32, "logits": np.int32})
-    seen: list[np.dtype[Any]] = []
-
-    def infer(
-        self: FakePolygraphy, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool
-    ) -> dict[str, Any]:
-        seen.append(feed["keep_01"].dtype)
-        return {"logits": feed["keep_01"]}
-
-    monkeypatch.setattr(FakePolygraphy, "infer", infer)
-    made["different"] = {"built": replace(BUILT, tensorrt="8.6.0")}
-    with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
-        assert [each.dtype for each in runner.inputs] == ["float32", "int64"]
-        result = runner.run({**images(1), "keep_01": np.array([[3, 5]])})
-    assert seen == [np.int32]
-    assert result["logits"].dtype == np.int64
-    np.testing.assert_array_equal(result["logits"], [[3, 5]])
 
 
 def refuse(*arguments: Any, **named: Any) -> None:

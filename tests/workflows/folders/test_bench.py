@@ -10,7 +10,7 @@ import pytest
 from exporter.artefact import read_pair
 from exporter.errors import ArtefactError, UserError
 from exporter.evaluation import gpu_time
-from exporter.evaluation.batch_sweep import BenchSettings, filled_batch
+from exporter.evaluation.batch_sweep import NOT_SLICED, BenchSettings, filled_batch
 from exporter.records import Pair
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.choice import RunSettings
@@ -28,7 +28,13 @@ from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
-SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0, threads=1, selection_cost=False, profile_runs=1)
+SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0, threads=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of the folder are made by hand, without what a slice takes the place of."""
+    monkeypatch.setattr(bench_module, "sliced_of", lambda pruned: NOT_SLICED)
 
 
 @pytest.mark.ort

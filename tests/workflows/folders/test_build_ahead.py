@@ -12,6 +12,7 @@ from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import TENSORRT, TENSORRT_FP8, TENSORRT_FP16
+from exporter.tensor_names import VARIANTS
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders.build import build_folder
 from exporter.workflows.inspect import inspect_artefact
@@ -26,19 +27,21 @@ def _installed() -> None:
 
 
 def settings(*sm: int, **more: object) -> BuildSettings:
-    return BuildSettings(runtime="tensorrt-rtx", sm=sm, batches=(1, 4), variants=False, **more)  # type: ignore[arg-type]
+    return BuildSettings(runtime="tensorrt-rtx", sm=sm, batches=(1, 4), **more)  # type: ignore[arg-type]
 
 
 def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
     write_folder(tmp_path, TENSORRT)
     built = build_folder(tmp_path, settings(80, 120))
-    names = [f"vit.{model}.tensorrt-fp32.rtx-sm{sm}" for sm in (80, 120) for model in ("dense", "star")]
-    assert [each.file for each in built] == [f"{name}.engine" for name in names]
-    for each, sm in zip(built, ("8.0", "8.0", "12.0", "12.0"), strict=True):
+    models = [f"vit.{name}" for name in ("dense.{}", "star.{}", *(f"star.{{}}.{role}" for role in VARIANTS))]
+    names = [f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine" for sm in (80, 120) for each in models]
+    assert [each.file for each in built] == names
+    shipped = (*built[:2], *built[4:6])
+    for each, sm in zip(shipped, ("8.0", "8.0", "12.0", "12.0"), strict=True):
         engine = tmp_path / "engines" / each.file
         manifest = read_manifest(engine)
         assert check_manifest(engine, tmp_path / manifest.onnx, manifest.built) == manifest == each.manifest
-        assert (manifest.runtime, manifest.built.sm, manifest.built.gpu) == ("tensorrt-rtx", sm, "")
+        assert (manifest.settings.runtime, manifest.built.sm, manifest.built.gpu) == ("tensorrt-rtx", sm, "")
         assert len(manifest.audits) == 2
         assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
         commands = engine.with_suffix(".commands.txt").read_text().splitlines()
@@ -56,7 +59,7 @@ def test_a_promise_that_is_not_kept_is_exit_code_1(
 ) -> None:
     """No fused kernel has so few channels a head."""
     write_folder(tmp_path, TENSORRT_FP16)
-    flags = ("--runtime", "tensorrt-rtx", "--sm", "86", "--batches", "1,4", "--no-variants", "--quiet")
+    flags = ("--runtime", "tensorrt-rtx", "--sm", "86", "--batches", "1,4", "--quiet")
     assert main(["build", str(tmp_path), *flags]) == 1
     said = capsys.readouterr().out
     assert "vit.star.tensorrt-fp16.rtx-sm86.engine: TensorRT for RTX" in said

@@ -19,7 +19,8 @@ from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.fake_cuda import manifest
 from tests.vits import make_vit
 
-MANIFEST = manifest(batches=(1, 8, 32), any_batch=True)
+BATCHES = (1, 8, 32)
+MANIFEST = manifest(batches=BATCHES, any_batch=True)
 
 
 @pytest.fixture
@@ -119,7 +120,8 @@ def test_engines_bring_their_profiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compatible", [False, True])
 def test_engines_with_code_inside_are_allowed_for(tmp_path: Path, compatible: bool) -> None:
     folder = tmp_path / "folder"
-    write_engines(write_folder(folder, TENSORRT), replace(MANIFEST, version_compatible=compatible))
+    told = manifest(batches=BATCHES, any_batch=True, version_compatible=compatible)
+    write_engines(write_folder(folder, TENSORRT), told)
     command = write_repository(folder, tmp_path / "models", ServeSettings()).command
     assert ("--backend-config=tensorrt,version-compatible=true" in command) is compatible
 
@@ -127,7 +129,7 @@ def test_engines_with_code_inside_are_allowed_for(tmp_path: Path, compatible: bo
 def test_an_engine_of_some_batches_cannot_batch_dynamically(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     files = write_folder(folder, TENSORRT)
-    write_engines(files, replace(MANIFEST, any_batch=False))
+    write_engines(files, manifest(batches=BATCHES))
     with pytest.raises(ArtefactError, match="build --any-batch"):
         write_repository(folder, tmp_path / "models", ServeSettings())
     write_engines(files, replace(MANIFEST, plugin_sha256="0" * 64))
@@ -140,4 +142,4 @@ def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
     (engine, _) = sorted((tmp_path / "folder" / ENGINES).glob("*.engine"))
     for path, kind in ((engine, "engine"), (manifest_path(engine), "engine manifest")):
         described = inspect_artefact(path)
-        assert (described["kind"], described["batches"]) == (kind, [1, 8, 32])
+        assert (described["kind"], described["settings"]["batches"]) == (kind, [1, 8, 32])

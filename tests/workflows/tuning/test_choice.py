@@ -1,6 +1,5 @@
 """The choice reads one half and is judged on the other; over ten seeds of recorded answers the limit holds."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import Ratio, Throughput
 from exporter.evaluation.intervals import loss_bound
 from exporter.evaluation.loss import loss_of
+from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
 from exporter.workflows.tuning.choice import (
     Point,
@@ -29,13 +29,13 @@ from exporter.workflows.tuning.choice import (
 )
 from exporter.workflows.tuning.ways import Candidate, Way
 
-WAY = Candidate(mac_reduction=0.3, target="onnxruntime-fp32")
+WAY = Candidate(Prune(mac_reduction=0.3), target="onnxruntime-fp32")
 
 
 def point(images_per_s: float, loss: float, margin: float | None = None, agreement: float = 1.0) -> Point:
     gain = images_per_s / 10
     return Point(
-        candidate=replace(WAY, mac_reduction=loss),
+        candidate=WAY,
         gmacs=1.0,
         loss_points=loss,
         margin_points=loss if margin is None else margin,
@@ -43,8 +43,7 @@ def point(images_per_s: float, loss: float, margin: float | None = None, agreeme
         images=100,
         images_per_s=images_per_s,
         median_ms=1000 / images_per_s,
-        gain=gain,
-        gain_quartiles=(0.9 * gain, 1.1 * gain),
+        gain=Ratio(gain, (0.9 * gain, 1.1 * gain)),
         file_bytes=1,
     )
 
@@ -120,7 +119,7 @@ def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     found = point_of(
         WAY, 2e9, (dense, own), np.array([1, 0, 0, 1], bool), (Timed(times[0], 7), Timed(times[1], 5))
     )
-    assert (found.loss_points, found.images, found.gain, found.gmacs) == (-25.0, 4, 2.5, 2.0)
+    assert (found.loss_points, found.images, found.gain.median, found.gmacs) == (-25.0, 4, 2.5, 2.0)
     assert found.agreement == 0.5
     assert (found.images_per_s, found.median_ms, found.file_bytes) == (500.0, 4.0, 5)
     # Of four images and two half ones of each kind, one is lost and two are gained.
@@ -131,10 +130,13 @@ def test_a_point_is_paired_in_images_and_in_rounds() -> None:
 
 def test_different_ways_are_left_not_shares_of_one() -> None:
     """The best of each method and reduction, of each network, and others up to four."""
-    star: list[Way] = [(Candidate(method=Method.STAR, scorer=name, mac_reduction=0.4),) for name in "abc"]
-    dropping: list[Way] = [(replace(way[0], reduce="drop"),) for way in star]
-    tome, a_star = ((Candidate(method=each, mac_reduction=0.4),) for each in (Method.TOME, Method.A_STAR))
-    given, small = (Candidate(weights="w", given=True),), (Candidate(weights="s"),)
+    scorers = ("fused", "intra", "inter")
+    star, dropping = (
+        [(Candidate(Prune(name, method=Method.STAR, reduce=how)),) for name in scorers]
+        for how in ("merge-weighted", "drop")
+    )
+    tome, a_star = ((Candidate(Prune(method=each)),) for each in (Method.TOME, Method.A_STAR))
+    given, small = (Candidate(Prune(), "w", given=True),), (Candidate(weights="s"),)
     order: list[Way] = [*star, *dropping, a_star, tome, small, given]
     assert different(order, lambda way: -order.index(way)) == [
         star[0],
@@ -144,11 +146,11 @@ def test_different_ways_are_left_not_shares_of_one() -> None:
         small,
         given,
     ]
-    few = [*star, *dropping]
+    few: list[Way] = [*star, *dropping]
     assert different(few[::-1], lambda way: -few.index(way)) == [star[0], dropping[0], star[1], star[2]]
 
 
-SHARES = tuple(Candidate(mac_reduction=share / 10) for share in range(1, 10))
+SHARES = tuple(Candidate(Prune(mac_reduction=share / 10)) for share in range(1, 10))
 
 
 @pytest.mark.parametrize("edge", range(10))

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.calibration.calibrate import calibrate, calibrate_to
-from exporter.calibration.settings import CalibrationSettings
+from exporter.calibration.calibrate import calibrate_to
 from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.evaluation.parity.reference import image_cost
@@ -22,15 +21,19 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
 from exporter.workflows.opened import open_recipe
-from exporter.workflows.progress import Silent
 from exporter.workflows.tuning import measured as module
-from exporter.workflows.tuning.measured import RHOS, Book, Meter, Network
+from exporter.workflows.tuning.measured import RHOS, Book, Meter, calibrated
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 from tests.commands import Workplace
 
-TOME = Candidate(mac_reduction=0.3)
-FUSED = Candidate(method=Method.STAR, scorer="fused", reduce="drop", mac_reduction=0.2)
-A_STAR = Candidate(method=Method.A_STAR, scorer="intra", reduce="drop", mac_reduction=0.3)
+TOME = Candidate(Prune(mac_reduction=0.3))
+FUSED = Candidate(Prune("fused", mac_reduction=0.2))
+A_STAR = Candidate(Prune("intra", method=Method.A_STAR, mac_reduction=0.3))
+
+
+def saving(candidate: Candidate, share: float | None, rho: float | None = None) -> Candidate:
+    assert candidate.prune is not None
+    return replace(candidate, prune=replace(candidate.prune, mac_reduction=share, rho=rho))
 
 
 def test_a_measurement_is_a_line_and_made_once(tmp_path: Path) -> None:
@@ -70,13 +73,12 @@ def test_measurements_that_are_none_are_one_line(tmp_path: Path) -> None:
 @pytest.fixture
 def meter_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Meter]:
     opened = open_recipe(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
-    vit, images = opened.whole, list_images(workplace.images)
+    images = list_images(workplace.images)
 
-    def make(*, calibrated: bool = True) -> Meter:
-        settings = CalibrationSettings(gamma=2, max_images=4)
-        calibration = calibrate(vit, images, settings) if calibrated else None
-        network = Network(opened, calibration)
-        return Meter({OWN: network}, Book(tmp_path / "book.jsonl", ""), tmp_path, {"all": images})
+    def make(*, calibration: bool = True) -> Meter:
+        book = Book(tmp_path / "book.jsonl", "")
+        whole = calibrated(opened, tmp_path / "c.safetensors", book)[0] if calibration else opened
+        return Meter({OWN: whole}, book, tmp_path, {"all": images})
 
     return make
 
@@ -87,21 +89,22 @@ def test_a_share_is_saved_and_no_more_than_needed(
 ) -> None:
     meter = meter_with()
     network = meter.networks[OWN]
-    whole = dense_macs(network.vit.spec).total
-    counted = network.opened.image_cost(network.vit, network.calibration)
+    whole = dense_macs(network.whole.spec).total
+    counted = network.image_cost(network.whole, network.calibration)
 
     def saved(one: Candidate) -> float:
         schedule = meter.schedule(one)
         assert schedule is not None
         return 1 - counted(schedule) / whole
 
-    schedule, share = meter.schedule(candidate), candidate.mac_reduction
-    assert schedule is not None and schedule.rho is not None and share is not None
+    schedule = meter.schedule(candidate)
+    assert schedule is not None and schedule.rho is not None and candidate.prune is not None
+    share = candidate.prune.mac_reduction or 0.0
     # Between the rho at which a-STAR's counts are made, they are taken to be linear.
     tolerance = 0.02 if schedule.adaptive else 0.0
     assert saved(candidate) >= share - tolerance
     # ToMe merges whole patches of 25 in every layer: a few rho have the same counts.
-    milder = replace(candidate, mac_reduction=None, rho=min(1.0, schedule.rho + 0.15))
+    milder = saving(candidate, None, min(1.0, schedule.rho + 0.15))
     assert saved(milder) < share + tolerance
     assert saved(UNPRUNED) == 0
 
@@ -122,22 +125,22 @@ def test_shares_of_one_way_need_one_count(
 
     monkeypatch.setattr(module, "image_cost", counting)
     meter = meter_with()
-    found = [meter.schedule(replace(A_STAR, mac_reduction=share)) for share in (0.1, 0.2, 0.3)]
+    found = [meter.schedule(saving(A_STAR, share)) for share in (0.1, 0.2, 0.3)]
     assert counts == list(RHOS)
     rhos = [each.rho for each in found if each is not None and each.rho is not None]
     assert rhos == sorted(rhos, reverse=True) and len(set(rhos)) == 3
 
 
 def test_what_is_out_of_reach_has_no_schedule(meter_with: Callable[..., Meter]) -> None:
-    assert meter_with().schedule(replace(TOME, mac_reduction=0.95)) is None
-    assert meter_with(calibrated=False).schedule(FUSED) is None
-    assert meter_with(calibrated=False).schedule(TOME) is not None
+    assert meter_with().schedule(saving(TOME, 0.95)) is None
+    assert meter_with(calibration=False).schedule(FUSED) is None
+    assert meter_with(calibration=False).schedule(TOME) is not None
 
 
 def test_a_calibration_changes_no_measurement_that_needs_none(
     meter_with: Callable[..., Meter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = meter_with(calibrated=False).right(TOME, "all")
+    before = meter_with(calibration=False).right(TOME, "all")
     monkeypatch.setattr(Meter, "_predict", lambda *_: pytest.fail("measured again"))
     assert np.array_equal(meter_with().right(TOME, "all"), before)
 
@@ -157,18 +160,14 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
     for again in ("new", "known", "gone"):
         if again == "gone":
             made[0].unlink()
-        network = Network(open_recipe(recipe))
-        network.calibrate(tmp_path / "c.safetensors", Book(tmp_path / "book.jsonl", ""), Silent())
+        path, book = tmp_path / "c.safetensors", Book(tmp_path / "book.jsonl", "")
+        network, skipped = calibrated(open_recipe(recipe), path, book)
         assert network.calibration is not None and network.calibration.inter is not None
-        assert [*network.calibration.skipped] == ["class_0/0.png"]
-        assert network.file == tmp_path / "c.safetensors"
+        assert [*skipped] == ["class_0/0.png"] and network.recipe.prune.calibration == path
     assert len(made) == 2
     opened = open_recipe(recipe)
-    given = Network(replace(opened, given=shape_schedule(opened.whole.spec, 0.5, Prune())))
-    given.calibrate(tmp_path / "none", Book(tmp_path / "book.jsonl", ""), Silent())
-    assert given.calibration is None and given.candidate("w") == Candidate(
-        weights="w", given=True, alpha=0.15
-    )
+    given = replace(opened, given=shape_schedule(opened.whole.spec, 0.5, Prune()))
+    assert calibrated(given, tmp_path / "none", book) == (given, {})
 
 
 @pytest.mark.ort

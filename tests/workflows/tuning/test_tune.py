@@ -33,16 +33,16 @@ from exporter.workflows.folders.export_folder import verify_checksums
 from exporter.workflows.recipe import Recipe, read_recipe
 from exporter.workflows.tuning import measured
 from exporter.workflows.tuning import tune as module
-from exporter.workflows.tuning.choice import Timed, TuneSettings
+from exporter.workflows.tuning.choice import Timed, TuneResult, TuneSettings
 from exporter.workflows.tuning.measured import Meter
-from exporter.workflows.tuning.tune import Tuned, dry_tune, tune
-from exporter.workflows.tuning.ways import Candidate
+from exporter.workflows.tuning.tune import dry_tune, tune
+from exporter.workflows.tuning.ways import AXES, Candidate
 from tests.commands import Workplace
 from tests.digits import digits
 from tests.folders import write_folder
 from tests.vits import make_vit
 
-Search = Callable[..., Tuned]
+Search = Callable[..., TuneResult]
 ONE_POINT = TuneSettings(max_drop=1.0, target="onnxruntime-fp32")
 
 
@@ -73,8 +73,9 @@ class Machine:
         patch.setattr(Meter, "_speeds", lambda _, placed: self.speeds(placed))
 
     def loss(self, candidate: Candidate) -> float:
-        share = candidate.mac_reduction or (0.0 if candidate.rho is None else 1 - candidate.rho)
-        more = 10 if candidate.scorer == "random" else 2 if candidate.reduce == "drop" else 1
+        how = candidate.prune or Prune()
+        share = how.mac_reduction or (0.0 if how.rho is None else 1 - how.rho)
+        more = 10 if how.scored_by == "random" else 2 if how.reduced_by == "drop" else 1
         return 0.1 * more * share**2 + 0.01 * ("int8" in candidate.target)
 
     def predict(self, files: Sequence[ImageFile], candidate: Candidate, part: str) -> dict[str, Any]:
@@ -88,7 +89,8 @@ class Machine:
         self.timed.append([each.label for each in placed])
         found = []
         for each in placed:
-            share = (each.mac_reduction or 0.0) * (0.7 if each.method == Method.MATCHING else 0.9)
+            how = each.prune or Prune()
+            share = (how.mac_reduction or 0.0) * (0.7 if how.planned_by == Method.MATCHING else 0.9)
             ms = 10 * (1 - share) * (0.5 if "int8" in each.target else 1.0)
             found.append(asdict(Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)))
         return found
@@ -126,7 +128,7 @@ def search(
 
     def run(
         settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
-    ) -> Tuned:
+    ) -> TuneResult:
         return tune(free.but(**changes), settings, tmp_path, weights=weights, model=model)
 
     return run
@@ -135,9 +137,9 @@ def search(
 def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machine, tmp_path: Path) -> None:
     found = search(method=Method.STAR)
     assert found.choice is not None and found.judged is not None
-    own = found.choice.candidate
+    own = found.choice.candidate.prune
     # At 1 point, 30 % by merging; the errors of 400 images allow for less.
-    assert own.reduce == "merge-weighted" and 0.1 <= (own.mac_reduction or 0) <= 0.3
+    assert own is not None and own.reduce == "merge-weighted" and 0.1 <= (own.mac_reduction or 0) <= 0.3
     assert found.judged.status in (Status.MET, Status.NOT_SHOWN)
     assert found.choice.loss_points <= 1 and found.judged.images == 400
     assert (found.images, found.settings, found.parity) == (400, ONE_POINT, True)
@@ -152,29 +154,24 @@ def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machi
     front = json.loads((tmp_path / "front.json").read_text())
     assert len(front["tried"]) == len(found.tried) and len(front["front"]) == len(found.front)
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
-    assert repr(found) == f"<Tuned vit_tiny_patch16_224: {found.choice.gain:.2f} ×, {found.judged.status}>"
+    assert (
+        repr(found)
+        == f"<TuneResult vit_tiny_patch16_224: {found.choice.gain.median:.2f} ×, {found.judged.status}>"
+    )
 
 
-def test_tome_is_reached_without_a_calibration_and_before_one(
-    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_calibration_is_made_only_for_ways_that_need_one(
+    search: Search, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    screened: list[list[tuple[str, str]]] = []
-
     def calibrate(*_: Any) -> Any:
-        screened.append([*machine.predicted])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measured, "calibrate_to", calibrate)
     found = search(method=Method.TOME, calibration=None)
-    assert found.choice is not None and found.choice.candidate.method == Method.TOME
-    machine.predicted.clear()
+    assert found.choice is not None and found.choice.candidate.prune.method == Method.TOME  # type: ignore[union-attr]
     (tmp_path / "measurements.jsonl").unlink()
     with pytest.raises(KeyboardInterrupt):
         search(calibration=None)
-    assert [label for label, _ in screened[0]] == [
-        "unpruned",
-        "matching, token-pairs, merge-weighted, 40% saved",
-    ]
 
 
 @pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
@@ -183,10 +180,11 @@ def test_a_time_is_reached_by_the_most_accurate_model(search: Search, goal: dict
     settings = TuneSettings(target="onnxruntime-fp32", **goal)
     found = search(settings, method=Method.STAR, scorer="pairs")
     assert found.choice is not None and found.judged is not None
-    assert found.choice.candidate.prunes == (goal != {"max_ms": 10.0})
-    assert found.choice.reaches(settings)
-    slower = [each for each in found.tried if each.median_ms > found.choice.median_ms]
-    assert not any(each.reaches(settings) and each.loss_points < found.choice.loss_points for each in slower)
+    assert (found.choice.candidate.prune is not None) == (goal != {"max_ms": 10.0})
+    reaching = [each for each in found.tried if settings.reached(each.median_ms, each.gain)]
+    assert found.choice in reaching
+    slower = [each for each in reaching if each.median_ms > found.choice.median_ms]
+    assert not any(each.loss_points < found.choice.loss_points for each in slower)
     assert found.judged.status == Status.MET
 
 
@@ -202,11 +200,10 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
     found = search(fast, (smaller,), counts="linear", calibration=None, images=None)
     assert {call.args[0].counts for call in planned.call_args_list} == {"linear"}
-    methods = {
-        (each.candidate.weights, each.candidate.method) for each in found.tried if each.candidate.prunes
-    }
+    tried = [each.candidate for each in found.tried]
+    methods = {(each.weights, each.prune.method) for each in tried if each.prune is not None}
     assert methods >= {("", Method.MATCHING), ("", Method.STAR), ("smaller", Method.MATCHING)}
-    assert found.choice is not None and found.choice.candidate.prunes
+    assert found.choice is not None and found.choice.candidate.prune is not None
     assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "linear"
 
 
@@ -215,7 +212,7 @@ def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(search: Search, tmp_p
     (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
     found = search(TuneSettings(speedup=50, target="onnxruntime-fp32"), method=Method.TOME)
     assert (found.choice, found.judged, found.recipe) == (None, None, None)
-    assert len(found.tried) > 3 and repr(found) == "<Tuned vit_tiny_patch16_224: nothing found>"
+    assert len(found.tried) > 3 and repr(found) == "<TuneResult vit_tiny_patch16_224: nothing found>"
     assert (tmp_path / "front.json").exists() and not (tmp_path / "tune.toml").exists()
 
 
@@ -229,10 +226,10 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert found.judged is not None and found.judged.status == Status.NOT_SHOWN
     choice = found.choice
     assert choice is not None and choice.margin_points > 1 >= choice.loss_points
-    assert choice.gain > 1 and found.recipe is not None
-    assert choice.agreement == max(each.agreement for each in found.tried if each.candidate.prunes)
-    pruned = [each.candidate for each in found.tried if each.candidate.prunes]
-    kinds = {(each.method, each.reduce) for each in pruned}
+    assert choice.gain.median > 1 and found.recipe is not None
+    pruned = [(each, each.candidate.prune) for each in found.tried if each.candidate.prune is not None]
+    assert choice.agreement == max(each.agreement for each, _ in pruned)
+    kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}
     assert {method for method, _ in kinds} == {Method.MATCHING, Method.STAR, Method.A_STAR}
     assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
 
@@ -269,9 +266,9 @@ def test_the_choice_is_compiled_from_its_recipe(
     assert found.choice is not None
     ((recipe, folder, model, _),) = compiled
     assert (folder, model) == (tmp_path / "compiled", module_of_mine)
-    own = found.choice.candidate
-    prune = recipe.prune
-    assert recipe.lower.target == own.target and own.how == {name: getattr(prune, name) for name in own.how}
+    own, prune = found.choice.candidate, recipe.prune
+    assert recipe.lower.target == own.target
+    assert all(getattr(own.prune, name) == getattr(prune, name) for name in AXES)
     assert 0 < prune.rho < 1 and prune.mac_reduction is None and recipe.measure.threads == 1
     told = read_recipe(tmp_path / "tune.toml")
     assert Recipe.of(told) == recipe.but(calibration=calibration)
@@ -344,6 +341,15 @@ def test_what_cannot_be_searched_is_refused_before_any_work(
     assert list(tmp_path.iterdir()) == [] and not machine.predicted
 
 
+def test_a_target_that_needs_images_of_its_own_is_refused_without_any(
+    workplace: Workplace, many: Path, tmp_path: Path
+) -> None:
+    recipe, anywhere = workplace.recipe(eval_images=many, images=None), TuneSettings(max_drop=1.0)
+    with pytest.raises(RecipeError, match=r"--images .* activation ranges of openvino-int8"):
+        dry_tune(recipe, anywhere, tmp_path)
+    assert dry_tune(recipe, ONE_POINT, tmp_path).schedule is None
+
+
 def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
     workplace: Workplace,
     many: Path,
@@ -388,7 +394,7 @@ def test_a_real_search_of_the_digits_model(tmp_path: Path, monkeypatch: pytest.M
     settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
     # Whatever this machine takes for each.
     monkeypatch.setattr(
-        module, "chosen", lambda points, _: next(each for each in points if each.candidate.prunes)
+        module, "chosen", lambda points, _: next(each for each in points if each.candidate.prune is not None)
     )
     found = tune(recipe, settings, tmp_path / "out")
     assert found.choice is not None and found.judged is not None

@@ -1,0 +1,66 @@
+"""Load an ONNX file, and read its inputs and INT8 weights. The onnx library is imported by the first file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from exporter.errors import ArtefactError, reason_of
+from exporter.files import regular
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+EXPECTED = "an ONNX model that star-export made"
+# That of protobuf: a file of weights beyond it has them beside it.
+MOST_BYTES = 2**31 - 1
+INT8 = 3  # of ONNX's `DataType`
+
+
+def load_onnx(path: Path) -> "ModelProto":
+    """Read an ONNX file, without what lies in other files.
+
+    Raises:
+        ArtefactError: It cannot be read, is torn, is none, or has no UTF-8 for metadata, or a graph without nodes,
+            inputs or outputs.
+    """
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+    from onnx import load_model_from_string  # noqa: PLC0415
+
+    try:
+        if (size := regular(path).stat().st_size) > MOST_BYTES:
+            raise ArtefactError(str(path), f"{size} bytes", f"{EXPECTED}, of at most {MOST_BYTES}")
+        model = load_model_from_string(path.read_bytes())
+    except DecodeError:
+        raise ArtefactError(str(path), "no ONNX model, or a torn one", EXPECTED) from None
+    except (OSError, ValueError) as error:
+        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
+    graph = model.graph
+    parts = {"nodes": graph.node, "inputs": graph.input, "outputs": graph.output}
+    missing = [name for name, part in parts.items() if not part]
+    if missing:
+        raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
+    texts = [text for each in model.metadata_props for text in (each.key, each.value)]
+    # protobuf gives the bytes of a text that is none.
+    if not all(isinstance(each, str) for each in (*texts, *(each.name for each in graph.input))):
+        raise ArtefactError(str(path), "metadata or names of inputs that are no UTF-8", EXPECTED)
+    return model
+
+
+def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
+    """Return the shapes of a model's inputs by name; a dynamic size is its name, or "" without one."""
+    return {
+        each.name: tuple(
+            size.dim_value if size.HasField("dim_value") else size.dim_param
+            for size in each.type.tensor_type.shape.dim
+        )
+        for each in model.graph.input
+    }
+
+
+def largest_int8_of(model: "ModelProto") -> int:
+    """Return the largest magnitude among the weights of type int8 that the model contains; 0 without any."""
+    weights = (
+        np.frombuffer(each.raw_data, np.int8) for each in model.graph.initializer if each.data_type == INT8
+    )
+    return max((int(np.abs(each.astype(np.int16)).max(initial=0)) for each in weights), default=0)
