@@ -12,8 +12,8 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFile, ImageSource
-from exporter.errors import ArtefactError, RecipeError
-from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
+from exporter.errors import ArtefactError, ImageError, RecipeError
+from exporter.evaluation.accuracy import Batches, Predictions, predict_each
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import Embeddings, embed_each
 from exporter.files import PathLike
@@ -263,7 +263,8 @@ def _answered(
     found = answer(feeds())
     parts = crew.gathered(Answers(found, tuple(names), skipped, tuple(sizes)))
     answers = parts[0] if len(parts) == 1 else _joined(parts)
-    require_images(answers.found[0].labels, models[0].runner.name)
+    if not answers.names:
+        raise ImageError(models[0].runner.name, "no image", "at least one that can be read")
     return answers
 
 
