@@ -96,14 +96,16 @@ def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: R
 def _print(found: Mapping[Method, Report], out: Path) -> None:
     """Print a row for the model as it came, the dense one and each method, then what else was measured."""
     reports = list(found.values())
-    first, alone = reports[0], len(reports) == 1
-    rows = {"dense": _dense_cells(first)} | {str(name): _cells(each) for name, each in found.items()}
-    if first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense:
-        rows = {AS_IT_CAME: _original_cells(first), **rows}
-    columns = list(_cells(first))
-    cells = [(name, *(row.get(each, "") for each in columns)) for name, row in rows.items()]
+    first, alone, cells = reports[0], len(reports) == 1, [_cells(each) for each in reports]
+    another = first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense
+    rows = [
+        *((role, cells[0], role) for role in (*([AS_IT_CAME] if another else []), "dense")),
+        *((str(name), each, "pruned") for name, each in zip(found, cells, strict=True)),
+    ]
+    columns = list(cells[0])
+    table = [(name, *(own[each].get(role, "") for each in columns)) for name, own, role in rows]
     how = schedule_words(first.schedule) if alone else first.target
-    print_table(f"{first.model}, {how}", ("", *columns), cells)
+    print_table(f"{first.model}, {how}", ("", *columns), table)
     lines = list(_lines(reports))
     if alone:
         _print_use(first)
@@ -114,50 +116,34 @@ def _print(found: Mapping[Method, Report], out: Path) -> None:
     print_lines([*lines, f"full report: {out / 'report.html'}"])
 
 
-def _original_cells(report: Report) -> dict[str, str]:
-    """Return what was measured of the model as it came, by column."""
-    cells = {"GMACs": f"{report.gmacs.as_it_came:.3f}"}
-    if report.in_fp32 and report.in_fp32.accuracy:
-        cells["top-1 (95 %)"] = _with_interval(report.in_fp32.accuracy)
-    if report.original:
-        cells[f"images/s, batch {report.batch}"] = f"{report.original.throughput.images_per_s:.1f}"
-    return cells
-
-
-def _dense_cells(report: Report) -> dict[str, str]:
-    cells = {"GMACs": f"{report.gmacs.dense:.3f}"}
+def _cells(report: Report) -> dict[str, dict[str, str]]:
+    """Return what was measured, by column and model; losses are against the model as it came, in fp32."""
+    gmacs, loss, fp32, at, original = report.gmacs, report.loss, report.in_fp32, report.speed, report.original
+    macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
+    cells = {"GMACs": {role: f"{each:.3f}" for role, each in macs.items()}}
     if report.accuracy:
-        cells["top-1 (95 %)"] = _with_interval(report.accuracy.dense)
-    if report.in_fp32 and report.in_fp32.accuracy:
-        cells["points lost (95 %)"] = f"{report.precision_loss:.2f}"
-    if report.speed:
-        cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.dense.images_per_s:.1f}"
-    if report.original:
-        cells[OVER] = f"{report.original.gain.dense.median:.2f}"
-    return cells
-
-
-def _cells(report: Report) -> dict[str, str]:
-    """Return what was measured of the pruned model, by column; losses are against the model as it came, in fp32."""
-    cells, pair = {"GMACs": f"{report.gmacs.pruned:.3f}"}, report.loss
-    if report.accuracy:
-        cells["top-1 (95 %)"] = _with_interval(report.accuracy.pruned)
-    if pair and pair.loss_interval_points:
-        low, high = pair.loss_interval_points
-        cells["points lost (95 %)"] = f"{pair.loss_points:.2f} ({low:.2f} to {high:.2f})"
-    elif pair:
-        cells["same class" if pair is report.pair else "same class as fp32"] = f"{pair.agreement:.2%}"
-    if report.agreement:
-        cells["cosine of embeddings"] = f"{report.agreement.embedding_cosine:.4f}"
-        if report.agreement.retrieval_at_1 is not None:
-            cells["same nearest image"] = f"{report.agreement.retrieval_at_1:.2%}"
-    if report.speed:
-        compared = report.speed.comparison
-        low, high = compared.quartiles
-        cells[f"images/s, batch {report.batch}"] = f"{report.speed.throughput.pruned.images_per_s:.1f}"
-        cells["speed-up (quartiles)"] = f"{compared.speedup:.2f} ({low:.2f} to {high:.2f})"
-    if report.original:
-        cells[OVER] = f"{report.original.gain.pruned.median:.2f}"
+        every = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
+        cells["top-1 (95 %)"] = {role: _with_interval(each) for role, each in every.items() if each}
+    if loss and loss.loss_interval_points:
+        low, high = loss.loss_interval_points
+        cells["points lost (95 %)"] = {"pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"}
+        if fp32:
+            cells["points lost (95 %)"]["dense"] = f"{report.precision_loss:.2f}"
+    elif loss:
+        cells["same class as fp32" if fp32 else "same class"] = {"pruned": f"{loss.agreement:.2%}"}
+    if agreed := report.agreement:
+        cells["cosine of embeddings"] = {"pruned": f"{agreed.embedding_cosine:.4f}"}
+        if agreed.retrieval_at_1 is not None:
+            cells["same nearest image"] = {"pruned": f"{agreed.retrieval_at_1:.2%}"}
+    if at:
+        times = {**({AS_IT_CAME: original.throughput} if original else {}), **vars(at.throughput)}
+        (low, high), gain = at.comparison.quartiles, at.comparison.speedup
+        cells[f"images/s, batch {report.batch}"] = {
+            role: f"{each.images_per_s:.1f}" for role, each in times.items()
+        }
+        cells["speed-up (quartiles)"] = {"pruned": f"{gain:.2f} ({low:.2f} to {high:.2f})"}
+    if original:
+        cells[OVER] = {role: f"{each.median:.2f}" for role, each in vars(original.gain).items()}
     return cells
 
 
