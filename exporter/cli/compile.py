@@ -64,32 +64,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
-    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    stages, out = RichStages(quiet=arguments.quiet or arguments.dry_run), arguments.out
     with stages.stage("libraries"):
-        from exporter.workflows.compile import compile_model, dry_compile
+        from exporter.workflows.compile import compare_methods, compile_model, dry_compile
 
     first, *others = getattr(arguments, "method", "").split(",")
-    if others:
+    methods = [Method.named(each) for each in (first, *others)] if others else []
+    if methods:
         arguments.method = first
-        return _compare(arguments, [Method.named(each) for each in (first, *others)], stages)
+    recipe = recipe_of(arguments)
     if arguments.dry_run:
-        found = dry_compile(recipe_of(arguments), arguments.out)
-        show(arguments, found, lambda: print_dry_run(found))
+        if methods:
+            raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
+        dry = dry_compile(recipe, out)
+        show(arguments, dry, lambda: print_dry_run(dry))
         return 0
-    report = compile_model(recipe_of(arguments), arguments.out, stages=stages)
-    show(arguments, report, lambda: _print({report.schedule.method: report}, arguments.out))
-    return 0 if report.passed else 1
-
-
-def _compare(arguments: argparse.Namespace, methods: Sequence[Method], stages: RichStages) -> int:
-    """Compile by each method, and print a row for each model."""
-    from exporter.workflows.compile import compare_methods
-
-    recipe, out = recipe_of(arguments), arguments.out
-    if arguments.dry_run:
-        raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
-    found = compare_methods(recipe, methods, out, stages=stages)
-    show(arguments, found, lambda: _print(found, out))
+    if methods:
+        found = compare_methods(recipe, methods, out, stages=stages)
+        show(arguments, found, lambda: _print(found, out))
+    else:
+        report = compile_model(recipe, out, stages=stages)
+        found = {report.schedule.method: report}
+        show(arguments, report, lambda: _print(found, out))
     return 0 if all(each.passed for each in found.values()) else 1
 
 
