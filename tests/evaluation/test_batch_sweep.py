@@ -79,21 +79,16 @@ def test_speed_up_efficiency_and_selection_cost() -> None:
     assert result.throughput.dense.images_per_s == pytest.approx(10)
     assert result.comparison.speedup == pytest.approx(1.6)
     assert result.comparison.efficiency == pytest.approx(0.8)  # a MAC ratio of 2
-    assert result.selection is not None
+    assert result.selection is not None and result.as_it_came is None
     assert result.selection.cost.median == pytest.approx(1.25)
     assert result.selection.ceiling.speedup == pytest.approx(2.0)
     assert result.selection.ceiling.efficiency == pytest.approx(2.0 / (4000 / 1900))
 
 
-def test_without_the_sliced_model_there_is_no_selection_cost() -> None:
-    (result,) = measure(dense={1: [0.4] * 5}, pruned={1: [0.2] * 5})
-    assert result.selection is None and result.as_it_came is None
-
-
 def test_the_model_as_it_came_stands_beside_both() -> None:
     came = {AS_IT_CAME: {4: [0.6] * 5}}
     (result,) = measure(dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, **came)
-    assert result.as_it_came is not None
+    assert result.as_it_came is not None and result.selection is None
     assert result.as_it_came.throughput.images_per_s == pytest.approx(4 / 0.6)
     gain = result.as_it_came.gain
     assert (gain.dense.median, gain.pruned.median) == pytest.approx((1.5, 2.4))
