@@ -45,7 +45,7 @@ def work(images: Path, out: Path) -> None:
     evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
     book = Book(out / "measurements.jsonl", "")
     meter = Meter({OWN: open_recipe(Recipe.of(images=images), model=vit)}, book, out, {"all": folder})
-    right = meter.right(Candidate(Prune(rho=0.6)), "all")
+    right = meter.answers(Candidate(Prune(rho=0.6)), "all").hits[:, 0]
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)

@@ -91,8 +91,8 @@ def _print(found: TuneResult) -> None:
 def _row(point: Point, mark: str) -> tuple[str, ...]:
     low, high = point.gain.quartiles
     speed = (f"{point.images_per_s:.1f}", f"{point.gain.median:.2f} ×", f"{low:.2f} to {high:.2f}")
-    loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}", f"{point.agreement:.2%}")
-    size = f"{point.file_bytes / 1e6:.1f}"
+    loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}", f"{point.loss.agreement:.2%}")
+    size = f"{point.timed.file_bytes / 1e6:.1f}"
     return (point.candidate.on("").label, point.candidate.target, *speed, *loss, size, mark)
 
 
@@ -114,12 +114,12 @@ def _lines(found: TuneResult) -> Iterator[str]:
 
 
 def _chosen(choice: Point, judged: Judged) -> str:
-    gain = f"{choice.gain.median:.2f} × the unpruned fp32 model on ONNX Runtime"
-    speed = f"{choice.images_per_s:.1f} images/s, {gain}"
+    loss, speed = judged.loss, f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×"
     return (
-        f"chosen: {choice.candidate.label}: {speed}. On {judged.images} images that no choice has read, it loses "
-        f"{judged.loss_points:+.2f} points, less than {judged.bound_points:+.2f} with 95 % confidence, and "
-        f"{judged.agreement:.2%} have the unpruned model's class: {judged.status}"
+        f"chosen: {choice.candidate.label}: {speed} the unpruned fp32 model on ONNX Runtime. On {loss.images} "
+        f"images that no choice has read, it loses {loss.loss_points:+.2f} points, less than "
+        f"{loss.loss_bound_points:+.2f} with 95 % confidence, and {loss.agreement:.2%} have the unpruned model's "
+        f"class: {judged.status}"
     )
 
 

@@ -8,33 +8,35 @@ from typing import Any
 
 import pytest
 
-from exporter.evaluation.benchmark import Ratio
+from exporter.evaluation.benchmark import Ratio, Throughput
+from exporter.evaluation.loss import PairResult
 from exporter.formats.canonical_json import to_json
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Status
 from exporter.workflows.tuning import tune
-from exporter.workflows.tuning.choice import Judged, Point, TuneResult, TuneSettings
+from exporter.workflows.tuning.choice import Judged, Point, Timed, TuneResult, TuneSettings
 from exporter.workflows.tuning.ways import Candidate
 from tests.commands import Command, Outcome, Workplace
 
-POINT = Point(
-    candidate=Candidate(Prune(mac_reduction=0.4), target="onnxruntime-int8"),
-    gmacs=1.0,
-    loss_points=0.2,
-    margin_points=0.4,
-    agreement=0.96,
-    images=500,
-    images_per_s=250.0,
-    median_ms=4.0,
-    gain=Ratio(2.5, (2.4, 2.6)),
-    file_bytes=3_000_000,
-)
-FASTER = replace(
-    POINT,
-    candidate=replace(POINT.candidate, prune=Prune(mac_reduction=0.6)),
-    loss_points=7.0,
-    images_per_s=300.0,
-)
+
+def lost(images: int, points: float, bound: float | None = None, agreement: float = 0.97) -> PairResult:
+    return PairResult(
+        "unpruned", "candidate", images, agreement, (0.9, 1.0), loss_points=points, loss_bound_points=bound
+    )
+
+
+def point(share: float, points: float, ms: float) -> Point:
+    return Point(
+        candidate=Candidate(Prune(mac_reduction=share), target="onnxruntime-int8"),
+        gmacs=1.0,
+        loss=lost(500, points, agreement=0.96),
+        margin_points=0.4,
+        timed=Timed(Throughput(1, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 3_000_000),
+        gain=Ratio(2.5, (2.4, 2.6)),
+    )
+
+
+POINT, FASTER = point(0.4, 0.2, 4.0), point(0.6, 7.0, 1e3 / 300)
 FOUND = TuneResult(
     model="tiny",
     settings=TuneSettings(max_drop=1.0),
@@ -42,14 +44,14 @@ FOUND = TuneResult(
     images=500,
     unpruned={"onnxruntime-fp32": 100.0},
     tried=(FASTER, POINT),
-    front=(FASTER, POINT),
+    front=(FASTER.candidate.label, POINT.candidate.label),
     choice=POINT,
-    judged=Judged(Status.MET, 499, 0.1, 0.6, 0.97),
+    judged=Judged(Status.MET, lost(499, 0.1, 0.6)),
     recipe="out/tune.toml",
     parity=True,
 )
 NOTHING = replace(FOUND, choice=None, judged=None, recipe=None, parity=None)
-NOT_SHOWN = replace(FOUND, judged=Judged(Status.NOT_SHOWN, 30, 0.1, 4.0, 0.97))
+NOT_SHOWN = replace(FOUND, judged=Judged(Status.NOT_SHOWN, lost(30, 0.1, 4.0)))
 Run = Callable[..., tuple[Outcome, dict[str, Any]]]
 
 
@@ -76,8 +78,8 @@ def test_what_others_script_against(run: Run, workplace: Workplace) -> None:
     assert done.code == 0, done.err
     assert done.json == json.loads(to_json(FOUND))
     assert done.json.keys() >= {"recipe", "choice", "judged", "tried", "front"}
-    assert done.json["judged"].keys() == {"status", "images", "loss_points", "bound_points", "agreement"}
-    assert {"images_per_s", "gain"} <= done.json["choice"].keys()
+    assert done.json["judged"]["status"] == "met" and done.json["judged"]["loss"]["loss_bound_points"] == 0.6
+    assert {"loss", "timed", "gain"} <= done.json["choice"].keys()
     assert (asked["settings"].max_drop, asked["out"]) == (1.0, Path("out"))
     images = asked["recipe"].images
     assert (images.images, images.max_eval_images) == (workplace.images, 4000)
@@ -141,7 +143,7 @@ def test_flags_pin_axes(run: Run) -> None:
         (NOTHING, 1),
         (FOUND, 0),
         (NOT_SHOWN, 0),
-        (replace(FOUND, judged=Judged(Status.MISSED, 900, 3.0, 4.0, 0.9)), 1),
+        (replace(FOUND, judged=Judged(Status.MISSED, lost(900, 3.0, 4.0, 0.9))), 1),
         (replace(FOUND, parity=None), 0),
         (replace(FOUND, parity=False), 1),
     ],

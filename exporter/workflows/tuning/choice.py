@@ -2,20 +2,21 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import sqrt
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
-from exporter.evaluation.intervals import loss_bound, loss_interval
-from exporter.evaluation.loss import loss_of
+from exporter.evaluation.intervals import least_images, loss_bound, loss_interval
+from exporter.evaluation.loss import PairResult, compare_predictions, loss_of
+from exporter.records import Pair
 from exporter.runtimes.choice import RUNTIMES
 from exporter.settings.fields import LARGEST, Points, Settings, option
 from exporter.targets import TARGETS
-from exporter.tensor_names import Array
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
 
@@ -83,42 +84,50 @@ class Timed:
 
 @dataclass(frozen=True)
 class Point:
-    """A measured candidate: loss on the search half, in points, and speed in one run with the unpruned model.
+    """A measured candidate: its loss on the search half, and its time in one run with the unpruned model.
 
-    `gain` is over the unpruned model in fp32 on ONNX Runtime. `margin_points` is the loss plus two standard errors,
-    `agreement` the share of images that get the unpruned model's class.
+    `margin_points` is the loss plus two standard errors; `gain` is over the unpruned model in fp32 on ONNX Runtime.
     """
 
     candidate: Candidate
     gmacs: float
-    loss_points: float
+    loss: PairResult
     margin_points: float
-    agreement: float
-    images: int
-    images_per_s: float
-    median_ms: float
+    timed: Timed
     gain: Ratio
-    file_bytes: int
+
+    @property
+    def images_per_s(self) -> float:
+        """Its speed."""
+        return self.timed.throughput.images_per_s
+
+    @property
+    def median_ms(self) -> float:
+        """The time of a batch."""
+        return self.timed.throughput.median_ms
+
+    @property
+    def loss_points(self) -> float:
+        """The loss, in points: images without labels have the unpruned model's."""
+        return self.loss.loss_points or 0.0
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The loss of the choice on the final half, in points, with its one-sided 95 % limit, and its status."""
+    """The loss of the choice on the final half, with its one-sided 95 % limit, and its status."""
 
     status: Status
-    images: int
-    loss_points: float
-    bound_points: float
-    agreement: float
+    loss: PairResult
 
 
 @dataclass(frozen=True)
 class TuneResult:
     """What a search found. `choice` and what follows from it are None if nothing reaches the goal.
 
-    `judged` is measured on the final half, which no choice has read; the losses of `tried` and `front` on the
-    search half. `unpruned` has images per second by target. `parity` is None where there is no pair.
-    `calibration_skipped` is empty where a calibration was given.
+    `judged` is measured on the final half, which no choice has read; the losses of `tried` on the search half.
+    `front` has the labels of those that no other one beats in both speed and loss.
+    `unpruned` has images per second by target. `parity` is None where there is no pair. `calibration_skipped` is
+    empty where a calibration was given.
     """
 
     model: str
@@ -127,7 +136,7 @@ class TuneResult:
     images: int
     unpruned: dict[str, float]
     tried: tuple[Point, ...]
-    front: tuple[Point, ...]
+    front: tuple[str, ...]
     choice: Point | None = None
     judged: Judged | None = None
     recipe: str | None = None
@@ -141,39 +150,33 @@ class TuneResult:
         return f"<TuneResult {self.model}: {self.choice.gain.median:.2f} ×, {self.judged.status}>"
 
 
-def point_of(
-    candidate: Candidate, macs: float, right: tuple[Array, Array], same: Array, timed: tuple[Timed, Timed]
-) -> Point:
-    """Return a measured candidate.
-
-    `right` has which images the unpruned model has right, and which the candidate has; `same`, which get the
-    same class from both: all bool [images]. Both were timed in one run.
-    """
-    (lost, gained), images = loss_of(*right), len(right[0])
-    base, own = (each.throughput for each in timed)
+def point_of(candidate: Candidate, macs: float, answers: Pair[Predictions], base: Timed, own: Timed) -> Point:
+    """Return a measured candidate, whose answers and times are paired with those of the unpruned model."""
     return Point(
         candidate=candidate,
         gmacs=macs / 1e9,
-        loss_points=100 * (lost - gained) / images,
-        margin_points=100 * margin_of(*right),
-        agreement=float(same.mean()),
-        images=images,
-        images_per_s=own.images_per_s,
-        median_ms=own.median_ms,
-        gain=ratio_of(base, own),
-        file_bytes=timed[1].file_bytes,
+        loss=loss_of_choice(answers),
+        margin_points=100 * margin_of(answers),
+        timed=own,
+        gain=ratio_of(base.throughput, own.throughput),
     )
 
 
-def margin_of(dense: Array, other: Array) -> float:
+def loss_of_choice(answers: Pair[Predictions]) -> PairResult:
+    """Return what a candidate loses against the unpruned model, without the classes."""
+    names = ("unpruned", "candidate")
+    return replace(compare_predictions(answers.dense, answers.pruned, names, {}), classes=())
+
+
+def margin_of(answers: Pair[Predictions]) -> float:
     """Return the loss plus two standard errors, as a share: what a candidate qualifies by.
 
     Without them, the fastest of many would be one whose loss was measured too low. Half an image is added to each
     way in which two models can differ or agree (Agresti and Min 2005, Statistics in Medicine 24): few images
     without a difference show little.
     """
-    lost, gained = loss_of(dense, other)
-    images = len(dense) + 2
+    lost, gained = loss_of(answers.dense.hits[:, 0], answers.pruned.hits[:, 0])
+    images = len(answers.dense.labels) + 2
     mean = (lost - gained) / images
     variance = (lost + gained + 1) / images - mean**2
     return mean + ERRORS * sqrt(variance / images)
@@ -234,34 +237,21 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
         within = (each for each in points if each.loss_points <= limit + ROUNDING)
         qualified = [each for each in within if settings.reached(each.median_ms, each.gain)]
     return min(
-        qualified, key=lambda each: (each.margin_points, -each.agreement, each.median_ms), default=None
+        qualified, key=lambda each: (each.margin_points, -each.loss.agreement, each.median_ms), default=None
     )
 
 
-def judged(dense: Array, own: Array, same: Array, max_drop: float | None) -> Judged:
-    """Judge the choice by the images of the final half that the unpruned model and the choice have right.
-
-    `same` are those that get the same class from both; all are bool [images].
+def judged(answers: Pair[Predictions], max_drop: float | None) -> Judged:
+    """Judge the choice by the answers to the final half.
 
     Met where the one-sided limit is within the loss, missed where the other one is beyond it; without a limit, met.
     """
-    lost, gained = loss_of(dense, own)
-    images = len(dense)
-    bound = loss_bound(lost, gained, images)
-    status = Status.MET
-    if max_drop is not None and 100 * bound > max_drop:
-        least = loss_interval(lost, gained, images, confidence=0.9)[0]
+    loss, status = loss_of_choice(answers), Status.MET
+    assert loss.lost is not None and loss.gained is not None and loss.loss_bound_points is not None
+    if max_drop is not None and loss.loss_bound_points > max_drop:
+        least = loss_interval(loss.lost, loss.gained, loss.images, confidence=0.9)[0]
         status = Status.MISSED if 100 * least > max_drop else Status.NOT_SHOWN
-    return Judged(status, images, 100 * (lost - gained) / images, 100 * bound, float(same.mean()))
-
-
-def front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the points that no other one beats in both speed and loss, fastest first."""
-    kept: list[Point] = []
-    for each in sorted(points, key=lambda each: (-each.images_per_s, each.loss_points)):
-        if not kept or each.loss_points < kept[-1].loss_points:
-            kept.append(each)
-    return tuple(kept)
+    return Judged(status, loss)
 
 
 def images_needed(max_drop: float, changed: float = 0.0) -> int:
@@ -273,7 +263,4 @@ def images_needed(max_drop: float, changed: float = 0.0) -> int:
     def shows(images: int) -> bool:
         return 100 * loss_bound(changed / 2 * images, changed / 2 * images, images) <= max_drop
 
-    high = 1
-    while not shows(high) and high < 1 << 40:
-        high *= 2
-    return bisect_left(range(high), True, lo=max(1, high // 2), key=shows)
+    return least_images(shows)

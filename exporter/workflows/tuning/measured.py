@@ -17,6 +17,7 @@ from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
+from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import throughput
 from exporter.evaluation.parity.reference import image_cost, mean_useful_macs, reference_runner
@@ -25,7 +26,7 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule
+from exporter.records import Pair, Schedule
 from exporter.runtimes.choice import runner_here
 from exporter.schedule.plan import ImageCost, keep_everything, schedule_of
 from exporter.schedule.prune import Prune
@@ -100,10 +101,10 @@ def calibrated(opened: Opened, path: Path, book: Book) -> tuple[Opened, dict[str
 
 @dataclass(frozen=True, eq=False)
 class Meter:
-    """Measures candidates: which images each has right by a metric, and how fast it is.
+    """Measures candidates: the classes that they give images, and how fast they are.
 
-    `networks` and the parts of the `images` are by name, the model is under `OWN`. By the metric "top1", an
-    image's label is right, by "agreement" the unpruned model's class.
+    `networks` and the parts of the `images` are by name, the model is under `OWN`. By the metric "top1", images
+    have their labels, by "agreement" the unpruned model's classes.
     """
 
     networks: dict[str, Opened]
@@ -213,24 +214,12 @@ class Meter:
             self.book.record("multiply-adds", told, lambda: mean_useful_macs(pruned, self.pixels, kind))
         )
 
-    def right(self, candidate: Candidate, *parts: str) -> Array:
-        """Return which images of some parts a candidate has right, bool [images]: on its target, or in PyTorch."""
-        self.seen.add(candidate.on(""))
-        if self.metric != "top1":
-            return self.same(candidate, *parts)
-        own, labels = self._answers(candidate, parts)
-        return own == labels
-
-    def same(self, candidate: Candidate, *parts: str) -> Array:
-        """Return which images of some parts get the unpruned model's class, bool [images]; where, as in `right`."""
-        (own, _), (dense, _) = (self._answers(each, parts) for each in (candidate, UNPRUNED))
-        return own == dense
-
-    def _answers(self, candidate: Candidate, parts: Sequence[str]) -> Array:
-        """Return the class that a candidate gives each image, and the true one, [2, images].
+    def answers(self, candidate: Candidate, *parts: str) -> Predictions:
+        """Return the class that a candidate gives each image of some parts: on its target, or in PyTorch.
 
         All processes share the work.
         """
+        self.seen.add(candidate.on(""))
         told, found = self._told(candidate), list[Array]()
         for part in (each for each in parts if self.images[each].files):
             what, predict = (
@@ -240,7 +229,15 @@ class Meter:
             made = self.book.record(what, told, predict, together=True)
             self.skipped.update(made["skipped"])
             found.append(np.array([made["classes"], made["labels"]], np.int64))
-        return np.concatenate(found, axis=1)
+        classes, labels = np.concatenate(found, axis=1)
+        if self.metric != "top1":
+            own = candidate == UNPRUNED
+            labels = classes if own else self.answers(UNPRUNED, *parts).best[:, 0]
+        return Predictions(classes[:, None], labels)
+
+    def paired(self, candidate: Candidate, *parts: str) -> Pair[Predictions]:
+        """Return the answers of the unpruned model and of a candidate."""
+        return Pair(self.answers(UNPRUNED, *parts), self.answers(candidate, *parts))
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
         spec, images = self.networks[candidate.weights].whole.spec, self.images[part]

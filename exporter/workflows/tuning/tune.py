@@ -11,8 +11,7 @@ from typing import Any
 from exporter.data.images import ImageFolder, halves, listing_sha256, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
-from exporter.evaluation.benchmark import TradeOff, TradePoint, installed_versions, ratio_of
-from exporter.evaluation.loss import loss_of
+from exporter.evaluation.benchmark import TradeOff, TradePoint, front_of, installed_versions, ratio_of
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.lowering.pipeline import lower, save_onnx
@@ -30,18 +29,18 @@ from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import Recipe, check_batches, needed, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.choice import (
+    ROUNDING,
     USUAL,
     Judged,
     Point,
-    Timed,
     TuneResult,
     TuneSettings,
     around,
     chosen,
     different,
-    front,
     images_needed,
     judged,
+    loss_of_choice,
     point_of,
     qualifies,
 )
@@ -112,8 +111,8 @@ def tune(
         found = _Search(meter, settings, place, stages).found()
         if not processes().main:
             return found
-        save_json({"front": found.front, "tried": found.tried, "unpruned": found.unpruned}, place / FRONT)
         trade_off = _trade_off(found, recipe.measure.batch)
+        save_json({"front": found.front, "tried": found.tried, "unpruned": found.unpruned}, place / FRONT)
         _save_chart(trade_off, found.model, place / CHART)
         if found.choice is None:
             (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
@@ -264,10 +263,10 @@ class _Search:
             model=meter.opened.whole.spec.name,
             settings=self.settings,
             candidates=len(meter.seen - {UNPRUNED}),
-            images=len(meter.right(UNPRUNED, "screen", "rest")),
+            images=len(meter.answers(UNPRUNED, "screen", "rest").labels),
             unpruned=rates,
             tried=points,
-            front=front(points),
+            front=tuple(each.candidate.label for each in front_of(points)),
             choice=choice,
             judged=None if choice is None else self.judged(choice),
             skipped=dict(sorted(meter.skipped.items())),
@@ -278,7 +277,7 @@ class _Search:
         """Return images per second of the unpruned model on every target, whose accuracy allows for the loss."""
         settings = self.settings
         with self.stages.stage("the unpruned model"):
-            top1 = 100 * float(self.meter.right(UNPRUNED, "screen").mean())
+            top1 = 100 * self.meter.answers(UNPRUNED, "screen").accuracy.top1
         if settings.metric == "top1" and settings.max_drop is not None and settings.max_drop >= top1:
             raise RecipeError("max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %")
         every = dict.fromkeys((*targets_here(settings.runtime, settings.target), ONNXRUNTIME))
@@ -297,7 +296,7 @@ class _Search:
             for done, way in enumerate(every, 1):
                 reached = tuple(each for each in way if meter.schedule(each) is not None)
                 if reached:
-                    found[reached] = int(meter.right(min(reached, key=_off), "screen").sum())
+                    found[reached] = meter.answers(min(reached, key=_off), "screen").accuracy.top1_hits
                 advance(done, len(every))
         if not found:
             expected = "a smaller amount, or --images where scores or rates need a calibration"
@@ -309,9 +308,8 @@ class _Search:
         settings, meter = self.settings, self.meter
 
         def loses(each: Candidate) -> bool:
-            dense = meter.right(UNPRUNED, "screen")
-            lost, gained = loss_of(dense, meter.right(each, "screen"))
-            return 100 * (lost - gained) > (settings.max_drop or 0.0) * len(dense)
+            found = loss_of_choice(meter.paired(each, "screen"))
+            return (found.loss_points or 0.0) > (settings.max_drop or 0.0) + ROUNDING
 
         def is_fast(each: Candidate) -> bool:
             base, own = (timed.throughput for timed in meter.speeds([BASE, each.on(fastest)]).values())
@@ -339,20 +337,15 @@ class _Search:
                 fp32 = TARGETS[each.target].precision == Precision.FP32
                 beaten = limit is not None and any(qualifies(point, self.settings) for point in found)
                 if fp32 or each.target == targets[0] or not beaten:
-                    found.append(self._point(each, each.on("") if fp32 else each, speeds))
+                    answers = self.meter.paired(each.on("") if fp32 else each, "screen", "rest")
+                    found.append(point_of(each, self.meter.macs(each), answers, speeds[BASE], speeds[each]))
                 advance(done, len(order))
         return tuple(found)
-
-    def _point(self, each: Candidate, run: Candidate, speeds: Mapping[Candidate, Timed]) -> Point:
-        dense, own = (self.meter.right(one, "screen", "rest") for one in (UNPRUNED, run))
-        same = self.meter.same(run, "screen", "rest")
-        return point_of(each, self.meter.macs(each), (dense, own), same, (speeds[BASE], speeds[each]))
 
     def judged(self, choice: Point) -> Judged:
         """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""
         with self.stages.stage(f"{len(self.meter.images['final'].files)} images that no choice has read"):
-            own, same = (each(choice.candidate, "final") for each in (self.meter.right, self.meter.same))
-            return judged(self.meter.right(UNPRUNED, "final"), own, same, self.settings.max_drop)
+            return judged(self.meter.paired(choice.candidate, "final"), self.settings.max_drop)
 
 
 def _off(candidate: Candidate) -> float:
@@ -389,7 +382,7 @@ def _trade_off(found: TuneResult, batch: int) -> TradeOff:
             each.images_per_s,
             each.loss_points,
             (2 * each.loss_points - each.margin_points, each.margin_points),
-            front=each in found.front,
+            front=each.candidate.label in found.front,
         )
         for each in found.tried
     )

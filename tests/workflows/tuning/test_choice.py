@@ -8,10 +8,13 @@ import pytest
 
 from exporter.data.images import ImageFile, ImageFolder, halves
 from exporter.errors import RecipeError
+from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Ratio, Throughput
 from exporter.evaluation.intervals import loss_bound
-from exporter.evaluation.loss import loss_of
+from exporter.evaluation.loss import PairResult
+from exporter.records import Pair
 from exporter.schedule.prune import Prune
+from exporter.tensor_names import Array
 from exporter.vocabulary import Method, Status
 from exporter.workflows.tuning.choice import (
     Point,
@@ -20,9 +23,9 @@ from exporter.workflows.tuning.choice import (
     around,
     chosen,
     different,
-    front,
     images_needed,
     judged,
+    loss_of_choice,
     margin_of,
     point_of,
     qualifies,
@@ -37,14 +40,24 @@ def point(images_per_s: float, loss: float, margin: float | None = None, agreeme
     return Point(
         candidate=WAY,
         gmacs=1.0,
-        loss_points=loss,
+        loss=PairResult("unpruned", "candidate", 100, agreement, (0.0, 1.0), loss_points=loss),
         margin_points=loss if margin is None else margin,
-        agreement=agreement,
-        images=100,
-        images_per_s=images_per_s,
-        median_ms=1000 / images_per_s,
+        timed=timed(1000 / images_per_s),
         gain=Ratio(gain, (0.9 * gain, 1.1 * gain)),
-        file_bytes=1,
+    )
+
+
+def timed(ms: float) -> Timed:
+    return Timed(Throughput(1, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+
+
+def answers(dense: Array, own: Array, same: Array | None = None) -> Pair[Predictions]:
+    """Answers of which some are right; where both are wrong, they are alike unless `same` says otherwise."""
+    alike = (dense == own) if same is None else same
+    labels = np.zeros(len(dense), np.int64)
+    wrong = np.where(alike | own, 1, 2)
+    return Pair(
+        *(Predictions(np.where(right, 0, no)[:, None], labels) for right, no in ((dense, 1), (own, wrong)))
     )
 
 
@@ -87,23 +100,16 @@ def test_within_a_time_the_least_loss_is_chosen() -> None:
     assert not TuneSettings(speedup=2.0).reached(1.0, Ratio(2.5, (1.9, 3.0)))
 
 
-def test_the_front_is_what_nothing_beats_in_both() -> None:
-    points = [point(300, 2.0), point(250, 2.5), point(200, 0.4), point(100, 0.4), point(50, -0.1)]
-    assert front(points) == (points[0], points[2], points[4])
-    assert front([]) == ()
-
-
 @pytest.mark.parametrize(
     ("right", "status"), [(895, Status.MET), (886, Status.NOT_SHOWN), (850, Status.MISSED)]
 )
 def test_the_status_follows_the_limits(right: int, status: Status) -> None:
-    dense, own = np.arange(1000) < 900, np.arange(1000) < right
-    found = judged(dense, own, dense == own, 1.5)
+    found = judged(answers(np.arange(1000) < 900, np.arange(1000) < right), 1.5)
     assert found.status == status
-    assert found.loss_points == pytest.approx((900 - right) / 10)
-    assert found.bound_points == pytest.approx(100 * loss_bound(900 - right, 0, 1000))
-    assert found.agreement == pytest.approx(1 - (900 - right) / 1000)
-    assert judged(dense, own, own, None).status == Status.MET
+    assert found.loss.loss_points == pytest.approx((900 - right) / 10)
+    assert found.loss.loss_bound_points == pytest.approx(100 * loss_bound(900 - right, 0, 1000))
+    assert found.loss.agreement == pytest.approx(1 - (900 - right) / 1000)
+    assert judged(answers(*[np.arange(1000) < right] * 2), None).status == Status.MET
 
 
 @pytest.mark.parametrize(("limit", "changed"), [(0.5, 0.0), (1.0, 0.04), (3.0, 0.2)])
@@ -115,17 +121,14 @@ def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> 
 
 def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     dense, own = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
-    times = [Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5) for ms in (10.0, 4.0)]
-    found = point_of(
-        WAY, 2e9, (dense, own), np.array([1, 0, 0, 1], bool), (Timed(times[0], 7), Timed(times[1], 5))
-    )
-    assert (found.loss_points, found.images, found.gain.median, found.gmacs) == (-25.0, 4, 2.5, 2.0)
-    assert found.agreement == 0.5
-    assert (found.images_per_s, found.median_ms, found.file_bytes) == (500.0, 4.0, 5)
+    found = point_of(WAY, 2e9, answers(dense, own), timed(10.0), timed(4.0))
+    assert (found.loss_points, found.loss.images, found.gain.median, found.gmacs) == (-25.0, 4, 2.5, 2.0)
+    assert (found.loss.lost, found.loss.gained, found.loss.agreement) == (1, 2, 0.25)
+    assert (found.images_per_s, found.median_ms, found.timed.file_bytes) == (250.0, 4.0, 5)
     # Of four images and two half ones of each kind, one is lost and two are gained.
     assert found.margin_points == pytest.approx(100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5))
     same = np.arange(64) < 60
-    assert margin_of(same, same) == pytest.approx(2 / 66)
+    assert margin_of(answers(same, same)) == pytest.approx(2 / 66)
 
 
 def test_different_ways_are_left_not_shares_of_one() -> None:
@@ -176,22 +179,21 @@ def test_the_promise_is_held_over_ten_seeds() -> None:
     random, images = np.random.default_rng(0), 2000
     ease = random.random(images)
     dense = ease < 0.9
-    answers = {}
+    recorded = {}
     for saved in np.linspace(0.1, 0.6, 26):
         flips = random.random(images) < 0.03
-        answers[float(saved)] = (ease < 0.9 - 0.06 * saved) ^ flips & (random.random(images) < 0.5)
+        recorded[float(saved)] = (ease < 0.9 - 0.06 * saved) ^ flips & (random.random(images) < 0.5)
     held = 0
     for seed in range(10):
         files = tuple(ImageFile(Path(f"images/{at}.png"), 0) for at in range(images))
         search, final = halves(ImageFolder(Path("images"), files), seed)
         first, second = (np.array([int(file.path.stem) for file in half.files]) for half in (search, final))
         points = []
-        for saved, own in answers.items():
-            lost, gained = loss_of(dense[first], own[first])
-            margin = 100 * margin_of(dense[first], own[first])
-            points.append(point(100 + saved, 100 * (lost - gained) / len(first), margin))
+        for saved, own in recorded.items():
+            seen = answers(dense[first], own[first])
+            points.append(point(100 + saved, loss_of_choice(seen).loss_points or 0.0, 100 * margin_of(seen)))
         found = chosen(points, within(3.0))
         assert found is not None
-        own = answers[min(answers, key=lambda saved: abs(100 + saved - found.images_per_s))]
-        held += judged(dense[second], own[second], dense[second], 3.0).loss_points <= 3.0
+        own = recorded[min(recorded, key=lambda saved: abs(100 + saved - found.images_per_s))]
+        held += (judged(answers(dense[second], own[second]), 3.0).loss.loss_points or 0.0) <= 3.0
     assert held >= 9

@@ -140,9 +140,9 @@ def test_what_is_out_of_reach_has_no_schedule(meter_with: Callable[..., Meter]) 
 def test_a_calibration_changes_no_measurement_that_needs_none(
     meter_with: Callable[..., Meter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = meter_with(calibration=False).right(TOME, "all")
+    before = meter_with(calibration=False).answers(TOME, "all").best
     monkeypatch.setattr(Meter, "_predict", lambda *_: pytest.fail("measured again"))
-    assert np.array_equal(meter_with().right(TOME, "all"), before)
+    assert np.array_equal(meter_with().answers(TOME, "all").best, before)
 
 
 def test_a_calibration_is_made_once_with_what_it_skipped(
@@ -175,7 +175,8 @@ def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(meter_with: Ca
     meter = meter_with()
     for candidate in (TOME, A_STAR):
         placed = candidate.on(ONNXRUNTIME.name)
-        assert np.array_equal(meter.right(candidate, "all"), meter.right(placed, "all"))
+        pair = [meter.answers(each, "all").best for each in (candidate, placed)]
+        assert np.array_equal(pair[0], pair[1])
         speeds = meter.speeds([UNPRUNED.on(ONNXRUNTIME.name), placed])
         assert list(speeds) == [UNPRUNED.on(ONNXRUNTIME.name), placed]
         assert all(each.throughput.median_ms > 0 and each.file_bytes > 1000 for each in speeds.values())

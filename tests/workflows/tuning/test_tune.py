@@ -141,7 +141,7 @@ def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machi
     # At 1 point, 30 % by merging; the errors of 400 images allow for less.
     assert own is not None and own.reduce == "merge-weighted" and 0.1 <= (own.mac_reduction or 0) <= 0.3
     assert found.judged.status in (Status.MET, Status.NOT_SHOWN)
-    assert found.choice.loss_points <= 1 and found.judged.images == 400
+    assert found.choice.loss_points <= 1 and found.judged.loss.images == 400
     assert (found.images, found.settings, found.parity) == (400, ONE_POINT, True)
     # All in one run with the unpruned model, and different ways among them.
     last = machine.timed[-1]
@@ -152,7 +152,11 @@ def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machi
     speeds = [point.images_per_s for point in found.tried]
     assert speeds == sorted(speeds, reverse=True)
     front = json.loads((tmp_path / "front.json").read_text())
-    assert len(front["tried"]) == len(found.tried) and len(front["front"]) == len(found.front)
+    assert (
+        len(front["tried"]) == len(found.tried)
+        and {"tried", "front", "unpruned"} == front.keys()
+        and front["front"][-1] == found.tried[-1].candidate.label
+    )
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
     assert (
         repr(found)
@@ -228,7 +232,7 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert choice is not None and choice.margin_points > 1 >= choice.loss_points
     assert choice.gain.median > 1 and found.recipe is not None
     pruned = [(each, each.candidate.prune) for each in found.tried if each.candidate.prune is not None]
-    assert choice.agreement == max(each.agreement for each, _ in pruned)
+    assert choice.loss.agreement == max(each.loss.agreement for each, _ in pruned)
     kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}
     assert {method for method, _ in kinds} == {Method.MATCHING, Method.STAR, Method.A_STAR}
     assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
@@ -398,7 +402,7 @@ def test_a_real_search_of_the_digits_model(tmp_path: Path, monkeypatch: pytest.M
     )
     found = tune(recipe, settings, tmp_path / "out")
     assert found.choice is not None and found.judged is not None
-    assert found.judged.status == Status.MET and found.judged.loss_points < 20
+    assert found.judged.status == Status.MET and (found.judged.loss.loss_points or 0.0) < 20
     assert {point.candidate.target for point in found.tried} == {"onnxruntime-int8"}
     assert {*found.unpruned} == {"onnxruntime-fp32", "onnxruntime-int8"}
     assert all(rate > 0 for rate in found.unpruned.values())
