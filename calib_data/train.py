@@ -178,7 +178,8 @@ def train_folder(
     preprocessing = preprocessing_for(build_model(settings, classes), settings, classes)
     writable_folder(out.parent)
     student = build_student(settings, classes)
-    with _bar(console) as progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task("epochs", total=settings.epochs)
         finetune(
             student,
@@ -216,11 +217,6 @@ def _use_device(settings: TrainSettings) -> None:
         torch.empty(1, device=settings.device)
     except (RuntimeError, AssertionError) as error:
         raise RecipeError("device", settings.device, "a device of this machine", reason_of(error)) from None
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
 
 
 def open_folders(train: Path, held_out: Path) -> Folders:

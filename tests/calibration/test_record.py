@@ -104,13 +104,6 @@ def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: st
     assert part in str(error.value) and "calibrate" in str(error.value).rsplit("|", 1)[-1]
 
 
-def foreign(path: Path, arrays: dict[str, Any], record: str | None) -> None:
-    metadata = None if record is None else {"record": record}
-    save_file(
-        {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}, path, metadata=metadata
-    )
-
-
 @pytest.mark.parametrize(
     ("arrays", "record", "part"),
     [
@@ -128,7 +121,10 @@ def test_a_foreign_file_is_one_line(
     tmp_path: Path, arrays: dict[str, Any], record: str | None, part: str
 ) -> None:
     path = tmp_path / "c.safetensors"
-    foreign(path, arrays, to_json(calibration().record) if record == "here" else record)
+    told = {None: None, "here": {"record": to_json(calibration().record)}}.get(
+        record, {"record": str(record)}
+    )
+    save_file({name: np.array(array, np.float64) for name, array in arrays.items()}, path, metadata=told)
     with pytest.raises(ArtefactError) as error:
         load_calibration(path)
     assert part in str(error.value)
