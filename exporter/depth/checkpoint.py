@@ -1,20 +1,18 @@
-"""Load ViTs whose checkpoint says which units were removed, and write such checkpoints."""
+"""Load ViTs whose checkpoint says which units were removed."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import save
 from torch import Tensor
 
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ModelError
-from exporter.files import written_beside
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names
-from exporter.models.identity import Identity, read_record, to_metadata
+from exporter.models.identity import read_record
 from exporter.models.networks import create, source_of
 from exporter.models.registry import adapt, describe, load, moved
 from exporter.models.request import ModelRequest
@@ -72,13 +70,3 @@ def describe_vit(request: ModelRequest) -> PrunableViT:
     """Return the ViT's shape without weights, on the meta device."""
     depth, vit = read_depth(request.checkpoint), describe(request)
     return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
-
-
-def save_checkpoint(vit: PrunableViT, identity: Identity, depth: Depth, path: Path, **more: object) -> None:
-    """Write the weights of a network without some units, and what it is; the same network gives the same bytes.
-
-    The ViT is from `apply_plan`, with the plan of `depth`; `identity` says how to build the whole network.
-    """
-    state = {key: value.detach().cpu().contiguous() for key, value in vit.model.state_dict().items()}
-    with written_beside(path) as partial:
-        partial.write_bytes(save(state, to_metadata(identity, **{DEPTH: depth}, **more)))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint, with_weights
+from exporter.depth.checkpoint import DEPTH, Depth, read_depth, with_weights
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
@@ -18,7 +18,7 @@ from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_metadata
 from exporter.models.registry import trainable
-from exporter.models.weights import read_state_dict
+from exporter.models.weights import read_state_dict, save_checkpoint
 from exporter.vocabulary import UnitType
 
 
@@ -133,7 +133,7 @@ class Bookmark:
         """
         mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(kept or {}))
         depth = Depth(ranked.plan, merged=False)
-        save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
+        save_checkpoint(ranked.vit.model, self.identity, self.path, {DEPTH: depth, SEARCH: mark})
 
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
         """Return the number of stages done, what they led to, and what was kept; None where there is no file.
