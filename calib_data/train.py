@@ -4,8 +4,8 @@
     python calib_data/train.py --images build/digits/train --held-out build/digits/held_out --out mine.safetensors \
         --model vit_tiny_patch16_224 --model-kwargs img_size=56 patch_size=4 embed_dim=128 num_heads=4
 
-The bundled models were trained like this: `exporter/bundled/*.json` has their commands. Any ViT that the package
-builds is trained. A run that was interrupted continues after its last whole epoch, and ends with the same bytes.
+The bundled models were trained like this: `exporter/bundled/*.json` has their commands. Any ViT that can be
+pruned is trained. A run that was interrupted continues after its last whole epoch, and ends with the same bytes.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ from exporter.errors import ImageError, OutputError, RecipeError, UserError, rea
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.files import sha256_of, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
-from exporter.models.networks import Source, create, preprocessing_of, source_of
+from exporter.models.networks import Source, create, source_of
+from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
 from exporter.records import Preprocessing
 from exporter.runtimes.base import TensorInfo
@@ -266,10 +268,11 @@ def preprocessing_for(model: nn.Module, settings: TrainSettings, num_classes: in
     """Return the model's preprocessing at its input size, with the overrides of the settings.
 
     Raises:
-        ModelError: The model is no Vision Transformer, or a number is out of range.
+        ModelError: The model cannot be pruned, or a number is out of range.
         RecipeError: The interpolation is unknown.
     """
-    return preprocessing_of(model, _source(settings, num_classes, {}))
+    source = _source(settings, num_classes, {})
+    return adapt(deepcopy(model), source.name, source.preprocessing).spec.preprocessing
 
 
 def build_student(settings: TrainSettings, num_classes: int) -> nn.Module:

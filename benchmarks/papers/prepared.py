@@ -19,9 +19,9 @@ from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
+from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
-from exporter.models.weights import save_checkpoint
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
@@ -197,5 +197,5 @@ class Prepared:
         if self.way.drop_path:
             kwargs = {**identity.model_kwargs, "drop_path_rate": self.way.drop_path}
             identity = replace(identity, model_kwargs=kwargs)
-        save_checkpoint(network.model, identity, path, {DEPTH: Depth(plan, merged=False)})
+        save_weights(network.model, identity, path, **{DEPTH: Depth(plan, merged=False)})
         return path

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from exporter.cli.flags import MODEL, add_recipe, recipe_of
 from exporter.cli.output import RichStages, percent_interval, print_lines, print_table, show, skipped_lines
 from exporter.errors import RecipeError
-from exporter.evaluation.loss import Agreement, PairResult
+from exporter.evaluation.loss import PairResult
 from exporter.processes import processes
 from exporter.runtimes.choice import RunSettings
 from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import EvalSettings, Recipe
 
 if TYPE_CHECKING:
-    from exporter.workflows.evaluate import Evaluation, ModelResult
+    from exporter.workflows.evaluate import Evaluation
     from exporter.workflows.predicting import EvalModel
 
 EXAMPLES = (
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
-    from exporter.workflows.predicting import models_at
+    from exporter.workflows.predicting import models_at, torch_models
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
@@ -96,49 +96,39 @@ def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalMod
     if not 1 <= wanted + len(files) <= 2:
         got = f"{wanted + len(files)} models" if wanted or files else "no model (name it before --images)"
         raise RecipeError("eval", got, "an export folder, or one or two of FILE, FILE and --model NAME")
-    given = _torch_models(recipe, settings.threads, stages) if named else ()
-    if given and files:
-        return replace(given[0], name="pytorch"), *files
-    return *given, *files
-
-
-def _torch_models(recipe: Recipe, threads: int, stages: RichStages) -> "tuple[EvalModel, ...]":
+    if not named:
+        return files
     from exporter.workflows.opened import open_recipe
-    from exporter.workflows.predicting import torch_models
 
     opened = open_recipe(recipe, stages)
-    return torch_models(opened.whole, opened.as_given, opened.calibration, threads=threads)
+    schedule = None if opened.recipe.prune.has_number else opened.given
+    given = torch_models(opened.whole, schedule, opened.calibration, threads=settings.threads)
+    return (replace(given[0], name="pytorch"), *files) if files else given
 
 
 def _print(result: "Evaluation") -> None:
-    rows = [(name, *_row(model)) for name, model in result.models.items()]
-    title = f"{result.images} images, {result.scored_classes} classes"
     if result.agreement is None:
+        rows = []
+        for name, model in result.models.items():
+            found, shown = model.accuracy, ["", "", ""]
+            if found is not None:
+                shown = [f"{found.top1:.2%}", percent_interval(found.interval), f"{found.top5:.2%}"]
+            rows.append((name, model.runtime, *shown))
+        title = f"{result.images} images, {result.scored_classes} classes"
         print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
     print_lines(_lines(result))
-
-
-def _row(model: "ModelResult") -> tuple[str, ...]:
-    found = model.accuracy
-    if found is None:
-        return model.runtime, "", "", ""
-    return model.runtime, f"{found.top1:.2%}", percent_interval(found.interval), f"{found.top5:.2%}"
 
 
 def _lines(result: "Evaluation") -> Iterator[str]:
     yield from skipped_lines({"evaluation": result.skipped})
     if result.pair is not None:
         yield from _pair_lines(result.pair)
-    if result.agreement is not None:
-        yield from _agreement_lines(result.agreement)
-
-
-def _agreement_lines(agreement: Agreement) -> Iterator[str]:
-    mean, least = agreement.embedding_cosine, agreement.embedding_cosine_least
-    yield f"{agreement.images} images: cosine of the embeddings {mean:.4f} on average, {least:.4f} at least"
-    if agreement.retrieval_at_1 is not None and agreement.retrieval_interval is not None:
-        interval = percent_interval(agreement.retrieval_interval)
-        yield f"retrieval@1: the same nearest image for {agreement.retrieval_at_1:.2%} (95 % {interval})"
+    if (agreed := result.agreement) is not None:
+        mean, least = agreed.embedding_cosine, agreed.embedding_cosine_least
+        yield f"{agreed.images} images: cosine of the embeddings {mean:.4f} on average, {least:.4f} at least"
+        if agreed.retrieval_at_1 is not None and agreed.retrieval_interval is not None:
+            interval = percent_interval(agreed.retrieval_interval)
+            yield f"retrieval@1: the same nearest image for {agreed.retrieval_at_1:.2%} (95 % {interval})"
 
 
 def _pair_lines(pair: PairResult) -> Iterator[str]:

@@ -16,9 +16,9 @@ from exporter.errors import DepthError
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity, read_metadata
+from exporter.models.identity import Identity, read_metadata, save_weights
 from exporter.models.registry import trainable
-from exporter.models.weights import read_state_dict, save_checkpoint
+from exporter.models.weights import read_state_dict
 from exporter.vocabulary import UnitType
 
 
@@ -133,7 +133,7 @@ class Bookmark:
         """
         mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(kept or {}))
         depth = Depth(ranked.plan, merged=False)
-        save_checkpoint(ranked.vit.model, self.identity, self.path, {DEPTH: depth, SEARCH: mark})
+        save_weights(ranked.vit.model, self.identity, self.path, **{DEPTH: depth, SEARCH: mark})
 
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
         """Return the number of stages done, what they led to, and what was kept; None where there is no file.

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from exporter.data.images import UNKNOWN
-from exporter.errors import ImageError, UserError
+from exporter.errors import UserError
 from exporter.evaluation.intervals import Interval, wilson
 from exporter.runtimes.base import Runner
 from exporter.tensor_names import IMAGES, LOGITS, Array
@@ -21,7 +21,7 @@ def answer_each(
     runners: Sequence[Runner],
     batches: Batches,
     outputs: Sequence[str],
-    row_of: Callable[[str, Array, Array], Array],
+    row_of: Callable[[Array], Array],
     *,
     size: int = 0,
 ) -> tuple[tuple[Array, ...], Array]:
@@ -31,51 +31,34 @@ def answer_each(
         runners: Each takes `images`.
         batches: The images of each batch as each of the runners takes them, and their labels.
         outputs: The output of each model that is read.
-        row_of: Reduces a batch to a row per image, from the name of the model, the values and the labels.
+        row_of: Reduces the values of a batch to a row per image.
         size: Images per run, to which a smaller batch is filled up, for engines, which take only the sizes that
             they were built for. 0: it runs as it is.
+
+    Raises:
+        UserError: A model does not have its output, or gives values that are not finite.
     """
     rows: list[list[Array]] = [[] for _ in runners]
     true: list[Array] = []
     with ExitStack() as active:
         for runner, output in zip(runners, outputs, strict=True):
-            _require(active.enter_context(runner), output)
+            returned = [info.name for info in active.enter_context(runner).outputs]
+            if output not in returned:
+                raise UserError(runner.name, f"the outputs {', '.join(returned)}", f"{output}, to measure by")
         for feeds, labels in batches:
             for runner, output, images, found in zip(runners, outputs, feeds, rows, strict=True):
                 values = runner.run({IMAGES: _filled(images, size)})[output][: len(images)]
-                _check(f"{runner.name}: {output}", values)
-                _check_labels(runner.name, len(images), labels)
-                found.append(row_of(runner.name, values, labels))
+                if not np.isfinite(values).all():
+                    raise UserError(f"{runner.name}: {output}", "NaN or infinite values", "finite ones")
+                found.append(row_of(values))
             true.append(labels)
     none = np.empty(0, np.int64)
     return tuple(np.concatenate(found or [none[:, None]]) for found in rows), np.concatenate([none, *true])
 
 
-def require_images(labels: Array, name: str) -> None:
-    """Check that a model named `name` saw an image; there is a label for each."""
-    if not len(labels):
-        raise ImageError(name, "no image", "at least one that can be read")
-
-
 def _filled(images: Array, size: int) -> Array:
     missing = size - len(images)
     return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing > 0 else images
-
-
-def _require(runner: Runner, output: str) -> None:
-    returned = [info.name for info in runner.outputs]
-    if output not in returned:
-        raise UserError(runner.name, f"the outputs {', '.join(returned)}", f"{output}, to measure by")
-
-
-def _check(name: str, values: Array) -> None:
-    if not np.isfinite(values).all():
-        raise UserError(name, "NaN or infinite values", "finite ones")
-
-
-def _check_labels(name: str, images: int, labels: Array) -> None:
-    if labels.shape != (images,) or labels.dtype.kind not in "iu":
-        raise ImageError(f"{name}: labels", f"{labels.dtype}{list(labels.shape)}", f"{images} integers")
 
 
 @dataclass(frozen=True)
@@ -163,14 +146,8 @@ def predict_each(
     UNKNOWN. The other arguments and errors are those of `answer_each`.
     """
 
-    def best_of(name: str, logits: Array, labels: Array) -> Array:
-        _check_range(name, logits.shape[1], labels)
+    def best_of(logits: Array) -> Array:
         return top_classes(logits, 5) if classes is None else classes[top_classes(logits[:, classes], 5)]
 
     best, true = answer_each(runners, batches, [LOGITS] * len(runners), best_of, size=size)
     return tuple(Predictions(each, true) for each in best)
-
-
-def _check_range(name: str, classes: int, labels: Array) -> None:
-    if len(labels) and not (labels.min() >= UNKNOWN and labels.max() < classes):
-        raise ImageError(f"{name}: labels", f"{labels.min()} to {labels.max()}", f"0 to {classes - 1}")

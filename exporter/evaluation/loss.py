@@ -162,17 +162,13 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     of a mean with a normal distribution. `before` and `after` training are those of the pruned model; `goal`
     is the share of the loss to win back.
     """
-    lost, won = _mean(dense) - _mean(before), _mean(after) - _mean(before)
+    lost, won = (float(each.mean() - before.mean()) for each in (dense, after))
     shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
     each = (after.astype(float) - before) - goal * (dense.astype(float) - before)
-    surplus, half = _mean(each), normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5
+    surplus, half = float(each.mean()), normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5
     low, high = 100 * (surplus - half), 100 * (surplus + half)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
     return Recovery(won / lost if shown else None, goal, status, 100 * surplus, (low, high))
-
-
-def _mean(values: Array) -> float:
-    return float(values.mean())
 
 
 # Rows of similarities that are in memory at a time.
@@ -210,7 +206,7 @@ def embed_each(
 
     `outputs` are the names of the models' embeddings.
     """
-    rows, labels = answer_each(runners, batches, outputs, lambda _, values, __: values, size=size)
+    rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=size)
     return tuple(Embeddings(each.astype(np.float32), labels) for each in rows)
 
 

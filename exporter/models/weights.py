@@ -1,4 +1,4 @@
-"""Read weights from files, and write them with what they are.
+"""Read weights from files.
 
 No code in a pickle is run: only tensors are read, and the plain values that training scripts save with them.
 """
@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from exporter.errors import CheckpointError, reason_of
-from exporter.files import regular, written_beside
+from exporter.files import regular
 from exporter.models.conversion import check_size, own_part, to_own_keys, without_shared_prefix
-from exporter.models.identity import Identity, to_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -152,23 +151,6 @@ def load_into(
             raise CheckpointError(source, f"{key} of type {kind}", "floating-point weights")
     check_finite(state, source)
     model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
-
-
-def save_checkpoint(
-    model: nn.Module, identity: Identity | None, path: Path, records: Mapping[str, object]
-) -> None:
-    """Write a network's own weights with what they are; the same network gives the same bytes.
-
-    Args:
-        model: Any network.
-        identity: How to build it, or the whole one that it was made from; None where that is not known.
-        path: Ends in .safetensors.
-        records: Further ones for the metadata, by name; those that are None are left out.
-    """
-    told = {name: record for name, record in records.items() if record is not None}
-    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    with written_beside(path) as partial:
-        partial.write_bytes(save(state, to_metadata(identity, **told)))
 
 
 def check_finite(state: Mapping[str, Tensor], source: str) -> None:

@@ -1,8 +1,4 @@
-"""A pruned model's weights on disk, with what prunes them: a .safetensors that needs no other file.
-
-Its tensors are the network's own, so that anything that reads such weights can load them; the metadata names the
-network (`exporter.models.identity`) and holds the schedule and, where scores need one, the calibration.
-"""
+"""What prunes the weights of a checkpoint, in its metadata: a schedule and, where scores need it, a calibration."""
 
 import json
 from dataclasses import dataclass

@@ -51,8 +51,8 @@ from exporter.workflows.opened import (
     dry_run,
     open_recipe,
     settings_of,
+    warn_of_few_images,
     warn_where_slow,
-    warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import Made, pictures_of, prove
@@ -116,8 +116,8 @@ def compare_methods(
         UserError: One of them cannot be carried out. No model is written where a schedule cannot be made.
     """
     stages, out = stages or Silent(), Path(out)
-    recipes = _recipes(recipe, methods)
-    every = _opened_each(recipes, [out / each for each in methods], model, stages)
+    recipes, opened = _opened_each(recipe, methods, model, stages)
+    every = dict(zip((out / each for each in methods), opened, strict=True))
     shown = _compiled(recipes, every, stages)
     with stages.stage("page"):
         made = {folder.name: each for folder, each in zip(every, shown, strict=True)}
@@ -129,21 +129,17 @@ def compare_methods(
     return {method: report for method, (report, _) in zip(methods, shown, strict=True)}
 
 
-def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
+def _opened_each(
+    recipe: Recipe, methods: Sequence[Method], model: OwnModel | None, stages: Stages
+) -> tuple[list[Recipe], list[Opened]]:
+    """Return the recipe for each method, as it is and opened; the model is loaded once."""
     if len(set(methods)) < len(methods):
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:
         raise RecipeError("--schedule", f"a file beside {len(methods)} methods", "one method: it has its own")
-    return [recipe.but(method=each) for each in methods]
-
-
-def _opened_each(
-    recipes: Sequence[Recipe], outs: Sequence[Path], model: OwnModel | None, stages: Stages
-) -> dict[Path, Opened]:
-    """Open recipes of one model, which is loaded once, by their folders."""
+    recipes = [recipe.but(method=each) for each in methods]
     first, *others = (open_recipe(each, stages, model, refits=True) for each in recipes)
-    every = (first, *(replace(each, own=first.whole) for each in others))
-    return dict(zip(outs, every, strict=True))
+    return recipes, [first, *(replace(each, own=first.whole) for each in others)]
 
 
 def _compiled(
@@ -163,10 +159,8 @@ def _compiled(
     vit = _named(first.vit, folder)
     calibrations = _calibrations(every)
     images, dense = _images(first, folder), steps.dense(vit)
-    pruned, gains = zip(
-        *(_pruned(opened, vit, each) for opened, each in zip(every.values(), calibrations, strict=True)),
-        strict=True,
-    )
+    each_with_its = zip(every.values(), calibrations, strict=True)
+    pruned, gains = zip(*(_pruned(opened, vit, own) for opened, own in each_with_its), strict=True)
     references = [Pair(dense, each) for each in pruned]
     models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
     made = list(map(Made, references, models, calibrations))
@@ -179,8 +173,12 @@ def _compiled(
         ]
         shown = list(zip(reports, pictures, strict=True))
         for recipe, own, seen, (out, opened) in zip(recipes, made, shown, every.items(), strict=True):
-            save_json(recipe, out / RECIPE)
-            _finish(opened, out, _deliver(out, own, seen, images, recipe))
+            names = _deliver(out, own, seen, images, recipe)
+            if opened.reads_calibration and not opened.has_calibration:
+                names.append(CALIBRATION)
+            finish_folder(out, names, opened.recipe.prune.calibration)
+            # Until here, the next call continues.
+            sums_path(out / CALIBRATION).unlink(missing_ok=True)
     return shown
 
 
@@ -263,18 +261,11 @@ def _pruned(
 ) -> tuple[PrunedViT, Gain | None]:
     """Return the pruned model, refitted where the recipe says so, and what that gains."""
     schedule = opened.schedule(vit, calibration)
-    warn_where_unsettled(schedule, calibration)
+    warn_of_few_images(schedule, calibration)
     pruned = steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
     if not opened.recipe.prune.refit:
         return pruned, None
     return opened.refitted(pruned)
-
-
-def _finish(opened: Opened, out: Path, names: list[str]) -> None:
-    """Make the folder whole: without it, the next call continues."""
-    made = [CALIBRATION] if opened.reads_calibration and not opened.has_calibration else []
-    finish_folder(out, [*names, *made], opened.recipe.prune.calibration)
-    sums_path(out / CALIBRATION).unlink(missing_ok=True)
 
 
 def _images(opened: Opened, folder: ImageFolder | None) -> Array:
@@ -293,6 +284,7 @@ def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe)
     save_reference(runner, dense, images, out / REFERENCE)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)
+    save_json(recipe, out / RECIPE)
     save_json(report, out / REPORT)
     save_page(report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe))
     variants = save_variants(made.models.pruned.path)

@@ -28,9 +28,9 @@ from exporter.errors import DepthError, OutputError
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT, weights_sha256
+from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
-from exporter.models.weights import save_checkpoint
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
 from exporter.training.checkpoint import versions
@@ -108,7 +108,7 @@ def _written(
     trained = read_pruning(request.checkpoint) if keep_pruning and request.checkpoint is not None else None
     more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
     identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
-    save_checkpoint(result.model, identity, out, {DEPTH: depth, **more})
+    save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
     return Applied(
         str(out),
         depth,

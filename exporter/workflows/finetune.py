@@ -19,11 +19,10 @@ from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity, read_record
+from exporter.models.identity import Identity, read_record, save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import trainable
 from exporter.models.request import ModelRequest
-from exporter.models.weights import save_checkpoint
 from exporter.processes import processes
 from exporter.pruning.checkpoint import TUNED, pruning_records
 from exporter.pruning.pruned_vit import PrunedViT
@@ -137,7 +136,7 @@ def finetune_model(
         accuracy, loss = Pair(result.dense, result.after), replace(result.loss_after, classes=())
         tuned = Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))
         told = {DEPTH: read_depth(began), TUNED: tuned, **pruning_records(pruned.schedule, calibration)}
-        save_checkpoint(pruned.model, models.identity, path, told)
+        save_weights(pruned.model, models.identity, path, **told)
     processes().wait()
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):

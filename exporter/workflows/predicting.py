@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -12,8 +11,8 @@ import numpy as np
 from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFile, ImageSource
-from exporter.errors import ArtefactError, RecipeError
-from exporter.evaluation.accuracy import Batches, Predictions, predict_each, require_images
+from exporter.errors import ArtefactError, ImageError, RecipeError
+from exporter.evaluation.accuracy import Batches, Predictions, predict_each
 from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import Embeddings, embed_each
 from exporter.files import PathLike
@@ -184,13 +183,6 @@ class Answers(Generic[FoundT]):
     skipped: dict[str, str]
     sizes: tuple[int, ...] = ()
 
-    def batches(self) -> Iterator[slice]:
-        """Yield the place of each batch among the images."""
-        start = 0
-        for size in self.sizes:
-            yield slice(start, start + size)
-            start += size
-
 
 def predict_models(
     models: Sequence[EvalModel],
@@ -262,9 +254,9 @@ def _answered(
 
     found = answer(feeds())
     parts = crew.gathered(Answers(found, tuple(names), skipped, tuple(sizes)))
-    answers = parts[0] if len(parts) == 1 else _joined(parts)
-    require_images(answers.found[0].labels, models[0].runner.name)
-    return answers
+    if not any(part.names for part in parts):
+        raise ImageError(models[0].runner.name, "no image", "at least one that can be read")
+    return _joined(parts)
 
 
 def _own(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[ImageFile]:
@@ -273,19 +265,18 @@ def _own(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[Im
 
 
 def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
-    """Put the batches of all processes back into the order of the images."""
-    turns = zip_longest(*(each.batches() for each in parts))
-    places = [(part, at) for turn in turns for part, at in zip(parts, turn, strict=True) if at is not None]
+    """Put the batches of all processes, which took turns, back into the order of the images; there is one."""
+    turns = [
+        np.repeat(np.arange(len(part.sizes)) * len(parts) + at, part.sizes) for at, part in enumerate(parts)
+    ]
+    order = np.concatenate(turns).argsort(kind="stable")
 
-    def whole(model: int) -> FoundT:
-        shares = [(part.found[model], at) for part, at in places if at.stop > at.start]
-        kind = type(parts[0].found[model])
-        arrays = (
-            np.concatenate([getattr(share, each.name)[at] for share, at in shares]) for each in fields(kind)
-        )
-        return kind(*arrays)
+    def whole(*shares: FoundT) -> FoundT:
+        kind = type(shares[0])
+        values = ([getattr(share, each.name) for share in shares] for each in fields(kind))
+        return kind(*(np.concatenate(each)[order] for each in values))
 
-    found = tuple(whole(model) for model in range(len(parts[0].found)))
-    names = tuple(name for part, at in places for name in part.names[at])
+    names = [name for part in parts for name in part.names]
+    found = map(whole, *(part.found for part in parts if part.names))
     skipped = {name: reason for part in parts for name, reason in part.skipped.items()}
-    return Answers(found, names, skipped)
+    return Answers(tuple(found), tuple(names[at] for at in order), skipped)

@@ -55,7 +55,7 @@ def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_no_vit_is_refused(images: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="a Vision Transformer"):
+    with pytest.raises(ModelError, match="a ViT of a known family"):
         train_folder(images, images, tmp_path / "vit.safetensors", TrainSettings(model="resnet18"), QUIET)
 
 

@@ -95,7 +95,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tup
         also("exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}),
         also("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
         (
-            "exporter.workflows.finetune.save_checkpoint",
+            "exporter.workflows.finetune.save_weights",
             1,
             {"w.calibration.partial", "w.ckpt", "w.safetensors"},
         ),

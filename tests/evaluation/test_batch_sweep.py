@@ -37,6 +37,19 @@ def test_it_chooses_nothing(tmp_path: Path) -> None:
     assert "TopK" in {own[name] for name in sliced.selection}
 
 
+def test_weights_beside_the_file_are_in_the_slice(tmp_path: Path) -> None:
+    model = lowered(star())
+    onnx.save(model, tmp_path / "m.onnx")
+    onnx.save(model, tmp_path / "split.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    assert (tmp_path / "w").stat().st_size > (tmp_path / "split.onnx").stat().st_size
+
+    def weights(name: str) -> dict[str, bytes]:
+        sliced = onnx.load_model_from_string(sliced_of(read_lowered(tmp_path / name)).model or b"")
+        return {each.name: onnx.numpy_helper.to_array(each).tobytes() for each in sliced.graph.initializer}
+
+    assert weights("split.onnx") == weights("m.onnx") != {}
+
+
 def test_no_slice_stands_for_counts_that_follow_the_image(tmp_path: Path) -> None:
     files = write_folder(tmp_path, method=Method.A_STAR)
     assert sliced_of(read_lowered(files.pruned)) == NOT_SLICED
@@ -66,21 +79,16 @@ def test_speed_up_efficiency_and_selection_cost() -> None:
     assert result.throughput.dense.images_per_s == pytest.approx(10)
     assert result.comparison.speedup == pytest.approx(1.6)
     assert result.comparison.efficiency == pytest.approx(0.8)  # a MAC ratio of 2
-    assert result.selection is not None
+    assert result.selection is not None and result.as_it_came is None
     assert result.selection.cost.median == pytest.approx(1.25)
     assert result.selection.ceiling.speedup == pytest.approx(2.0)
     assert result.selection.ceiling.efficiency == pytest.approx(2.0 / (4000 / 1900))
 
 
-def test_without_the_sliced_model_there_is_no_selection_cost() -> None:
-    (result,) = measure(dense={1: [0.4] * 5}, pruned={1: [0.2] * 5})
-    assert result.selection is None and result.as_it_came is None
-
-
 def test_the_model_as_it_came_stands_beside_both() -> None:
     came = {AS_IT_CAME: {4: [0.6] * 5}}
     (result,) = measure(dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, **came)
-    assert result.as_it_came is not None
+    assert result.as_it_came is not None and result.selection is None
     assert result.as_it_came.throughput.images_per_s == pytest.approx(4 / 0.6)
     gain = result.as_it_came.gain
     assert (gain.dense.median, gain.pruned.median) == pytest.approx((1.5, 2.4))

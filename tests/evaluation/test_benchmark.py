@@ -118,19 +118,6 @@ def test_no_runner_is_an_error() -> None:
         throughput({}, FEED, batch=4, rounds=5, warmup=0)
 
 
-def test_the_real_clock_runs() -> None:
-    runner = TurnedClock().runner("a", forever(0.0))
-    assert throughput({"a": runner}, FEED, batch=4, rounds=5, warmup=1)["a"].median_ms > 0
-
-
-def test_results_survive_json() -> None:
-    clock = TurnedClock()
-    result = throughput(
-        {"a": clock.runner("a", forever(0.1))}, FEED, batch=4, rounds=5, warmup=0, clock=clock
-    )["a"]
-    assert from_json(Throughput, to_json(result), source="result") == result
-
-
 def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     here = environment(threads=2)

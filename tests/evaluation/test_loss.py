@@ -13,13 +13,10 @@ from exporter.evaluation.loss import (
     Embeddings,
     agreement_of,
     compare_predictions,
-    embed_each,
     recovery_of,
 )
-from exporter.runtimes.base import TensorInfo
 from exporter.vocabulary import Status
 from tests.evaluation.hits import hits
-from tests.fakes import NumpyRunner
 
 NAMES = ("dense", "pruned")
 
@@ -158,14 +155,3 @@ def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
     whole = agreement_of(first, second)
     monkeypatch.setattr(loss, "ROWS", 2)
     assert agreement_of(first, second) == whole
-
-
-def test_every_image_is_embedded_by_each_model() -> None:
-    infos = (TensorInfo("images", ("batch", 2), "float32"),), (TensorInfo("e", ("batch", 2), "float32"),)
-    runners = [NumpyRunner(lambda feed: {"e": feed["images"] + 1}, *infos) for _ in range(2)]
-    images = np.arange(6, dtype=np.float32).reshape(3, 2)
-    batches = [((images[:2], images[:2]), np.array([-1, -1])), ((images[2:], 2 * images[2:]), np.array([-1]))]
-    one, two = embed_each(runners, batches, ["e", "e"])
-    assert one.values.tolist() == (images + 1).tolist()
-    assert two.values[2].tolist() == (2 * images[2] + 1).tolist()
-    assert one.labels.tolist() == [-1] * 3

@@ -17,10 +17,10 @@ from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError
 from exporter.models.huggingface import repository
 from exporter.models.lvvit import LvVit
-from exporter.models.networks import Source, create, on_device, preprocessing_of, source_of
+from exporter.models.networks import Source, create, on_device, source_of
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
-from tests.vits import TINY, make_model
+from tests.vits import TINY
 
 NAME = "vit_tiny_patch16_224"
 CONFIG = """{"architectures": ["ViTForImageClassification"], "hidden_size": 48, "num_hidden_layers": 2,
@@ -175,15 +175,6 @@ def test_a_hub_that_does_not_answer_says_nothing_of_the_model(monkeypatch: pytes
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"):
         create(source("hf-hub:a/b"))
-
-
-def test_preprocessing_is_any_networks_that_has_patches() -> None:
-    replaced = Source("x", "x", preprocessing={"crop_pct": 0.5})
-    for family, size in (("wide and low", (3, 16, 48)), ("lvvit", (3, 64, 64))):
-        found = preprocessing_of(make_model(family), replaced)
-        assert (found.input_size, found.crop_pct) == (size, 0.5)
-    with pytest.raises(ModelError, match="a model without patch embedding"):
-        preprocessing_of(nn.Linear(2, 2), replaced)
 
 
 class Written(TorchDispatchMode):

@@ -119,8 +119,8 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
     """Few images have none to hold out: those to measure on say no."""
     predictions = iter([(answers(9), answers(8)), (answers(7),)])
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
-    result = finetune_model(recipe, QUICK, tmp_path / "w.safetensors")
-    assert (result.trained.epoch, result.trained.held_out) == (0, 0)
+    result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
+    assert (result.trained.epoch, result.trained.images, result.trained.held_out) == (0, 8, 0)
     assert result.after.top1 == result.before.top1 == 0.8
     before, after = load_file(recipe.model.checkpoint or ""), load_file(tmp_path / "w.safetensors")
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -133,9 +133,12 @@ def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
     predictions = iter([(answers(9), answers(5)), (answers(8),), (answers(8), answers(7)), (answers(7),)])
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
     assert read_record(recipe.model.checkpoint, TUNED, Tuned) is None
-    finetune_model(recipe, QUICK, first)
+    finetune_model(recipe.but(method=Method.STAR, max_images=4), QUICK, first)
     again = Recipe.of(checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images)
-    finetune_model(again, QUICK, second)
+    result = finetune_model(again, QUICK, second, teacher=recipe.model.checkpoint)
+    one, two = read_pruning(first), read_pruning(second)
+    assert one is not None and two is not None
+    assert one.schedule == two.schedule == result.schedule and result.schedule.method == "star"
     found = read_record(second, TUNED, Tuned)
     assert found is not None and found.earlier == read_record(first, TUNED, Tuned)
     assert [each.loss.loss_points for each in found.every] == pytest.approx([10, 10])
@@ -143,11 +146,6 @@ def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
     assert tops == [(0.8, 0.7), (0.9, 0.8)]
     assert (found.loss.images, found.loss.classes) == (10, ())
     assert found.place == str(Path(*(recipe.images.eval_images or Path()).parts[-2:]))
-
-
-def test_it_trains_on_no_more_images_than_are_asked_for(recipe: Recipe, tmp_path: Path) -> None:
-    result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
-    assert result.trained.images == 8
 
 
 @pytest.mark.parametrize("after", [1, 2])
@@ -188,7 +186,7 @@ def test_a_checkpoint_of_another_run_is_refused(
 ) -> None:
     out = tmp_path / "w.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr(finetune, "save_checkpoint", _cut)
+        patch.setattr(finetune, "save_weights", _cut)
         with pytest.raises(PowerCutError):
             finetune_model(recipe, QUICK, out)
     with pytest.raises(UserError, match="a training of other settings, images or versions"):
@@ -197,17 +195,6 @@ def test_a_checkpoint_of_another_run_is_refused(
 
 def _cut(*_: object, **__: object) -> None:
     raise PowerCutError
-
-
-def test_a_fine_tuned_checkpoint_is_trained_further_as_it_is_pruned(recipe: Recipe, tmp_path: Path) -> None:
-    first, second = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
-    finetune_model(recipe.but(method=Method.STAR, max_images=4), QUICK, first)
-    further = Recipe.of(checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images)
-    result = finetune_model(further, QUICK, second, teacher=recipe.model.checkpoint)
-    one, two = read_pruning(first), read_pruning(second)
-    assert one is not None and two is not None
-    assert one.schedule == two.schedule
-    assert result.schedule.method == "star"
 
 
 def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
