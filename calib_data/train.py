@@ -4,8 +4,8 @@
     python calib_data/train.py --images build/digits/train --held-out build/digits/held_out --out mine.safetensors \
         --model vit_tiny_patch16_224 --model-kwargs img_size=56 patch_size=4 embed_dim=128 num_heads=4
 
-The bundled models were trained like this: `exporter/bundled/*.json` has their commands. Any ViT that the package
-builds is trained. A run that was interrupted continues after its last whole epoch, and ends with the same bytes.
+The bundled models were trained like this: `exporter/bundled/*.json` has their commands. Any ViT that can be
+pruned is trained. A run that was interrupted continues after its last whole epoch, and ends with the same bytes.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ from exporter.errors import ImageError, OutputError, RecipeError, UserError, rea
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.files import sha256_of, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
-from exporter.models.networks import Source, create, preprocessing_of, source_of
+from exporter.models.networks import Source, create, source_of
+from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
 from exporter.records import Preprocessing
 from exporter.runtimes.base import TensorInfo
@@ -176,7 +178,8 @@ def train_folder(
     preprocessing = preprocessing_for(build_model(settings, classes), settings, classes)
     writable_folder(out.parent)
     student = build_student(settings, classes)
-    with _bar(console) as progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task("epochs", total=settings.epochs)
         finetune(
             student,
@@ -214,11 +217,6 @@ def _use_device(settings: TrainSettings) -> None:
         torch.empty(1, device=settings.device)
     except (RuntimeError, AssertionError) as error:
         raise RecipeError("device", settings.device, "a device of this machine", reason_of(error)) from None
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console)
 
 
 def open_folders(train: Path, held_out: Path) -> Folders:
@@ -270,10 +268,11 @@ def preprocessing_for(model: nn.Module, settings: TrainSettings, num_classes: in
     """Return the model's preprocessing at its input size, with the overrides of the settings.
 
     Raises:
-        ModelError: The model is no Vision Transformer, or a number is out of range.
+        ModelError: The model cannot be pruned, or a number is out of range.
         RecipeError: The interpolation is unknown.
     """
-    return preprocessing_of(model, _source(settings, num_classes, {}))
+    source = _source(settings, num_classes, {})
+    return adapt(deepcopy(model), source.name, source.preprocessing).spec.preprocessing
 
 
 def build_student(settings: TrainSettings, num_classes: int) -> nn.Module:

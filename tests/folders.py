@@ -13,7 +13,8 @@ from onnx import TensorProto
 from exporter.artefact import Artefact, to_metadata
 from exporter.formats.canonical_json import save_json
 from exporter.records import ModelSpec, Pair
-from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, manifest_path
+from exporter.runtimes.tensorrt.builder import save_engine
+from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
@@ -88,10 +89,7 @@ def save_all_checksums(place: Path) -> None:
 def write_engines(files: Pair[Path], manifest: EngineManifest) -> None:
     """Engines that are none, with a manifest: what `build` adds."""
     for onnx in vars(files).values():
-        engine = engine_path(onnx.parent / ENGINES, onnx)
-        engine.parent.mkdir(exist_ok=True)
-        engine.write_bytes(b"plan")
-        save_json(manifest, manifest_path(engine))
+        save_engine(engine_path(onnx.parent / ENGINES, onnx), b"plan", manifest)
 
 
 @cache

@@ -14,11 +14,12 @@ from exporter.calibration.record import Calibration, load_calibration, save_cali
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
-from exporter.depth.checkpoint import Depth, load_vit, save_checkpoint
+from exporter.depth.checkpoint import DEPTH, Depth, load_vit
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
+from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
@@ -196,5 +197,5 @@ class Prepared:
         if self.way.drop_path:
             kwargs = {**identity.model_kwargs, "drop_path_rate": self.way.drop_path}
             identity = replace(identity, model_kwargs=kwargs)
-        save_checkpoint(network, identity, Depth(plan, merged=False), path)
+        save_weights(network.model, identity, path, **{DEPTH: Depth(plan, merged=False)})
         return path

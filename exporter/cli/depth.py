@@ -18,7 +18,7 @@ from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.workflows.depth import Applied, Chosen, Collected, Found
+    from exporter.workflows.depth import Applied, Chosen, Found
     from exporter.workflows.opened import Opened
 
 CHOOSE = (
@@ -135,19 +135,17 @@ def _opened(arguments: argparse.Namespace, stages: RichStages | None = None) -> 
 
 
 def _print(done: "Chosen") -> None:
-    if done.collected is not None:
-        _print_collected(done.collected)
+    if found := done.collected:
+        rows = [(*_layers(each.plan), f"{each.accuracy:.2f}") for each in found.samples]
+        title = f"{len(rows)} samples, {found.samples[0].images} images"
+        print_table(title, ("without attention", "without activation", "top-1, %"), rows)
+        print_lines(skipped_lines({"training": found.training_skipped, "evaluation": found.skipped}))
     if done.found is not None:
         _print_found(done.found)
-    print_lines(_chosen_lines(done))
-
-
-def _print_collected(found: "Collected") -> None:
-    samples = found.samples
-    rows = [(*_layers(each.plan), f"{each.accuracy:.2f}") for each in samples]
-    columns = ("without attention", "without activation", "top-1, %")
-    print_table(f"{len(samples)} samples, {samples[0].images} images", columns, rows)
-    print_lines(skipped_lines({"training": found.training_skipped, "evaluation": found.skipped}))
+    for unit, scores in vars(done.importance).items():
+        told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
+        print_lines([f"importance of {unit} by layer: {told}"])
+    print_lines([*_applied_lines(done.applied), *skipped_lines({"training": done.training_skipped})])
 
 
 def _print_found(found: "Found") -> None:
@@ -172,15 +170,6 @@ def polynomial_lines(found: "Found") -> Iterator[str]:
     yield f"degree {found.predictor.degree}; a and t are the shares of attention layers and activations that stay"
     for (a, t), coefficient in zip(TERMS, found.predictor.coefficients, strict=False):
         yield f"{coefficient:+12.4f} · a^{a} · t^{t}"
-
-
-def _chosen_lines(done: "Chosen") -> Iterator[str]:
-    """Yield the scores of all units, what was removed, and what was skipped."""
-    for unit, scores in vars(done.importance).items():
-        told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
-        yield f"importance of {unit} by layer: {told}"
-    yield from _applied_lines(done.applied)
-    yield from skipped_lines({"training": done.training_skipped})
 
 
 def _applied_lines(done: "Applied") -> list[str]:

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _schedule(opened: "Opened", acs: Path | None, spec: ModelSpec) -> Schedule:
-    from exporter.workflows.opened import warn_where_unsettled
+    from exporter.workflows.opened import warn_of_few_images
 
     opened.check_amount("plan")
     _check_sources(opened, acs)
@@ -82,7 +82,7 @@ def _schedule(opened: "Opened", acs: Path | None, spec: ModelSpec) -> Schedule:
         calibration = calibration.of_first(spec.depth)
     own = _read_acs(acs) if acs else ()
     schedule = schedule_of(opened.recipe.prune, spec, calibration, opened.given, acs=own)
-    warn_where_unsettled(schedule, calibration)
+    warn_of_few_images(schedule, calibration)
     return schedule
 
 

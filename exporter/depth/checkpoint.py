@@ -1,18 +1,18 @@
-"""Load ViTs whose checkpoint says which units were removed, and write such checkpoints."""
+"""Load ViTs whose checkpoint says which units were removed."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import save
+from torch import Tensor
 
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ModelError
-from exporter.files import written_beside
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names
-from exporter.models.identity import Identity, read_record, to_metadata
+from exporter.models.identity import read_record
 from exporter.models.networks import create, source_of
 from exporter.models.registry import adapt, describe, load, moved
 from exporter.models.request import ModelRequest
@@ -50,26 +50,23 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     network.load_state_dict({**own, **same})
     names = checkpoint_names(request.checkpoint)
     whole = adapt(network, source.name, source.preprocessing, class_names=names)
-    pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
-    load_into(pruned.model, state, str(request.checkpoint), source.asked)
-    moved(pruned.model, device)
-    # Nothing more is removed; the digest is that of the loaded weights.
-    vit = apply_plan(pruned, depth.plan, unmerged=not depth.merged)
+    vit = with_weights(whole, depth, state, str(request.checkpoint), source.asked)
+    moved(vit.model, device)
     check_border(vit)
     return vit
+
+
+def with_weights(
+    whole: PrunableViT, depth: Depth, state: Mapping[str, Tensor], source: str, asked: Collection[str] = ()
+) -> PrunableViT:
+    """Return the ViT without some units, with the weights of a file; arguments as of `load_into`."""
+    pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
+    load_into(pruned.model, state, source, asked)
+    # Nothing more is removed; the digest is that of the loaded weights.
+    return apply_plan(pruned, depth.plan, unmerged=not depth.merged)
 
 
 def describe_vit(request: ModelRequest) -> PrunableViT:
     """Return the ViT's shape without weights, on the meta device."""
     depth, vit = read_depth(request.checkpoint), describe(request)
     return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
-
-
-def save_checkpoint(vit: PrunableViT, identity: Identity, depth: Depth, path: Path, **more: object) -> None:
-    """Write the weights of a network without some units, and what it is; the same network gives the same bytes.
-
-    The ViT is from `apply_plan`, with the plan of `depth`; `identity` says how to build the whole network.
-    """
-    state = {key: value.detach().cpu().contiguous() for key, value in vit.model.state_dict().items()}
-    with written_beside(path) as partial:
-        partial.write_bytes(save(state, to_metadata(identity, **{DEPTH: depth}, **more)))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
+from exporter.depth.checkpoint import DEPTH, Depth, read_depth, with_weights
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
@@ -16,9 +16,9 @@ from exporter.errors import DepthError
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity, read_metadata
+from exporter.models.identity import Identity, read_metadata, save_weights
 from exporter.models.registry import trainable
-from exporter.models.weights import load_into, read_state_dict
+from exporter.models.weights import read_state_dict
 from exporter.vocabulary import UnitType
 
 
@@ -133,7 +133,7 @@ class Bookmark:
         """
         mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(kept or {}))
         depth = Depth(ranked.plan, merged=False)
-        save_checkpoint(ranked.vit, self.identity, depth, self.path, **{SEARCH: mark})
+        save_weights(ranked.vit.model, self.identity, self.path, **{DEPTH: depth, SEARCH: mark})
 
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
         """Return the number of stages done, what they led to, and what was kept; None where there is no file.
@@ -145,10 +145,7 @@ class Bookmark:
             return None
         mark, depth = found
         self.skipped.update(mark.skipped)
-        pruned = apply_plan(vit, depth.plan, unmerged=True)
-        load_into(pruned.model, read_state_dict(self.path), str(self.path))
-        # Nothing more is removed; the digest is that of the loaded weights.
-        restored = apply_plan(pruned, depth.plan, unmerged=True)
+        restored = with_weights(vit, depth, read_state_dict(self.path), str(self.path))
         return mark.stages, RankedViT(restored, depth.plan, mark.importance), mark.kept
 
 

@@ -30,10 +30,10 @@ from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.schedule.macs import MacCount
-from exporter.settings.fields import Batches, Natural, Positive, Settings, Threads, option
+from exporter.settings.fields import MOST, Batches, Natural, Positive, Settings, Threads, option
 from exporter.tensor_names import CONTEXT, IMAGES, Array
 
-Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, description=f"an integer, at least {LEAST_ROUNDS}")]
+Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer, at least {LEAST_ROUNDS}")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,7 +127,7 @@ def _dtype(operator: str, place: int, inputs: list[gs.Tensor], attributes: dict[
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearLayer:
     """A linear layer found in a graph: result = tokens · weight + bias, weight [in, out]; `bias` is None for none.
 
     `nodes` are the MatMul and, where there is a bias, the Add after it.
@@ -164,20 +164,20 @@ def producer(tensor: gs.Tensor, operator: str = "") -> gs.Node | None:
     return node if node is not None and operator in ("", node.op) else None
 
 
-def as_linear(result: gs.Tensor) -> Linear | None:
+def as_linear(result: gs.Tensor) -> LinearLayer | None:
     """Return the linear layer that produces a tensor; None where it is something else."""
     node = producer(result)
     if node is None or node.op not in ("Add", "MatMul") or not isinstance(node.inputs[1], gs.Constant):
         return None
     source, values = node.inputs[0], node.inputs[1].values
     if node.op == "MatMul":
-        return Linear(source, values, None, (node,)) if values.ndim == 2 else None
+        return LinearLayer(source, values, None, (node,)) if values.ndim == 2 else None
     product = as_linear(source)
     if product is None or product.bias is not None or len(source.outputs) != 1:
         return None
     if values.shape != product.weight.shape[1:]:
         return None
-    return Linear(product.tokens, product.weight, values, (*product.nodes, node))
+    return LinearLayer(product.tokens, product.weight, values, (*product.nodes, node))
 
 
 def write_linear(

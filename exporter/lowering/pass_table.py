@@ -54,7 +54,7 @@ from exporter.lowering.passes.selection import (
 from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 
-Run: TypeAlias = Callable[[gs.Graph, Artefact], int]
+Rewrite: TypeAlias = Callable[[gs.Graph, Artefact], int]
 
 # Conditions that may hold between two passes; a marker is one too: the graph may contain such nodes.
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
@@ -85,7 +85,7 @@ class Pass:
     leave it.
     """
 
-    run: Run
+    run: Rewrite
     requires: tuple[str, ...] = ()
     ensures: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()

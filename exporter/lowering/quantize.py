@@ -62,11 +62,6 @@ FORMS = {
     "fp8": Formats(E4M3, E4M3, attention=(E4M3, E4M3)),
 }
 
-# "dynamic": INT8 with ranges from the running batch. ONNX Runtime computes scale, product and bias in one kernel,
-# faster than pairs. An image's answer depends, within the rounding, on the other images in its batch. Weights are
-# INT7: unsigned ones of 8 bits do not saturate either, but ONNX Runtime 1.32 is slower with them on every CPU.
-QUANTIZATIONS = ("dynamic", *FORMS)
-
 # Declares that shapes are inferred; without it the quantizer warns that they may not be.
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 
@@ -104,6 +99,12 @@ def _linear(graph: gs.Graph, scoring: frozenset[int]) -> Iterator[gs.Node]:
 
 
 def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
+    """Return the model with INT8 whose ranges come from the running batch, for ONNX Runtime.
+
+    It computes scale, product and bias in one kernel, faster than pairs. An image's answer depends, within the
+    rounding, on the other images in its batch. Weights are INT7: unsigned ones of 8 bits do not saturate either,
+    but ONNX Runtime 1.32 is slower with them on every CPU.
+    """
     quantization = imported("onnxruntime.quantization", "onnxruntime", "onnxruntime")
     prepared = onnx.shape_inference.infer_shapes(model)
     onnx.helper.set_model_props(prepared, dict([_PREPARED]))

@@ -8,7 +8,7 @@ wrapper that scales pixels, positions that a library resamples in another way.
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -51,7 +51,8 @@ def check_border(vit: PrunableViT, own: nn.Module | None = None) -> None:
     noise = torch.randn(2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(SEED))
     images = noise.to(like)
     try:
-        with _uncompiled():
+        compiled = "torch._dynamo" in sys.modules
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             expected = _librarys(vit, own, images) if is_instance(own) else _own(vit, own, images)
     except Exception as error:
         got = f"a {type(own).__name__} that does not run on images alone: {reason_of(error)}"
@@ -117,10 +118,6 @@ def _librarys(vit: PrunableViT, own: nn.Module, images: Tensor) -> dict[str, Ten
         # Of a tower with text embeddings, the projection is a part of the classes' layer.
         given.pop(EMBEDDING, None)
     return {**dict(zip(places, tokens, strict=False)), **given}
-
-
-def _uncompiled() -> AbstractContextManager[Any]:
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager

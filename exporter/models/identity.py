@@ -1,18 +1,21 @@
-"""What a checkpoint says of itself, as safetensors metadata: its network, and whatever else later stages add.
+"""A checkpoint of ours: weights that say what they are, their network and whatever else later stages add.
 
-All of it is the JSON of one key: safetensors writes several keys in any order, and the same weights should give the
-same bytes.
+What they say is the JSON of one key of the metadata: safetensors writes several keys in any order, and the same
+weights should give the same bytes.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exporter.errors import ArtefactError, reason_of
-from exporter.files import regular
+from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
+
+if TYPE_CHECKING:
+    from torch import nn
 
 KEY = "star_export"
 NETWORK = "network"
@@ -35,9 +38,22 @@ class Identity:
     class_names: tuple[str, ...] = ()
 
 
-def to_metadata(identity: Identity | None, **more: object) -> dict[str, str]:
-    """Return the metadata of a file of weights, with more records by name; None says nothing of the network."""
-    return {KEY: to_json({**({} if identity is None else {NETWORK: identity}), **more})}
+def save_weights(model: "nn.Module", identity: Identity | None, path: Path, **records: object) -> None:
+    """Write weights that need no other file; the same ones give the same bytes.
+
+    Args:
+        model: Its tensors are the network's own, so that anything that reads such weights can load them.
+        identity: How to build the network; None where that is not known.
+        path: Ends in .safetensors.
+        records: What later stages say of the weights, by name; None is left out.
+    """
+    from safetensors.torch import save  # noqa: PLC0415  (as below)
+
+    told = {NETWORK: identity, **records}
+    metadata = {KEY: to_json({name: each for name, each in told.items() if each is not None})}
+    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    with written_beside(path) as partial:
+        partial.write_bytes(save(state, metadata))
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:

@@ -23,7 +23,6 @@ from exporter.models.base import Classifier, PrunableViT
 from exporter.models.parts import Divided
 from exporter.models.spec import preprocessing_from, spec_of
 from exporter.models.timm_adapters import parts_of, why_not_blocks
-from exporter.records import Preprocessing
 
 STEM_CHANNELS = 64
 STEM_STRIDE, PATCH_STRIDE = 2, 8  # pixels, then pixels of the stem, from one patch to the next
@@ -145,7 +144,7 @@ class LvVitAdapter(PrunableViT):
             raise ModelError(name, f"an input of {model.img_size} pixels", expected)
         if reason := why_not_blocks(model, Block, (Attention,)):
             raise ModelError(name, reason, "the blocks of LV-ViT")
-        self.model = model
+        self.model, config = model, {**IMAGENET, "crop_pct": model.crop_pct, **(preprocessing or {})}
         blocks: list[Any] = [*model.blocks]
         self.blocks = [parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in blocks]
         self.classifiers = [Classifier(0, model.head)]
@@ -154,7 +153,7 @@ class LvVitAdapter(PrunableViT):
             name,
             grid=(model.grid_size[0], model.grid_size[1]),
             num_prefix_tokens=model.num_prefix_tokens,
-            preprocessing=preprocessing_of(model, preprocessing or {}),
+            preprocessing=preprocessing_from(config, model.img_size),
             patch_head=model.aux_head if model.use_aux else None,
             default_alpha=DEFAULT_ALPHA,
         )
@@ -171,11 +170,3 @@ class LvVitAdapter(PrunableViT):
     @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.classify(normed)
-
-
-def preprocessing_of(model: LvVit, overrides: Mapping[str, Any]) -> Preprocessing:
-    """Return ImageNet's preprocessing at the model's input size.
-
-    `overrides` has the values that differ, by timm's keys.
-    """
-    return preprocessing_from({**IMAGENET, "crop_pct": model.crop_pct, **overrides}, model.img_size)

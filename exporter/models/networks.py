@@ -18,14 +18,13 @@ from typing_extensions import override
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
-from exporter.models import lvvit, timm_adapters, torchvision_vit
+from exporter.models import torchvision_vit
 from exporter.models.huggingface.repository import Repository, hub_or_cache, is_path, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.listed import model_list
 from exporter.models.lvvit import LVVITS, LvVit
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
-from exporter.records import Preprocessing
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {"uniform_", "normal_", "kaiming_uniform_", "erfinv_", "mul_", "add_", "clamp_", "fill_", "zero_"}
@@ -178,15 +177,6 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
         if not _is_timms(source.architecture):
             raise _unknown(source.architecture)
         return _create_timm(source, pretrained=pretrained)
-
-
-def preprocessing_of(model: nn.Module, source: Source) -> Preprocessing:
-    """Return a network's own preprocessing at its own input size, with the source's overrides; prunable or not."""
-    if isinstance(model, LvVit):
-        return lvvit.preprocessing_of(model, source.preprocessing)
-    if getattr(getattr(model, "patch_embed", None), "img_size", None) is None:
-        raise ModelError(source.name, "a model without patch embedding", "a Vision Transformer")
-    return timm_adapters.preprocessing_of(model, source.preprocessing)
 
 
 def _repository(name: str) -> Repository | None:

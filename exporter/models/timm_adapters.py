@@ -29,7 +29,7 @@ from exporter.models.parts import (
     WeightedModule,
 )
 from exporter.models.spec import preprocessing_from, spec_of
-from exporter.records import Output, Preprocessing
+from exporter.records import Output
 from exporter.tensor_names import EMBEDDING, LOGITS
 from exporter.vocabulary import OutputKind
 
@@ -149,14 +149,6 @@ def outputs_of(model: Any) -> tuple[Output, ...]:
     return (Output(LOGITS, OutputKind.LOGITS),)
 
 
-def preprocessing_of(model: Any, overrides: Mapping[str, Any]) -> Preprocessing:
-    """Return the model's own preprocessing at its own input size.
-
-    `overrides` has the values that differ, by timm's keys.
-    """
-    return preprocessing_from({**resolve_model_data_config(model), **overrides}, model.patch_embed.img_size)
-
-
 class _Timm(PrunableViT):
     """A network of timm's that classifies from its class token or from its pooled patches."""
 
@@ -172,12 +164,13 @@ class _Timm(PrunableViT):
         self.blocks = self.parts()
         self.classifiers = classifiers_of(model)
         self.pooling, self.outputs = pooling_of(model), outputs_of(model)
+        config = {**resolve_model_data_config(model), **(preprocessing or {})}
         spec = spec_of(
             self,
             name,
             grid=tuple(model.patch_embed.grid_size),
             num_prefix_tokens=model.num_prefix_tokens,
-            preprocessing=preprocessing_of(model, preprocessing or {}),
+            preprocessing=preprocessing_from(config, model.patch_embed.img_size),
         )
         super().__init__(model, spec)
 

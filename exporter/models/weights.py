@@ -232,14 +232,9 @@ def _is_eight_bits(value: Tensor) -> bool:
 
 def _plain(name: str, value: Tensor, path: Path) -> Tensor:
     """Return a tensor that anything can be computed with."""
-    kinds = {
-        "without values": value.is_meta,
-        "nested": value.is_nested,
-        "sparse or quantized": value.layout != torch.strided or value.is_quantized,
-    }
-    kind = next((kind for kind, is_it in kinds.items() if is_it), "")
-    if kind:
-        raise CheckpointError(str(path), f"{name}, a tensor that is {kind}", EXPECTED)
+    if value.is_meta or value.is_nested or value.layout != torch.strided:
+        got = f"{name}, a tensor that is sparse, nested or without values"
+        raise CheckpointError(str(path), got, EXPECTED)
     if not _is_eight_bits(value):
         return value
     try:

@@ -1,8 +1,4 @@
-"""A pruned model's weights on disk, with what prunes them: a .safetensors that needs no other file.
-
-Its tensors are the network's own, so that anything that reads such weights can load them; the metadata names the
-network (`exporter.models.identity`) and holds the schedule and, where scores need one, the calibration.
-"""
+"""What prunes the weights of a checkpoint, in its metadata: a schedule and, where scores need it, a calibration."""
 
 import json
 from dataclasses import dataclass
@@ -10,15 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import save
 
 from exporter.calibration.record import ARRAYS, Calibration, calibration_of
-from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.errors import ArtefactError, reason_of
-from exporter.files import written_beside
 from exporter.formats.canonical_json import from_json
-from exporter.models.identity import Identity, read_metadata, to_metadata
-from exporter.pruning.pruned_vit import PrunedViT
+from exporter.models.identity import read_metadata
 from exporter.records import Schedule
 
 SCHEDULE, CALIBRATION = "schedule", "calibration"
@@ -32,34 +24,6 @@ class Pruning:
 
     schedule: Schedule
     calibration: Calibration | None
-
-
-def save_checkpoint(
-    pruned: PrunedViT,
-    identity: Identity | None,
-    calibration: Calibration | None,
-    path: Path,
-    depth: Depth | None = None,
-    **more: object,
-) -> None:
-    """Write the weights of a pruned model with its schedule; the same model gives the same bytes.
-
-    Args:
-        pruned: Gives weights and schedule.
-        identity: How to build the network; None where that is not known.
-        calibration: Kept if the schedule uses inter-layer scores.
-        path: Ends in .safetensors.
-        depth: Units that the network lacks, None if it is whole.
-        more: Further records for the metadata, by name.
-    """
-    told = {
-        **({} if depth is None else {DEPTH: depth}),
-        **more,
-        **pruning_records(pruned.schedule, calibration),
-    }
-    state = {key: value.detach().cpu().contiguous() for key, value in pruned.model.state_dict().items()}
-    with written_beside(path) as partial:
-        partial.write_bytes(save(state, to_metadata(identity, **told)))
 
 
 def pruning_records(schedule: Schedule, calibration: Calibration | None) -> dict[str, object]:

@@ -11,7 +11,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import EnumMeta
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
@@ -137,13 +137,17 @@ class Field:
             raise RecipeError(subject, SHORT.repr(value), expected or bare) from None
 
 
+FoundT = TypeVar("FoundT")
+
+
+def _cached(function: Callable[[type], FoundT]) -> Callable[[type], FoundT]:
+    """Cache a function of a class; mypy would take classes of settings for unhashable."""
+    return cache(function)
+
+
+@_cached
 def fields_of(settings: type) -> Mapping[str, Field]:
     """Return the fields of settings by name."""
-    return _fields_of(settings)
-
-
-@cache  # apart, since mypy takes classes of settings for unhashable
-def _fields_of(settings: Any) -> Mapping[str, Field]:
     kinds = typing.get_type_hints(settings, include_extras=True)
     declared = (each for each in dataclasses.fields(settings) if "help" in each.metadata)
     return {each.name: Field(each, kinds[each.name]) for each in declared}
@@ -212,23 +216,19 @@ def told_of(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value, each in values if value not in (each.default, None, {})}
 
 
+@_cached
 def sections_of(kind: type) -> Mapping[str, type[Settings]]:
     """Return the classes of the sections by name."""
-    return _sections_of(kind)
-
-
-@cache  # apart, since mypy takes classes of settings for unhashable
-def _sections_of(kind: type) -> Mapping[str, type[Settings]]:
     kinds = typing.get_type_hints(kind)
     return {each.name: kinds[each.name] for each in dataclasses.fields(kind)}
 
 
-@cache
+@_cached
 def _places(kind: type) -> Mapping[str, tuple[tuple[str, str], ...]]:
     """Return where each key belongs: in which sections, and under which name."""
     every = [
         (field.key, field.has_flag, (section, name))
-        for section, own in _sections_of(kind).items()
+        for section, own in sections_of(kind).items()
         for name, field in fields_of(own).items()
     ]
     with_flag = {key for key, has_flag, _ in every if has_flag}

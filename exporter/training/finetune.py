@@ -183,7 +183,10 @@ class _Trainer:
         run, settings = self.run, self.settings
         with _autocast(settings, images.device):
             logits = self.forward(images)
-        loss = _loss(logits.float(), targets, self._answers(images), settings)
+        logits, answers, share = logits.float(), self._answers(images), settings.distillation
+        loss = F.cross_entropy(logits, targets, label_smoothing=settings.smoothing)
+        if answers is not None:
+            loss = (1 - share) * loss + share * F.cross_entropy(logits, answers)
         run.optimizer.zero_grad()
         loss.backward()
         if settings.clip_grad:
@@ -210,14 +213,6 @@ def _diverged(run: RunState, loss: float) -> str:
     if not all(value.isfinite().all() for value in run.model.parameters()):
         return f"weights that are no numbers after epoch {run.epochs_done}"
     return ""
-
-
-def _loss(logits: Tensor, targets: Tensor, answers: Tensor | None, settings: FinetuneSettings) -> Tensor:
-    loss = F.cross_entropy(logits, targets, label_smoothing=settings.smoothing)
-    if answers is None:
-        return loss
-    share = settings.distillation
-    return (1 - share) * loss + share * F.cross_entropy(logits, answers)
 
 
 def _autocast(settings: FinetuneSettings, device: torch.device) -> AbstractContextManager[object]:

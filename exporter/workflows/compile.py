@@ -51,8 +51,8 @@ from exporter.workflows.opened import (
     dry_run,
     open_recipe,
     settings_of,
+    warn_of_few_images,
     warn_where_slow,
-    warn_where_unsettled,
 )
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.proof import Made, pictures_of, prove
@@ -261,7 +261,7 @@ def _pruned(
 ) -> tuple[PrunedViT, Gain | None]:
     """Return the pruned model, refitted where the recipe says so, and what that gains."""
     schedule = opened.schedule(vit, calibration)
-    warn_where_unsettled(schedule, calibration)
+    warn_of_few_images(schedule, calibration)
     pruned = steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
     if not opened.recipe.prune.refit:
         return pruned, None

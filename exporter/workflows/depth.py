@@ -8,7 +8,7 @@ from torch import nn
 
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
-from exporter.depth.checkpoint import Depth, read_depth, save_checkpoint
+from exporter.depth.checkpoint import DEPTH, Depth, read_depth
 from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
 from exporter.depth.collect import Measured, Tally, collect
 from exporter.depth.gates import Importance
@@ -28,6 +28,7 @@ from exporter.errors import DepthError, OutputError
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT, weights_sha256
+from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
 from exporter.pruning.checkpoint import pruning_records, read_pruning
@@ -107,7 +108,7 @@ def _written(
     trained = read_pruning(request.checkpoint) if keep_pruning and request.checkpoint is not None else None
     more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
     identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
-    save_checkpoint(result, identity, depth, out, **more)
+    save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
     return Applied(
         str(out),
         depth,

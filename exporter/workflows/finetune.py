@@ -11,7 +11,7 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, listing_sha256, sample
-from exporter.depth.checkpoint import read_depth
+from exporter.depth.checkpoint import DEPTH, read_depth
 from exporter.errors import ModelError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.loss import PairResult, Recovery, Tuned, compare_predictions, recovery_of
@@ -19,12 +19,12 @@ from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity, read_record
+from exporter.models.identity import Identity, read_record, save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import trainable
 from exporter.models.request import ModelRequest
 from exporter.processes import processes
-from exporter.pruning.checkpoint import TUNED, save_checkpoint
+from exporter.pruning.checkpoint import TUNED, pruning_records
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import dense_macs
@@ -134,8 +134,9 @@ def finetune_model(
     if processes().main:
         began, place = opened.recipe.model.checkpoint, str(Path(*exam.place.resolve().parts[-2:]))
         accuracy, loss = Pair(result.dense, result.after), replace(result.loss_after, classes=())
-        told = {TUNED: Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))}
-        save_checkpoint(pruned, models.identity, calibration, path, read_depth(began), **told)
+        tuned = Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))
+        told = {DEPTH: read_depth(began), TUNED: tuned, **pruning_records(pruned.schedule, calibration)}
+        save_weights(pruned.model, models.identity, path, **told)
     processes().wait()
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):

@@ -333,7 +333,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     return restored
 
 
-def warn_where_unsettled(schedule: Schedule, calibration: Calibration | None) -> None:
+def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
         sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, calibration.record.images)

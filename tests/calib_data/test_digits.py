@@ -1,32 +1,18 @@
 """The digits' halves are a partition, and nothing that differs from the manifest is ever written."""
 
-import importlib.util
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from exporter.errors import ArtefactError, OutputError
+from tests.benchmarks.scripts import script
 
-SCRIPT = Path(__file__).parents[2] / "calib_data" / "digits.py"
-
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["digits"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-digits = _script()
+digits = script("../calib_data/digits.py")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from exporter.calibration.settings import CalibrationSettings, plan
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
-from exporter.errors import ArtefactError, CalibrationError, ImageError, OutputError
+from exporter.errors import ArtefactError, CalibrationError, OutputError
 from exporter.models.base import PrunableViT
 from exporter.models.spec import with_outputs
 from exporter.records import ModelSpec
@@ -356,13 +356,6 @@ def test_broken_images_among_good_ones_are_counted(
     np.testing.assert_allclose(found.acs, good.acs, rtol=1e-5, atol=1e-6)
     assert good.inter_sha256 == found.inter_sha256
     assert "0045.png" in caplog.text
-
-
-def test_nothing_but_broken_images_is_one_line(vit: PrunableViT, tmp_path: Path) -> None:
-    for index in range(3):
-        (tmp_path / f"{index}.png").write_text("no image")
-    with pytest.raises(ImageError, match="3 images, none of which can be read"):
-        calibrate(vit, list_images(tmp_path), ALL)
 
 
 def test_relevance_starts_at_a_linear_head(images: ImageFolder) -> None:

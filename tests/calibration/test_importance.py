@@ -123,10 +123,6 @@ def test_float32_is_an_option() -> None:
     assert (single - double)[:, :, last].norm() < 1e-2 * double[:, :, last].norm()
 
 
-def drawn(seed: int, *shape: int) -> Tensor:
-    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
-
-
 def pair_by_pair(patches: Tensor) -> float:
     """The definition, over all pairs."""
     count, total = len(patches), 0.0
@@ -138,7 +134,7 @@ def pair_by_pair(patches: Tensor) -> float:
 
 @given(st.integers(0, 1000), st.integers(2, 9), st.integers(0, 3))
 def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: int) -> None:
-    tokens = drawn(seed, 2, prefix + count, 4) + 0.5
+    tokens = torch.from_numpy(np.random.RandomState(seed).standard_normal((2, prefix + count, 4))) + 0.5
     acs = average_cosine_similarity(tokens, prefix)
     expected = [pair_by_pair(image[prefix:]) for image in tokens]
     torch.testing.assert_close(acs, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from exporter.calibration import sums
 from exporter.calibration.importance import ImageScores
@@ -83,6 +82,7 @@ def test_adding_leaves_the_old_sums_alone() -> None:
 
 def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.partial"
+    assert load_sums(path, "this job") is None
     sums = Sums.zero(SPEC, 2).plus_skipped("a.png", "torn").plus(one(1.5, [True] * 3), (1,), in_acs=True)
     save_sums(sums, path, "this job")
     loaded = load_sums(path, "this job")
@@ -92,14 +92,3 @@ def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
         assert getattr(sums, name).tolist() == getattr(loaded, name).tolist()
     with pytest.raises(ArtefactError, match=r"c\.partial \| got a calibration of other settings.*delete it"):
         load_sums(path, "another job")
-
-
-def test_a_missing_file_holds_no_sums_and_a_foreign_one_is_refused(tmp_path: Path) -> None:
-    assert load_sums(tmp_path / "none", "job") is None
-    save_file({"x": np.zeros(1)}, tmp_path / "keyed", metadata={"key": '"job"'})
-    save_file({"x": np.zeros(1)}, tmp_path / "weights")
-    (tmp_path / "text").write_text("no sums")
-    (tmp_path / "empty").touch()
-    for name in ("keyed", "weights", "text", "empty"):
-        with pytest.raises(ArtefactError, match=rf"{name} \| got .* \| need an unfinished calibration"):
-            load_sums(tmp_path / name, "job")

@@ -32,6 +32,10 @@ def test_names_and_indices(tmp_path: Path) -> None:
     assert read_class_map(path, 1000) == read_class_map(path, None) == {"cat": 281, "dog": 207}
     with pytest.raises(ImageError, match=r"281 for 'cat' \| need a class index from 0 below 200"):
         read_class_map(path, 200)
+    for wrong in (True, -1):
+        path.write_text(json.dumps({"cat": wrong}))
+        with pytest.raises(ImageError, match=rf"{wrong} for 'cat' \| need a class index from 0"):
+            read_class_map(path, None)
 
 
 @given(FOLDERS)

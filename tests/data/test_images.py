@@ -69,27 +69,6 @@ def test_a_class_map_gives_the_labels(tmp_path: Path) -> None:
     assert [file.label for file in images.files] == [281, 207]
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("{", "no JSON"),
-        ("[1]", "a JSON list"),
-        ('{"cat": "1"}', "'1' for 'cat'"),
-        ('{"cat": true}', "True for 'cat'"),
-        ('{"cat": 9}', "9 for 'cat'"),
-        ('{"cat": -1}', "-1 for 'cat'"),
-        ('{"fox": 1}', "no class for folder 'cat'"),
-    ],
-)
-def test_a_bad_class_map_is_one_line(tmp_path: Path, text: str, part: str) -> None:
-    touch(tmp_path / "images", "cat/1.png")
-    (tmp_path / "map.json").write_text(text)
-    with pytest.raises(ImageError) as error:
-        list_images(tmp_path / "images", num_classes=9, class_map=tmp_path / "map.json")
-    assert part in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_a_missing_class_map_and_an_image_outside_the_folders_are_errors(tmp_path: Path) -> None:
     touch(tmp_path, "1.png")
     with pytest.raises(ImageError, match="No such file"):

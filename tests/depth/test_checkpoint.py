@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
-from exporter.depth.checkpoint import Depth, describe_vit, load_vit, read_depth, save_checkpoint
+from exporter.depth.checkpoint import DEPTH, Depth, describe_vit, load_vit, read_depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import CheckpointError
 from exporter.models.base import PrunableViT
-from exporter.models.identity import Identity, to_metadata
+from exporter.models.identity import Identity, save_weights
 from exporter.models.request import ModelRequest
 from tests.vits import TINY, TINY_LVVIT, make_model, make_vit, random_images
 
@@ -25,7 +24,7 @@ IDENTITIES = {
 def saved(tmp_path: Path, family: str, *, merged: bool) -> tuple[PrunableViT, Path]:
     vit = apply_plan(make_vit(family), PLAN, unmerged=not merged)
     path = tmp_path / "d.safetensors"
-    save_checkpoint(vit, IDENTITIES[family], Depth(PLAN, merged), path)
+    save_weights(vit.model, IDENTITIES[family], path, **{DEPTH: Depth(PLAN, merged)})
     return vit, path
 
 
@@ -47,7 +46,7 @@ def test_the_file_alone_restores_the_network(tmp_path: Path, family: str, merged
 
 def test_an_ordinary_checkpoint_lacks_nothing(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    save_file(make_model().state_dict(), path, to_metadata(IDENTITIES["vit"]))
+    save_weights(make_model(), IDENTITIES["vit"], path)
     assert read_depth(path) is None
     assert read_depth(None) is None
     assert load_vit(ModelRequest("", path)).weights_sha256 == make_vit().weights_sha256
@@ -55,6 +54,6 @@ def test_an_ordinary_checkpoint_lacks_nothing(tmp_path: Path) -> None:
 
 def test_weights_of_another_plan_are_refused(tmp_path: Path) -> None:
     vit, path = saved(tmp_path, "vit", merged=True)
-    save_checkpoint(vit, IDENTITIES["vit"], Depth(DepthPlan((3,), (1, 4))), path)
+    save_weights(vit.model, IDENTITIES["vit"], path, **{DEPTH: Depth(DepthPlan((3,), (1, 4)))})
     with pytest.raises(CheckpointError, match="keys missing"):
         load_vit(ModelRequest("", path))

@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.depth.plan import ChoiceSettings, DepthPlan
-from exporter.errors import DepthError, RecipeError, UserError
+from exporter.errors import RecipeError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.vocabulary import AttentionVariant, UnitType
 
@@ -20,33 +20,6 @@ def test_it_survives_json() -> None:
     text = to_json(plan)
     assert text == '{"activation":[4],"attention":[1,2],"variant":"nose"}'
     assert from_json(DepthPlan, text, source="plan") == plan
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"attention": (3, 1, 3)}, "attention | got layer 3 twice | need each layer once"),
-        ({"activation": (2, 2)}, "activation | got layer 2 twice | need each layer once"),
-        ({"variant": "twist"}, "variant | got 'twist' | need one of remove, identity, nose"),
-        ({"attention": (0,)}, "attention | got (0,) | need an integer from 1 to 2147483647"),
-        ({"attention": ("1",)}, "attention | got ('1',) | need an integer from 1 to 2147483647"),
-    ],
-)
-def test_broken_plans_are_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        DepthPlan(**fields)  # type: ignore[arg-type]
-    assert str(error.value) == message
-    assert isinstance(error.value, DepthError if "twice" in message else RecipeError)
-
-
-@pytest.mark.parametrize("name", ["attention", "activation"])
-def test_a_layer_beyond_the_depth(name: str) -> None:
-    plan = DepthPlan().also(UnitType(name), (1, 12))
-    plan.check_fits(12)
-    with pytest.raises(
-        DepthError, match=rf"{name} \| got layer 12 \| need layers from 1 to 11, the model's depth"
-    ):
-        plan.check_fits(11)
 
 
 def test_layers_that_stay_by_type() -> None:

@@ -15,7 +15,7 @@ from exporter.depth.predictor import (
     fit_best,
     splits,
 )
-from exporter.errors import DepthError, RecipeError
+from exporter.errors import DepthError
 from tests.depth.published import DEPTH, PUBLISHED, SAMPLES
 
 GRID = [(i / 6, j / 6) for i in range(6) for j in range(6)]
@@ -85,10 +85,6 @@ def test_what_else_is_refused() -> None:
     attention_alone = SAMPLES[:9]
     with pytest.raises(DepthError, match="both types removed"):
         fit_best(attention_alone)
-    with pytest.raises(RecipeError, match=r"attention \| got 1.5"):
-        Sample(1.5, 0.0, 80.0)
-    with pytest.raises(RecipeError, match="accuracy"):
-        Sample(0.5, 0.0, float("nan"))
 
 
 def test_a_degree_that_samples_leave_open_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

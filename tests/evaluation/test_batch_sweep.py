@@ -37,6 +37,19 @@ def test_it_chooses_nothing(tmp_path: Path) -> None:
     assert "TopK" in {own[name] for name in sliced.selection}
 
 
+def test_weights_beside_the_file_are_in_the_slice(tmp_path: Path) -> None:
+    model = lowered(star())
+    onnx.save(model, tmp_path / "m.onnx")
+    onnx.save(model, tmp_path / "split.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    assert (tmp_path / "w").stat().st_size > (tmp_path / "split.onnx").stat().st_size
+
+    def weights(name: str) -> dict[str, bytes]:
+        sliced = onnx.load_model_from_string(sliced_of(read_lowered(tmp_path / name)).model or b"")
+        return {each.name: onnx.numpy_helper.to_array(each).tobytes() for each in sliced.graph.initializer}
+
+    assert weights("split.onnx") == weights("m.onnx") != {}
+
+
 def test_no_slice_stands_for_counts_that_follow_the_image(tmp_path: Path) -> None:
     files = write_folder(tmp_path, method=Method.A_STAR)
     assert sliced_of(read_lowered(files.pruned)) == NOT_SLICED

@@ -24,11 +24,11 @@ from exporter.evaluation.gpu_time import (
     measure_engines,
     timer_here,
 )
-from exporter.formats.canonical_json import save_json
 from exporter.records import Pair
+from exporter.runtimes.tensorrt.builder import save_engine
 from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, RunTimes
 from exporter.runtimes.tensorrt.layer_info import layers_path
-from exporter.runtimes.tensorrt.manifest import engine_path, manifest_path
+from exporter.runtimes.tensorrt.manifest import engine_path
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.schedule.macs import MacCount
 from exporter.tensor_names import SLICED, variant_path
@@ -37,10 +37,8 @@ from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 
 def write_engine(onnx: Path, batch: int = 0) -> None:
-    engine = engine_path(onnx.parent / "engines", onnx, batch)
-    engine.parent.mkdir(exist_ok=True)
-    engine.write_bytes(b"plan")
-    save_json(manifest(tf32=True, batches=(batch,) if batch else (1, 8)), manifest_path(engine))
+    told = manifest(tf32=True, batches=(batch,) if batch else (1, 8))
+    save_engine(engine_path(onnx.parent / "engines", onnx, batch), b"plan", told)
 
 
 def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:

@@ -103,15 +103,11 @@ WRONG_TOML = {
     "half": "rho = ",
     "huge integer": "max_images = " + "9" * 5001,
     "unknown key": "rhoo = 0.5",
-    "wrong type": 'rho = "half"',
     "a table": "[rho]\nx = 1",
-    "nan": "rho = nan",
     "extends itself": 'extends = "bad"',
     "extends nothing": 'extends = "none.toml"',
-    "extends a long name": f'extends = "{"x" * 5000}"',
     "extends NUL": 'extends = "a\\u0000b"',
     "extends a number": "extends = 7",
-    "date": "rho = 1979-05-27",
 }
 
 

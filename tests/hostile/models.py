@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,10 +27,8 @@ KWARGS = (
         ("img_size=(56,)", "vit_tiny"),
         ("img_size=3 patch_size=4 dynamic_img_size=True", "vit_tiny"),
         ("in_chans=1", "in_chans=1 | need 3"),
-        ("num_heads=0", "vit_tiny"),
         ("num_heads=-3", "num_heads=-3"),
         ("num_heads=5", "vit_tiny"),
-        ("depth=0", "vit_tiny"),
         ("depth=200000", "depth=200000 | need a number from 1 to 1000"),
         ("depth=two", "vit_tiny"),
         ("mlp_ratio=1e400", "mlp_ratio"),
@@ -56,18 +53,13 @@ KWARGS = (
     *keys(
         CALIBRATE,
         ("preprocess = { crop_pct = 0 }", "crop_pct=0.0 | need a share in [0.1, 1]"),
-        ("preprocess = { crop_pct = 2 }", "crop_pct"),
-        ("preprocess = { crop_pct = nan }", "crop_pct"),
         (f"preprocess = {{ crop_pct = {10**400} }}", "too large"),
         ("preprocess = { crop_mode = 'zzz' }", "crop mode | got 'zzz' | need one of center"),
         ("preprocess = { interpolation = 'magic' }", "interpolation | got 'magic' | need one of nearest"),
         ("preprocess = { std = [0.5,0,0.5] }", "need deviations from 0.0001 to 10000"),
-        ("preprocess = { std = [0.5,0.5,-0.5] }", "need deviations from 0.0001 to 10000"),
-        ("preprocess = { std = [1e300,1,1] }", "need deviations from 0.0001 to 10000"),
         ("preprocess = { std = [0.5,0.5,nan] }", "got (0.5, 0.5, nan)"),
         ("preprocess = { mean = [inf,0,0] }", "got (inf, 0.0, 0.0)"),
         ("preprocess = { mean = [1e300,0,0] }", "need means of channels on a scale from 0 to 1"),
-        ("preprocess = { mean = [-1,0,0] }", "need means of channels on a scale from 0 to 1"),
         ("preprocess = { mean = [0.5,0.5] }", "preprocessing | got 2 numbers | need numbers, three"),
         ("preprocess = { mean = 'half' }", "preprocessing | got could not convert"),
         ("preprocess = { nosuch = 1 }", "nosuch"),
@@ -78,9 +70,7 @@ KWARGS = (
 def _weights(change: Callable[[dict[str, Any]], object], place: Place) -> None:
     state = dict(make_model(num_classes=2).state_dict())
     content = change(state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of what PyTorch imports to save quantized tensors
-        torch.save(state if content is None else content, place.work / "w.pth")
+    torch.save(state if content is None else content, place.work / "w.pth")
 
 
 def _set(name: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -97,42 +87,24 @@ def _every(value: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str,
     return change
 
 
-def _quantized(tensor: torch.Tensor) -> torch.Tensor:
-    """As PyTorch made them; it warns of it now."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
-
-
 HEAD, PLACES = "head.weight", "pos_embed"
 WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "nan": _every(lambda tensor: tensor * float("nan")),
-    "one nan": _set(
-        "blocks.0.attn.qkv.bias", lambda tensor: tensor.index_fill(0, torch.tensor([0]), torch.nan)
-    ),
     "inf": _set("blocks.3.mlp.fc2.weight", lambda tensor: tensor + torch.inf),
     "huge": _every(lambda tensor: tensor * 1e30),
     "all zero": _every(torch.zeros_like),
     "int8": _every(lambda tensor: tensor.to(torch.int8)),
-    "bool": _every(lambda tensor: tensor > 0),
     "complex": _every(lambda tensor: tensor.to(torch.complex64)),
     "head without rows": _set(HEAD, lambda tensor: tensor[:0]),
     "0-d head": _set(HEAD, torch.tensor(1.0)),
     "1-d places": _set(PLACES, lambda tensor: tensor.flatten()),
     "meta": _set(HEAD, lambda tensor: tensor.to("meta")),
-    "quantized": _set(HEAD, _quantized),
     "sparse": _set(HEAD, lambda tensor: tensor.to_sparse()),
     "a number": _set(HEAD, 3.0),
-    "a list": _set(HEAD, [1.0, 2.0]),
     "missing": lambda state: {name: value for name, value in state.items() if name != "norm.weight"},
-    "extra": _set("predictor.weight", torch.zeros(2)),
     "integer keys": lambda _: {1: torch.zeros(2)},
     "empty dict": lambda _: {},
-    "list of tensors": lambda _: [torch.zeros(2)],
-    "one tensor": lambda _: torch.zeros(2),
     "number alone": lambda _: 7,
-    "teacher and student": lambda state: {"teacher": state, "student": state},
-    "2-d places": _set(PLACES, lambda tensor: tensor[0]),
     "other grid": _set(PLACES, lambda tensor: tensor[:, :11]),
     "other heads": lambda _: make_model(embed_dim=24).state_dict(),
 }
@@ -158,7 +130,7 @@ UNCALIBRATED = (
     f"depth choose {MODEL} --images {{images}} --eval-images {{images}} --units 2 --out {{work}}/c.safetensors",
     TUNE,
 )
-NOT_FINITE = ("nan", "one nan", "inf")
+NOT_FINITE = ("nan", "inf")
 
 
 def _uncalibrated() -> Iterator[Hostile]:
@@ -244,29 +216,20 @@ VIT = {
 CONFIGS: dict[str, Any] = {
     "a list": [],
     "empty": {},
-    "no type": {**VIT, "model_type": None, "architectures": None},
     "other model": {**VIT, "model_type": "bert", "architectures": ["BertModel"]},
     "number for the architecture": {**VIT, "architectures": 7},
 }
 VALUES: tuple[tuple[str, Any, str], ...] = (
-    *(("hidden_size", value, "got hidden_size ") for value in ("wide", 0, None, [48])),
-    *(("num_hidden_layers", value, "got num_hidden_layers ") for value in (-1, 0, 1.5)),
-    ("num_attention_heads", 0, "got num_attention_heads 0 | need an integer from 1"),
+    *(("hidden_size", value, "got hidden_size ") for value in ("wide", 0, True)),
     ("num_attention_heads", 7, "hf | got dim should be divisible by num_heads"),
-    ("intermediate_size", "big", "got intermediate_size 'big'"),
     *(
         (key, 10**400, "… (401 characters) | need ")
         for key in ("hidden_size", "image_size", "layer_norm_eps")
     ),
-    *(
-        ("image_size", value, "need one or two integers above 0")
-        for value in (True, [], [32], [32, 0], "large")
-    ),
-    *(("patch_size", value, "got patch_size ") for value in (True, 0, [3])),
+    *(("image_size", value, "need one or two integers above 0") for value in ([], [32, 0], "large")),
     ("num_channels", 1, "in_chans=1 | need 3"),
     ("id2label", [], "a config with values of other types"),
     ("hidden_act", "nosuch", "got hidden_act 'nosuch' | need one of gelu"),
-    ("hidden_act", 5, "a config with values of other types"),
     ("layer_norm_eps", "tiny", "got layer_norm_eps 'tiny' | need a number above 0"),
     ("mlp_ratio", float("inf"), "got mlp_ratio inf | need a number above 0"),
     ("qkv_bias", "yes", "qkv_bias='yes', a text | need true or false"),
@@ -290,13 +253,8 @@ def _configs() -> Iterator[Hostile]:
 
 PROCESSORS: dict[str, Any] = {
     "a number for the mean": {"image_mean": 5},
-    "no deviations": {"image_std": []},
-    "a rescaling by nothing": {"rescale_factor": 0},
     "a rescaling to nothing": {"rescale_factor": 1e-300},
-    "padding": {"do_pad": True},
-    "an unknown class": {"image_processor_type": "WingsImageProcessor"},
     "a word for a size": {"size": "large"},
-    "a list for a size": {"size": []},
     "an infinite size": {"size": {"height": float("inf")}},
     "a size of many digits": {"size": "9" * 5001},
     "a list for a filter": {"resample": []},
@@ -320,15 +278,7 @@ def _repositories() -> Iterator[Hostile]:
     for name, content in PROCESSORS.items():
         says = "preprocessor_config.json"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
-    for shards in (
-        7,
-        ["a"],
-        {"a": 7},
-        {"a": ["b"]},
-        {"a": "../x.safetensors"},
-        {"a": ".."},
-        {"a": "/etc/passwd"},
-    ):
+    for shards in (7, {"a": 7}, {"a": "../x.safetensors"}, {"a": ".."}, {"a": "/etc/passwd"}):
         yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
     yield Hostile(line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file")
 

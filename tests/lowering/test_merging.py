@@ -1,9 +1,10 @@
 """Merging, and ToMe, in lowered models: the graph, its numbers, its variants, and parity on every runtime."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ from exporter.targets import (
 )
 from exporter.vocabulary import Method
 from exporter.workflows.folders.export_folder import read_reference, save_reference
-from tests.exhaustive import also, mark_further
+from tests.exhaustive import also
 from tests.lowering.models import dense, lowered, matching, merging, run, star, tome
 from tests.vits import random_images
 
@@ -42,7 +43,6 @@ WAYS: dict[str, Callable[..., PrunedViT]] = {
     "tome": tome,
     "matching": matching,
 }
-MAIN = pytest.mark.parametrize("way", ["merge", also("merge-weighted"), "tome", "matching"])
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
 EACH = [target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)]
 FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
@@ -55,55 +55,33 @@ def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
     return random_images(pruned.vit, count).numpy()
 
 
-@pytest.mark.ort
-@pytest.mark.parametrize(
-    ("way", "target"),
-    [
-        *(("merge", ONNXRUNTIME), also("merge-weighted", ONNXRUNTIME)),
-        *((way, target) for way in ("tome", "matching") for target in (ONNXRUNTIME, TENSORRT)),
-    ],
-    ids=lambda each: each if isinstance(each, str) else each.name,
-)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_onnx_runtime_merges_as_pytorch_does(family: str, way: str, target: Target) -> None:
-    pruned = WAYS[way](family)
-    images = random_images(pruned.vit, 3)
-    with torch.inference_mode():
-        trace = pruned.trace(images)
-    results = run(tracing_variant(lowered(pruned, target)), images.numpy())
-    logits = trace.logits.numpy()
-    assert np.abs(results["logits"] - logits).max() < 1e-4 * logits.std() + 1e-6
-    assert list(trace.decisions) == list(pruned.schedule.pruning_layers)
-    for layer, made in trace.decisions.items():
-        np.testing.assert_array_equal(results[f"keep_{layer:02d}"], made.index)
-        np.testing.assert_array_equal(results[f"into_{layer:02d}"], made.into)
+def rows() -> Iterator[Any]:
+    """A way, a family and a target. The classes of a random network lie close together: INT8 has the plainest."""
+    for way in WAYS:
+        for target in EACH:
+            own = way, "vit" if target.quantization else "distilled", target
+            yield own if way != "merge-weighted" and target in FIRST else also(*own)
+        for family in FAMILIES:
+            for target in (ONNXRUNTIME, TENSORRT, OPENVINO):
+                more = target is ONNXRUNTIME or (way in ("tome", "matching") and target is TENSORRT)
+                further = way == "merge-weighted" or not (more or family == "eva02, joined, rotary")
+                if family != "distilled":
+                    yield also(way, family, target) if further else (way, family, target)
 
 
 @pytest.mark.ort
-@MAIN
-@pytest.mark.parametrize("target", mark_further(EACH, FIRST), ids=lambda target: target.name)
-def test_parity_of_every_target(target: Target, way: str) -> None:
+@pytest.mark.parametrize(("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each))
+def test_it_merges_as_pytorch_does(way: str, family: str, target: Target) -> None:
     """Those for TensorRT run on ONNX Runtime."""
     if target.runtime == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
-    # The classes of a random network lie close together: in INT8, of few images one is too many.
-    family, count = ("vit", 48) if target.quantization else ("registers", 16)
     pruned = WAYS[way](family)
-    images = images_of(pruned, count)
-    report = check(pruned, lowered(pruned, target, images=images if target.takes_ranges else None), images)
+    images = images_of(pruned, 48 if target.quantization else 16)  # of few images one is too many
+    model = lowered(pruned, target, images=images if target.takes_ranges else None)
+    report = check(pruned, model, images, threads=1)
     assert report.passed, report.checks
     assert {"merges", "merge_indices", "kept_sets"} <= {each.name for each in report.checks}
     assert [each.merge_agreement is not None for each in report.layers] == [True] * len(report.layers)
-
-
-@MAIN
-@pytest.mark.parametrize("family", mark_further(FAMILIES, ["eva02, joined, rotary"]))
-def test_parity_on_openvino(family: str, way: str) -> None:
-    if reason := why_not(OPENVINO):
-        pytest.skip(reason)
-    pruned = WAYS[way](family)
-    report = check(pruned, lowered(pruned, OPENVINO), images_of(pruned), threads=1)
-    assert report.passed, report.checks
 
 
 @THREE

@@ -174,14 +174,6 @@ class Warm(Small):
         return super().forward_head(x, pre_logits) / 3
 
 
-class Same(Small):
-    """Computes what its parent does."""
-
-    @override
-    def forward(self, x: Tensor, **_: Any) -> Tensor:
-        return self.forward_head(self.forward_features(x))
-
-
 class Two(Small):
     """Takes more than images."""
 
@@ -212,9 +204,8 @@ def test_a_subclass_is_refused_by_what_it_overrides(model: Callable[[], nn.Modul
         exporter.load_model(random(model()))
 
 
-@pytest.mark.parametrize("kind", [Same, Warm])
-def test_a_subclass_whose_methods_the_adapter_calls_is_taken(kind: Any) -> None:
-    model, images = random(kind()), torch.randn(2, 3, 32, 32)
+def test_a_subclass_whose_methods_the_adapter_calls_is_taken() -> None:
+    model, images = random(Warm()), torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
         torch.testing.assert_close(exporter.dense(exporter.load_model(model))(images), model(images))
 

@@ -13,7 +13,7 @@ from torch import nn
 from exporter.bundled import CIFAR_VIT
 from exporter.errors import CheckpointError
 from exporter.models.class_names import checkpoint_names, config_names, network_names
-from exporter.models.identity import Identity, read_identity, read_metadata, to_metadata
+from exporter.models.identity import Identity, read_identity, read_metadata, save_weights
 from exporter.models.networks import identity_of, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
@@ -28,7 +28,7 @@ def checkpoint(tmp_path: Path) -> Path:
     """Weights of a tiny ViT, with an identity."""
     request = ModelRequest(NAME, model_kwargs=TINY_SHAPE, preprocess={"interpolation": "bilinear"})
     path = tmp_path / "vit.safetensors"
-    save_file(make_model().state_dict(), path, to_metadata(identity_of(request, 7)))
+    save_weights(make_model(), identity_of(request, 7), path)
     return path
 
 
@@ -140,9 +140,9 @@ def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
 
 def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
     path, request = tmp_path / "a.safetensors", ModelRequest(NAME, model_kwargs=TINY_SHAPE)
-    save_file(make_model(num_classes=3).state_dict(), path, to_metadata(identity_of(request, 3, NAMES)))
+    save_weights(make_model(num_classes=3), identity_of(request, 3, NAMES), path)
     assert load(ModelRequest("", path)).spec.class_names == NAMES
-    save_file({"w": torch.zeros(1)}, path, to_metadata(Identity("a", "b")))
+    save_weights(nn.Linear(1, 1), Identity("a", "b"), path)
     assert checkpoint_names(path) == ()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from exporter.errors import ModelError
-from exporter.models.lvvit import LvVit, LvVitAdapter, preprocessing_of
+from exporter.models.lvvit import LvVit, LvVitAdapter
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
@@ -109,7 +109,8 @@ def test_a_block_of_another_make_is_no_block_of_lvvit() -> None:
 def test_what_differs_from_imagenets_preprocessing_is_said() -> None:
     model = LvVit(48, 1, 3, img_size=(32, 64), crop_pct=0.8)
     own, other = (
-        preprocessing_of(model, given) for given in ({}, {"crop_pct": 0.5, "mean": (0.0, 0.0, 0.0)})
+        LvVitAdapter(model, "x", given).spec.preprocessing
+        for given in ({}, {"crop_pct": 0.5, "mean": (0.0, 0.0, 0.0)})
     )
     assert (own.input_size, own.crop_pct, own.interpolation) == ((3, 32, 64), 0.8, "bicubic")
     assert own.mean == pytest.approx((0.485, 0.456, 0.406))

@@ -18,8 +18,8 @@ from exporter.data.images import list_images
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
-from exporter.models.identity import KEY, Identity
-from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, read_pruning, save_checkpoint
+from exporter.models.identity import KEY, Identity, save_weights
+from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, pruning_records, read_pruning
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import shape_schedule, star_schedule
@@ -39,6 +39,10 @@ def schedule(tiny_vit: PrunableViT, calibration: Calibration) -> Schedule:
     return star_schedule(tiny_vit.spec, calibration.acs.tolist(), 0.6, settings, calibration.inter_sha256)
 
 
+def save_pruned(pruned: PrunedViT, calibration: Calibration, path: Path) -> None:
+    save_weights(pruned.model, IDENTITY, path, **pruning_records(pruned.schedule, calibration))
+
+
 def changed(path: Path, name: str, record: object) -> None:
     with safe_open(path, "numpy") as file:
         (told,) = file.metadata().values()
@@ -51,7 +55,7 @@ def test_all_that_prunes_is_in_the_file(
     path, again = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     pruned = PrunedViT(tiny_vit, schedule, calibration.inter)
     for place in (path, again):
-        save_checkpoint(pruned, IDENTITY, calibration, place)
+        save_pruned(pruned, calibration, place)
     assert path.read_bytes() == again.read_bytes()
     found = read_pruning(path)
     assert found is not None and found.calibration is not None and calibration.inter is not None
@@ -67,7 +71,7 @@ def test_its_tensors_are_the_networks_own(
     tiny_vit: PrunableViT, calibration: Calibration, schedule: Schedule, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.safetensors"
-    save_checkpoint(PrunedViT(tiny_vit, schedule, calibration.inter), IDENTITY, calibration, path)
+    save_pruned(PrunedViT(tiny_vit, schedule, calibration.inter), calibration, path)
     state, own = load_file(path), tiny_vit.model.state_dict()
     assert state.keys() == own.keys()
     assert all(torch.equal(value, own[key]) for key, value in state.items())
@@ -77,7 +81,7 @@ def test_a_schedule_without_scores_keeps_no_calibration(
     tiny_vit: PrunableViT, calibration: Calibration, tmp_path: Path
 ) -> None:
     schedule, path = shape_schedule(tiny_vit.spec, 0.7, Prune()), tmp_path / "a.safetensors"
-    save_checkpoint(PrunedViT(tiny_vit, schedule), IDENTITY, calibration, path)
+    save_pruned(PrunedViT(tiny_vit, schedule), calibration, path)
     found = read_pruning(path)
     assert found is not None
     assert (found.schedule, found.calibration) == (schedule, None)
@@ -95,7 +99,7 @@ def test_what_was_changed_by_hand_is_refused(
     path = tmp_path / "a.safetensors"
     pruned = PrunedViT(tiny_vit, schedule, calibration.inter)
     other = replace(calibration, inter=np.asarray(calibration.inter) * 2)
-    save_checkpoint(pruned, IDENTITY, other, path)
+    save_pruned(pruned, other, path)
     with pytest.raises(ArtefactError, match="inter-layer scores other than those of its schedule"):
         read_pruning(path)
     whole = json.loads(to_json(calibration.record))
@@ -103,7 +107,7 @@ def test_what_was_changed_by_hand_is_refused(
     broken: list[object] = [5, [1], {"acs": [1]}, {"record": whole, "acs": [1], "inter": inter}]
     broken.append({"record": whole, "acs": [math.nan] * len(inter), "inter": inter})
     for name, record in ((SCHEDULE, {}), *((CALIBRATION, each) for each in broken)):
-        save_checkpoint(pruned, IDENTITY, calibration, path)
+        save_pruned(pruned, calibration, path)
         changed(path, name, record)
         with pytest.raises(ArtefactError, match=r"a\.safetensors"):
             read_pruning(path)

@@ -13,7 +13,7 @@ from exporter.depth.collect import read_samples
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.predictor import Sample
-from exporter.errors import ArtefactError, DepthError
+from exporter.errors import DepthError
 from exporter.models.request import ModelRequest
 from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
@@ -229,12 +229,3 @@ def test_one_attention_stays_also_where_all_would_go() -> None:
     free = tuple(replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES)
     found = split_for(free, 6, 6)
     assert found.best.attention == 5
-
-
-@pytest.mark.parametrize("content", [{"a": 1}, [{"attention": 2.0}], [{"attention": 0.5}], [1], "text"])
-def test_other_files_are_no_samples(tmp_path: Path, content: Any) -> None:
-    (tmp_path / "s.json").write_text(json.dumps(content))
-    with pytest.raises(ArtefactError, match="a JSON list of"):
-        read_samples(tmp_path / "s.json")
-    with pytest.raises(ArtefactError, match=r"none\.json"):
-        read_samples(tmp_path / "none.json")

@@ -186,7 +186,7 @@ def test_a_checkpoint_of_another_run_is_refused(
 ) -> None:
     out = tmp_path / "w.safetensors"
     with monkeypatch.context() as patch:
-        patch.setattr(finetune, "save_checkpoint", _cut)
+        patch.setattr(finetune, "save_weights", _cut)
         with pytest.raises(PowerCutError):
             finetune_model(recipe, QUICK, out)
     with pytest.raises(UserError, match="a training of other settings, images or versions"):

@@ -40,8 +40,8 @@ from exporter.workflows.opened import (
     Opened,
     dry_run,
     open_recipe,
+    warn_of_few_images,
     warn_where_slow,
-    warn_where_unsettled,
 )
 from exporter.workflows.recipe import Recipe
 from tests.calibration.samples import acs_alone
@@ -215,8 +215,8 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
     made = replace(acs_alone(tiny_vit, ACS), inter=np.ones((4, 16)), overlap=overlap)
     how = Prune(scorer=scorer, reduce="drop")
     schedule = manual_schedule(tiny_vit.spec, {3: 0.5, 4: 0.5}, how, made.inter_sha256)
-    warn_where_unsettled(schedule, made)
-    warn_where_unsettled(schedule, None)
+    warn_of_few_images(schedule, made)
+    warn_of_few_images(schedule, None)
     assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [True] * said
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, Linear, as_linear, nodes_of, producer, replace, write_linear
+from exporter.lowering.graph import Builder, LinearLayer, as_linear, nodes_of, producer, replace, write_linear
 
 # Operators between two linear layers that accept a matrix as well as a batch of matrices.
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
@@ -33,7 +33,7 @@ def _has_static_tokens(result: gs.Variable) -> bool:
     return shape is not None and len(shape) == 3 and isinstance(shape[1], int)
 
 
-def _expand(graph: gs.Graph, layer: Linear, matrices: dict[str, gs.Variable]) -> gs.Variable:
+def _expand(graph: gs.Graph, layer: LinearLayer, matrices: dict[str, gs.Variable]) -> gs.Variable:
     """Rewrite one layer; return its result as a matrix."""
     multiply, add = layer.nodes
     (result,), (batch, tokens, width) = add.outputs, add.outputs[0].shape

@@ -88,7 +88,8 @@ def build_engine(
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise ArtefactError(str(onnx), log.cause or "no reason", "a model that TensorRT can build")
-    _keep_timings(timings, cache)
+    with written_beside(cache) as partial:
+        partial.write_bytes(bytes(timings.serialize()))
     content = bytes(plan)
     log.clear()
     return content, _inspected(trt, log, content)
@@ -161,11 +162,6 @@ def _timings(config: Any, cache: Path) -> Any:
         timings = config.create_timing_cache(b"")
         config.set_timing_cache(timings, False)
     return timings
-
-
-def _keep_timings(timings: Any, cache: Path) -> None:
-    with written_beside(cache) as partial:
-        partial.write_bytes(bytes(timings.serialize()))
 
 
 def save_engine(path: Path, plan: bytes, manifest: EngineManifest, layers: tuple[str, ...] = ()) -> None:

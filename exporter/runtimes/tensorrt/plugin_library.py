@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from exporter.bundled import PLUGIN_SOURCE
-from exporter.errors import ArtefactError, UserError, reason_of
+from exporter.errors import ArtefactError, reason_of
 from exporter.files import folder_beside
 from exporter.formats.onnx_file import load_onnx
-from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import major_version, require_version
 
 LIBRARY = "libcdf_retain_plugin.so"
 
@@ -51,10 +51,8 @@ def build_command(source: Path) -> str:
 
 def check_version(tensorrt: str) -> None:
     """Raise UserError for a TensorRT that would parse the operator's function body instead of the plugin."""
-    if version_numbers(tensorrt) < LEAST_VERSION:
-        expected = f"{'.'.join(map(str, LEAST_VERSION))} or later"
-        hint = "use the padded layout, or a target without plugins"
-        raise UserError("the CdfRetain plugin", f"TensorRT {tensorrt}", expected, hint)
+    hint = "use the padded layout, or a target without plugins"
+    require_version("the CdfRetain plugin", tensorrt, LEAST_VERSION, hint=hint)
 
 
 def checked_library(path: Path, tensorrt: str) -> Path:

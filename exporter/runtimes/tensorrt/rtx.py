@@ -88,7 +88,8 @@ def build_ahead(
 
 def read_programs(plan: bytes) -> tuple[Steps, ...]:
     """Return the steps of each profile of a serialised engine, and the memory of its activations, in bytes."""
-    texts = (_text_at(plan, found.start()) for found in _START.finditer(plan))
+    starts = (found.start() for found in _START.finditer(plan))
+    texts = (plan[start : plan.find(b"\0", start)].decode("latin-1") for start in starts)
     # The programs of single kernels lie in the plan too; they have no memory for activations of their own.
     programs = tuple(
         (_program(text), int(memory[1])) for text in texts if (memory := _ACTIVATIONS.search(text))
@@ -96,10 +97,6 @@ def read_programs(plan: bytes) -> tuple[Steps, ...]:
     if not programs:
         raise ArtefactError("the engine just built", "no program in it", "one of TensorRT for RTX 1.7")
     return programs
-
-
-def _text_at(plan: bytes, start: int) -> str:
-    return plan[start : plan.find(b"\0", start)].decode("latin-1")
 
 
 def _program(text: str) -> tuple[EngineLayer, ...]:

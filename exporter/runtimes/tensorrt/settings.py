@@ -18,9 +18,6 @@ _KNOWN = ", ".join(map(str, COMPUTE_CAPABILITIES))
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")
 Level = Annotated[int, Meta(ge=0, le=5, description="an integer from 0 to 5")]
 
-# With 1, any batch can be run in parts; with 8, in fewer.
-VARIANT_BATCHES = (1, 8)
-
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings(Settings):
@@ -105,9 +102,3 @@ class BuildSettings(Settings):
     def without_plugin(self) -> "BuildSettings":
         """The same for a model that needs no plugin."""
         return replace(self, plugin=None, serialise_plugin=False)
-
-    @property
-    def for_variants(self) -> "BuildSettings":
-        """The same for the variants, which `check` runs in parts: two of the batch sizes are enough."""
-        few = tuple(batch for batch in self.batches if batch in VARIANT_BATCHES)
-        return replace(self, batches=few or self.batches[:1])

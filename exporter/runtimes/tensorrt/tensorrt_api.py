@@ -105,6 +105,15 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
+def require_version(
+    subject: str, version: str, least: tuple[int, ...], why: str = "", hint: str = ""
+) -> None:
+    """Raise UserError about the subject, which needs TensorRT `least` or later, for an earlier version."""
+    if version_numbers(version) < least:
+        expected = f"{'.'.join(map(str, least))} or later{why}"
+        raise UserError(subject, f"TensorRT {version}", expected, hint)
+
+
 def member(trt: Any, enum: str, name: str, wish: str) -> Any:
     """Return a member of one of TensorRT's enums; UserError, with the `wish` that needs it, where it is missing."""
     found = getattr(getattr(trt, enum, None), name, None)

@@ -114,8 +114,8 @@ def build_lines(
     onnx, plugin = model.path, settings.plugin or Path(LIBRARY)
     ahead = replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
     plain = replace(ahead, runtime=TENSORRT, sm=())
-    least, image = model.artefact.target.least_version[:1], model.artefact.spec.preprocessing.input_size
-    tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS if version_numbers(each) >= least]
+    image = model.artefact.spec.preprocessing.input_size
+    tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS]
     if ahead.runtime == RTX:
         tools.insert(0, ("TensorRT for RTX", ahead, rtx))
     file, lines = onnx if alone else Path(onnx.name), list[str]()

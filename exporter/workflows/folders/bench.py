@@ -29,8 +29,13 @@ from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, prof
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.runtimes.tensorrt.settings import TENSORRT
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
-from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, Array, count_name, variant_path
-from exporter.workflows.folders.export_folder import REFERENCE, read_reference, save_raw_images
+from exporter.tensor_names import IMAGES, SLICED, Array, count_name, variant_path
+from exporter.workflows.folders.export_folder import (
+    REFERENCE,
+    add_raw_images,
+    read_reference,
+    save_raw_images,
+)
 from exporter.workflows.progress import Advance, Silent, Stages
 from exporter.workflows.recipe import check_batches
 
@@ -209,8 +214,7 @@ def _raw_images(images: Array, batches: Sequence[int], folder: Path) -> Iterator
         own = read_reference(reference)[IMAGES]
         is_own = np.array_equal(images, own)
         # `compile` wrote them for two batch sizes; the commands that are shown read them too.
-        missing = [each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
-        save_raw_images(own, missing, folder)
+        add_raw_images(own, batches, folder)
     if is_own:
         yield folder
         return

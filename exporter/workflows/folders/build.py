@@ -14,15 +14,17 @@ from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_libr
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, require_version, version_numbers
 from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
 from exporter.targets import TENSORRT, Target
-from exporter.tensor_names import IMAGES, RAW_IMAGES, SLICED, VARIANTS, variant_path
-from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, read_folder, save_raw_images
+from exporter.tensor_names import IMAGES, SLICED, VARIANTS, variant_path
+from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, add_raw_images, read_folder
 from exporter.workflows.progress import Silent, Stages
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
 LEAST_CUMULATIVE = (10, 8)
+# `check` runs the instrumented variants in parts: with 1 any batch, with 8 in fewer parts.
+VARIANT_BATCHES = (1, 8)
 _PADDED = 'star-export compile with layout = "padded" in a recipe'
 
 
@@ -80,15 +82,8 @@ def lines_for(folder: Path, settings: BuildSettings) -> list[str]:
     """
     found = read_folder(folder)
     _check_runtime(folder, found.target)
-    _save_images(found, settings)
+    add_raw_images(found.read_reference()[IMAGES], settings.batches, folder)
     return folder_lines(found.models, settings)
-
-
-def _save_images(found: ExportFolder, settings: BuildSettings) -> None:
-    """Write the raw images of the batch sizes for which the folder has none."""
-    images, place = found.read_reference()[IMAGES], found.place
-    lacking = [each for each in settings.batches if not (place / RAW_IMAGES.format(batch=each)).is_file()]
-    save_raw_images(images, lacking, place)
 
 
 def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -> Iterator[BuiltEngine]:
@@ -110,7 +105,7 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
                 manifest = manifest_of(plan, model.path, own, here, schedule_sha256=schedule, audits=audits)
                 save_engine(path, plan, manifest)
                 yield _with_commands(path, manifest, model, own)
-    _save_images(found, settings)
+    add_raw_images(found.read_reference()[IMAGES], settings.batches, found.place)
 
 
 def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
@@ -127,8 +122,9 @@ def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Lowere
             replace(models.pruned, path=variant_path(models.pruned.path, role))
             for role in (*VARIANTS, SLICED)
         )
+        few = tuple(batch for batch in settings.batches if batch in VARIANT_BATCHES) or settings.batches[:1]
         for model, own in map(with_settings, (tracing, forced)):
-            yield model, 0, own.for_variants
+            yield model, 0, replace(own, batches=few)
         if sliced.path.is_file():
             yield sliced, 0, with_settings(sliced)[1]
     if settings.one_profile:
@@ -144,9 +140,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 def check_version(target: Target, version: str) -> None:
     """Raise UserError for a version before the target's first."""
-    if version_numbers(version) < target.least_version:
-        expected = f"{'.'.join(map(str, target.least_version))} or later"
-        raise UserError(f"target {target.name}", f"TensorRT {version}", expected, _instead_of(target))
+    require_version(f"target {target.name}", version, target.least_version, hint=_instead_of(target))
 
 
 def check_gpu(target: Target, here: Built) -> None:
@@ -169,9 +163,8 @@ def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str)
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
     cumulative = artefact.schedule.adaptive and not artefact.follows_image
-    if cumulative and version_numbers(version) < LEAST_CUMULATIVE:
-        expected = f"{'.'.join(map(str, LEAST_CUMULATIVE))} or later, which has a cumulative sum"
-        raise UserError(pruned.path.name, f"TensorRT {version}", expected)
+    if cumulative:
+        require_version(pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum")
 
 
 def _without_plugin(artefact: Artefact) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Compare the models of an export folder with PyTorch's recorded outputs, without PyTorch and onnx."""
+"""Compare the models of an export folder with PyTorch's recorded outputs, without PyTorch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

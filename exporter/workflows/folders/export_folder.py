@@ -143,6 +143,12 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
     return names
 
 
+def add_raw_images(images: Array, batches: Iterable[int], folder: Path) -> None:
+    """Write the images as `save_raw_images` does, for those batch sizes for which the folder has no file."""
+    lacking = [each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
+    save_raw_images(images, lacking, folder)
+
+
 def save_checksums(folder: Path, names: Iterable[str]) -> None:
     """Write `SHA256SUMS` over the named files."""
     expected = "the file just written: does another command write here?"

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import save_file
 
-from exporter.models.identity import Identity, to_metadata
+from exporter.models.identity import Identity, save_weights
 from tests.benchmarks.papers.quick import QUICK, TUNING
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
@@ -22,8 +21,8 @@ def place(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Any
     own: dict[str, Any] = {**TINY, "depth": 5, "num_classes": 2}
 
     def make(folder: Path) -> None:
-        metadata = to_metadata(Identity("tiny", "vit_tiny_patch16_224", own))
-        save_file(make_model(**own).state_dict(), folder / "w.safetensors", metadata)
+        identity = Identity("tiny", "vit_tiny_patch16_224", own)
+        save_weights(make_model(**own), identity, folder / "w.safetensors")
 
     images = workplace.images
     return script("papers/place.py").Place(

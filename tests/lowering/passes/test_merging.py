@@ -4,7 +4,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.pass_table import Run
+from exporter.lowering.pass_table import Rewrite
 from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.selection import expand_selection
 from exporter.ops.counts import joined_patches
@@ -69,7 +69,7 @@ def test_twins_stay_themselves() -> None:
     np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])
 
 
-def pairing(patches: int, kept: int, prefix: int, packed: bool, expand: Run = expand_pairing) -> gs.Graph:
+def pairing(patches: int, kept: int, prefix: int, packed: bool, expand: Rewrite = expand_pairing) -> gs.Graph:
     """A graph of the marker alone, expanded."""
     graph = graph_of(
         f"({keys_of(prefix + patches, packed=packed)} key)"
@@ -92,7 +92,7 @@ EACH = pytest.mark.parametrize("expand", [expand_pairing, count_pairs], ids=lamb
 @pytest.mark.parametrize("patches", [8, 9])
 @pytest.mark.parametrize("prefix", [0, 1, 2])
 def test_the_numpy_reference_of_pairs_is_computed(
-    prefix: int, patches: int, packed: bool, expand: Run
+    prefix: int, patches: int, packed: bool, expand: Rewrite
 ) -> None:
     alternating = len(joined_patches(patches, patches, prefix))
     for kept in (1, 2, alternating - 1, alternating, alternating + 2, patches - 1):
@@ -108,7 +108,7 @@ def test_the_numpy_reference_of_pairs_is_computed(
 
 @EACH
 @pytest.mark.ort
-def test_of_equal_cosines_the_lower_position_stays_and_is_joined(expand: Run) -> None:
+def test_of_equal_cosines_the_lower_position_stays_and_is_joined(expand: Rewrite) -> None:
     directions = np.eye(WIDTH, dtype=np.float32)[np.random.default_rng(0).integers(0, 2, (8, 10))]
     keys = np.repeat(directions[:, None], HEADS, axis=1)
     results = run(pairing(9, 7, 1, False, expand), key=keys)

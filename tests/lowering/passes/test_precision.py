@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnx_graphsurgeon as gs
 import pytest
 import torch
 
@@ -139,16 +138,11 @@ def test_pixels_are_normalised_in_the_graph() -> None:
     np.testing.assert_allclose(run(graph, images=pixels)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
-def gelu(approximate: str) -> gs.Graph:
-    return graph_of(
-        f'(float[n] x) => (float[n] y) {{ y = Gelu <approximate = "{approximate}"> (x) }}', opset=20
-    )
-
-
 @pytest.mark.ort
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu(approximate: str) -> None:
-    graph = gelu(approximate)
+    text = f'(float[n] x) => (float[n] y) {{ y = Gelu <approximate = "{approximate}"> (x) }}'
+    graph = graph_of(text, opset=20)
     assert applied(opset_17, graph) == 1
     assert graph.opset == 17
     x = np.linspace(-6, 6, 64, dtype=np.float32)

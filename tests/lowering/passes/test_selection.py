@@ -173,11 +173,6 @@ def gathers(tokens: int | str = TOKENS) -> gs.Graph:
     )
 
 
-def feed(batch: int) -> dict[str, np.ndarray]:
-    rows = np.stack([RNG.permutation(TOKENS)[:KEPT, None] for _ in range(batch)])
-    return {"images": noise(batch, TOKENS, DIM), "rows": rows}
-
-
 @pytest.mark.ort
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_same_rows(batch: int) -> None:
@@ -185,7 +180,8 @@ def test_the_same_rows(batch: int) -> None:
     assert applied(flat_gathers, graph) == 2
     counts = operators(graph)  # one index for all that takes the same rows
     assert (counts["Gather"], counts["Mul"], counts["GatherND"]) == (2, 1, 0)
-    given = feed(batch)
+    rows = np.stack([RNG.permutation(TOKENS)[:KEPT, None] for _ in range(batch)])
+    given = {"images": noise(batch, TOKENS, DIM), "rows": rows}
     result = run(graph, **given)
     expected = np.take_along_axis(given["images"], given["rows"], axis=1)
     np.testing.assert_array_equal(result["once"], expected)
@@ -206,25 +202,17 @@ def test_openvino_gathers_over_the_whole_batch() -> None:
 COMMON = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def packing(prefix: int) -> gs.Graph:
-    return graph_of(
-        "(int64[b, t] before, int64[b, k] index, int64[b] count)"
-        " => (int64[n] rows, bool[b, s] live, int64[b, s] slots, int64[n] places) {"
-        f" rows, live, slots, places = star.PackTokens <num_prefix_tokens = {prefix}> (before, index, count) }}"
-    )
-
-
-def compare(graph: gs.Graph, seed: int, prefix: int) -> None:
-    slots, index, count = drawn_choice(np.random.default_rng(seed), prefix)
-    found = run(graph, before=slots, index=index, count=count)
-    for name, expected in zip(found, packed(slots, index, count, prefix), strict=True):
-        np.testing.assert_array_equal(found[name], expected, err_msg=name)
-
-
 @pytest.mark.ort
 @COMMON
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2))
 def test_in_standard_operators(seed: int, prefix: int) -> None:
-    graph = packing(prefix)
+    graph = graph_of(
+        "(int64[b, t] before, int64[b, k] index, int64[b] count)"
+        " => (int64[n] rows, bool[b, s] live, int64[b, s] slots, int64[n] places) {"
+        f" rows, live, slots, places = star.PackTokens <num_prefix_tokens = {prefix}> (before, index, count) }}"
+    )
     assert applied(expand_packing, graph) == 1
-    compare(graph, seed, prefix)
+    slots, index, count = drawn_choice(np.random.default_rng(seed), prefix)
+    found = run(graph, before=slots, index=index, count=count)
+    for name, expected in zip(found, packed(slots, index, count, prefix), strict=True):
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)

@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from exporter.files import sha256_of
-from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_path
+from exporter.runtimes.tensorrt.builder import save_engine
+from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, manifest_of
 from exporter.runtimes.tensorrt.runner import LoadedEngine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.settings.fields import fields_of
-from tests.runtimes.tensorrt.fake_inspector import IO_MODES
+from tests.runtimes.tensorrt.fake_tensorrt import IO_MODES
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
 
@@ -200,10 +199,10 @@ def manifest(**different: Any) -> EngineManifest:
 def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
     """An engine, which has its manifest beside it, and the model that it was built of."""
     engine, onnx = folder / "m.engine", folder / "m.onnx"
-    engine.write_bytes(b"plan")
     onnx.write_bytes(b"model")
-    sums = {"engine_sha256": sha256_of(engine), "onnx_sha256": sha256_of(onnx), "onnx": onnx.name}
-    save_json(manifest(**{**sums, **different}), manifest_path(engine))
+    made = manifest_of(b"plan", onnx, BuildSettings(), BUILT)
+    sums = {name: getattr(made, name) for name in ("engine_sha256", "onnx_sha256", "onnx")}
+    save_engine(engine, b"plan", manifest(**{**sums, **different}))
     return engine, onnx
 
 

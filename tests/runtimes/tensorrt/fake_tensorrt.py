@@ -4,22 +4,87 @@ The names are those of the real bindings of 10.16.1.11 and 11.4.0.106. Values ar
 differ between versions as the real ones do.
 """
 
+import json
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
-from tests.runtimes.tensorrt.fake_inspector import IO_MODES, InspectedEngine
+from exporter.runtimes.tensorrt.tensorrt_api import major_version
 
-TENS = ("10.7.0.23", "10.8.0.43", "10.16.1.11")
-ELEVENS = ("11.0.0.5", "11.1.0.106", "11.4.0.106")
+# By the major version.
 FLAGS = {
-    **dict.fromkeys(TENS, ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE")),
-    **dict.fromkeys(ELEVENS, ("DEBUG", "TF32", "VERSION_COMPATIBLE")),
+    10: ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE"),
+    11: ("DEBUG", "TF32", "VERSION_COMPATIBLE"),
 }
 NETWORK_FLAGS = {
-    **dict.fromkeys(TENS, ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
-    **dict.fromkeys(ELEVENS, ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS")),
+    10: ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
+    11: ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
 }
+
+
+IO_MODES = SimpleNamespace(INPUT="IN", OUTPUT="OUT")
+UNTOLD = "N/A due to dynamic shapes"
+
+
+class Context:
+    """An execution context: it needs a profile, then the sizes of every input within that profile."""
+
+    def __init__(self, engine: "InspectedEngine") -> None:
+        self._engine = engine
+        self.profile: int | None = None
+        self.shape: tuple[int, ...] | None = None
+
+    def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        self.profile = profile_index
+        return not self._engine.refuses
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        assert self.profile is not None
+        fits = tuple(shape) == self._engine.largest(self.profile)
+        self.shape = tuple(shape) if fits else None
+        return fits
+
+
+class InspectedEngine:
+    """Images in, logits out. Profile i has a layer `gemm i`, fused attention in the first profile alone."""
+
+    num_io_tensors = 2
+
+    def __init__(self, batches: tuple[int, ...], *, refuses: bool = False) -> None:
+        self.batches, self.refuses = batches, refuses
+
+    @property
+    def num_optimization_profiles(self) -> int:
+        return len(self.batches)
+
+    def largest(self, profile: int) -> tuple[int, ...]:
+        return (self.batches[profile], 3, 4, 4)
+
+    def get_tensor_name(self, index: int) -> str:
+        return ("images", "logits")[index]
+
+    def get_tensor_mode(self, name: str) -> str:
+        return "IN" if name == "images" else "OUT"
+
+    def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[tuple[int, ...]]:
+        return [self.largest(profile_index)] * 3
+
+    def create_execution_context(self) -> Context:
+        return Context(self)
+
+    def create_engine_inspector(self) -> Any:
+        inspector = SimpleNamespace(execution_context=None)
+        inspector.get_engine_information = lambda form: self._told(inspector.execution_context)
+        return inspector
+
+    def _told(self, context: Context | None) -> str:
+        ready = context is not None and context.shape is not None
+        number = context.profile if context is not None and context.profile is not None else 0
+        names = [f"gemm {number}", *(["_gemm_mha_v2"] if number == 0 else [])]
+        outputs = [{"Format/Datatype": "Float" if ready else UNTOLD}]
+        return json.dumps(
+            {"Layers": [{"Name": name, "LayerType": "gemm", "Outputs": outputs} for name in names]}
+        )
 
 
 class FakeRegistry:
@@ -47,10 +112,11 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
     input_shape: Any = None,
 ) -> Any:
     """A module that records what was asked of it in `asked`."""
+    major = major_version(version)
     asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": [], "added": 0}
     names = {
-        "BuilderFlag": FLAGS[version],
-        "NetworkDefinitionCreationFlag": NETWORK_FLAGS[version],
+        "BuilderFlag": FLAGS[major],
+        "NetworkDefinitionCreationFlag": NETWORK_FLAGS[major],
         "HardwareCompatibilityLevel": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"),
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),

@@ -16,8 +16,7 @@ from exporter.runtimes.tensorrt.manifest import check_manifest, manifest_of, rea
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log
 from tests.runtimes.tensorrt.fake_cuda import BUILT, everything, manifest
-from tests.runtimes.tensorrt.fake_inspector import InspectedEngine
-from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+from tests.runtimes.tensorrt.fake_tensorrt import InspectedEngine, fake_tensorrt
 
 
 def inspected(engine: Any, version: str = "11.4.0.106") -> tuple[str, ...]:

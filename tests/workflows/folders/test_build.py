@@ -106,9 +106,7 @@ def test_newer_forms_are_refused_on_what_is_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, version: str, sm: str, message: str
 ) -> None:
     write_folder(tmp_path / "folder", target)
-    here = fake_tensorrt("11.4.0.106")
-    here.__version__ = version
-    monkeypatch.setattr(build, "import_tensorrt", lambda: here)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
     monkeypatch.setattr(build, "this_machine", lambda _: Built(version, "13.0", "580", "GPU", sm))
     if not message:
         assert build_folder(tmp_path / "folder", BuildSettings())

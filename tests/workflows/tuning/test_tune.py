@@ -14,21 +14,20 @@ from PIL import Image
 
 from exporter.artefact import read_lowered
 from exporter.data.images import ImageFile
-from exporter.depth.checkpoint import Depth
-from exporter.depth.checkpoint import save_checkpoint as save_smaller
+from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError, UserError
 from exporter.evaluation import benchmark
 from exporter.evaluation.benchmark import Throughput
 from exporter.formats.canonical_json import to_json
+from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
-from exporter.pruning.checkpoint import save_checkpoint
+from exporter.pruning.checkpoint import pruning_records
 from exporter.schedule.plan import manual_schedule, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
-from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import verify_checksums
 from exporter.workflows.recipe import Recipe, read_recipe
 from exporter.workflows.tuning import measured
@@ -198,7 +197,7 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     """Also for other weights, and without the images that only the rates of ACS need."""
     vit, plan, smaller = load(workplace.request), DepthPlan((2,)), tmp_path / "smaller.safetensors"
     identity = identity_of(workplace.request, vit.spec.num_classes)
-    save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
+    save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     planned = Mock(side_effect=schedule_of)
     monkeypatch.setattr(measured, "schedule_of", planned)
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
@@ -299,17 +298,16 @@ def test_other_weights_are_tried_as_they_are(
     vit = load(workplace.request)
     identity, plan = identity_of(workplace.request, vit.spec.num_classes), DepthPlan((2,))
     smaller, trained = tmp_path / "smaller.safetensors", tmp_path / "trained.safetensors"
-    save_smaller(apply_plan(vit, plan), identity, Depth(plan), smaller)
+    save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra"))
-    save_checkpoint(steps.prune(vit, schedule), identity, None, trained)
+    save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(machine.timed[-1])
     for words in ("smaller, unpruned", "smaller, tome", "trained, star, intra, drop, α 0.15, as given"):
         assert words in timed
     other = tmp_path / "other.safetensors"
-    save_smaller(
-        apply_plan(make_vit(num_classes=5), plan), identity_of(workplace.request, 5), Depth(plan), other
-    )
+    five = apply_plan(make_vit(num_classes=5), plan).model
+    save_weights(five, identity_of(workplace.request, 5), other, **{DEPTH: Depth(plan)})
     with pytest.raises(ModelError, match="5 classes"):
         search(weights=(other,))
     with pytest.raises(RecipeError, match="files of different names"):
