@@ -73,9 +73,10 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
 
 
 def _print(result: Bench) -> None:
-    rho = "" if result.rho is None else f", rho {result.rho:.4g}"
+    schedule = result.schedule
+    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
-    title = f"{result.model}, {result.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
+    title = f"{result.model}, {schedule.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
     columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
     print_table(title, columns, [row for each in result.batches for row in _rows(each)])
     if parts := [each.breakdown_ms for each in result.batches if each.breakdown_ms]:
