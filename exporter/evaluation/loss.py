@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.evaluation.accuracy import Accuracy, Batches, Predictions, answer_each
+from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.intervals import (
     Interval,
     loss_bound,
@@ -15,7 +15,6 @@ from exporter.evaluation.intervals import (
     wilson,
 )
 from exporter.records import Pair
-from exporter.runtimes.base import Runner
 from exporter.tensor_names import Array
 from exporter.vocabulary import Status
 
@@ -197,17 +196,6 @@ class Agreement:
     embedding_cosine_least: float
     retrieval_at_1: float | None
     retrieval_interval: Interval | None
-
-
-def embed_each(
-    runners: Sequence[Runner], batches: Batches, outputs: Sequence[str], *, size: int = 0
-) -> tuple[Embeddings, ...]:
-    """Run every batch once on each of the models, and return the embeddings of all images; see `answer_each`.
-
-    `outputs` are the names of the models' embeddings.
-    """
-    rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=size)
-    return tuple(Embeddings(each.astype(np.float32), labels) for each in rows)
 
 
 def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:

@@ -27,17 +27,13 @@ HELD_OUT, MOST, FEW = 0.1, 2000, 5
 
 
 class Exam:
-    """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name.
-
-    `total` is their number; of tar files, the most that are read.
-    """
+    """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name."""
 
     def __init__(self, images: Images, spec: ModelSpec, stages: Stages) -> None:
         expected = "labelled images that training does not see"
         self.place = needed(images.eval_images, "--eval-images", expected)
         self.images, self.spec, self.stages = images, spec, stages
-        source = self._source()
-        self.class_names, self.total = source.class_names, source.total or images.max_eval_images
+        self.class_names = self._source().class_names
         self.skipped: dict[str, str] = {}
 
     def predictions(self, stage: str, *models: EvalModel) -> tuple[Predictions, ...]:

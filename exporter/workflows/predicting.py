@@ -12,9 +12,9 @@ from exporter.artefact import LoweredFile, read_lowered
 from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFile, ImageSource
 from exporter.errors import ArtefactError, ImageError, RecipeError
-from exporter.evaluation.accuracy import Batches, Predictions, predict_each
+from exporter.evaluation.accuracy import Batches, Predictions, answer_each, predict_each
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.loss import Embeddings, embed_each
+from exporter.evaluation.loss import Embeddings
 from exporter.files import PathLike
 from exporter.processes import Processes, processes
 from exporter.records import ModelSpec, Schedule
@@ -225,7 +225,8 @@ def embed_models(
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
         runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
-        return embed_each(runners, batches, outputs, size=batch)
+        rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=batch)
+        return tuple(Embeddings(each.astype(np.float32), labels) for each in rows)
 
     return _answered(models, embedded, source, advance, batch=batch, crew=crew or processes())
 

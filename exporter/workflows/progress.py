@@ -15,16 +15,6 @@ class Stages(Protocol):
         """Open a stage; the returned function reports its progress."""
 
 
-class Silent:
-    """Shows nothing."""
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[Advance]:
-        """Open a stage that is not shown."""
-        del name
-        yield lambda done, total: None  # noqa: ARG005
-
-
 class CallbackStages:
     """Report progress to a function: it is called at the start of each stage and whenever the stage advances.
 
@@ -44,3 +34,10 @@ class CallbackStages:
             self._tell(name, done, total)
 
         yield advance
+
+
+class Silent(CallbackStages):
+    """Shows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: None)

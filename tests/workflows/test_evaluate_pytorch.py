@@ -13,20 +13,19 @@ from PIL import Image
 from timm.data import create_dataset
 from torch import Tensor, nn
 
-from exporter.data.batches import View, batches_of
+from exporter.artefact import read_lowered
 from exporter.data.images import list_images, sample
 from exporter.errors import ImageError, ModelError, ScheduleError
-from exporter.evaluation.accuracy import predict_each
 from exporter.lowering.pipeline import lower_each, save_onnx
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
-from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.runtimes.choice import on_this_cpu
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows import steps
 from exporter.workflows.evaluate import evaluate_models
-from exporter.workflows.predicting import torch_models
+from exporter.workflows.predicting import lowered_model, predict_models, torch_models
 from exporter.workflows.recipe import EvalSettings
 from tests.digits import digits
 from tests.disk_cache import shared_folder
@@ -84,15 +83,12 @@ def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> No
             save_onnx(model, folder / f"{target.name}.onnx")
 
     files = shared_folder("digits-on-runtimes", lower_both)
-    runners = [model.runner for model in torch_models(vit, schedule, threads=1)[1:]]
-    runners += [
-        runner_for(files / f"{target.name}.onnx", target, on_this_cpu(target, threads=1))
-        for target in TARGETS
-    ]
+    models = list(torch_models(vit, schedule, threads=1)[1:])
+    for target in TARGETS:
+        file = read_lowered(files / f"{target.name}.onnx")
+        models.append(lowered_model(file, on_this_cpu(target, threads=1), target.name))
     held_out = list_images(digits() / "held_out", num_classes=vit.spec.num_classes)
-    loaded = batches_of(sample(held_out, 48, seed=0).files, [View(vit.spec.preprocessing, "float32")], 16)
-    feeds = ((batch.views * len(runners), batch.labels) for batch in loaded)
-    by_torch, *others = predict_each(runners, feeds, size=16)
+    by_torch, *others = predict_models(models, sample(held_out, 48, seed=0), 16, lambda *_: None).found
     assert by_torch.accuracy.top1 > 0.8
     for found in others:
         np.testing.assert_array_equal(found.best[:, 0], by_torch.best[:, 0])
