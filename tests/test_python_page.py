@@ -53,7 +53,7 @@ def test_fine_tuning(
     for part in ("train", "held_out"):
         make_images(tmp_path / "build/digits" / part, classes=10, each=1, side=32)
     names = run("docs/finetuning.md", "test_fine_tuning")
-    assert names["result"].images == 10
+    assert names["result"].dense.images == 10
     assert names["result"].trained.settings.epochs == 1
     assert (tmp_path / "build/tuned.safetensors").is_file()
     assert capsys.readouterr().out.strip() == str(names["result"].recovery.status)

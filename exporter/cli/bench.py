@@ -73,14 +73,19 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
 
 
 def _print(result: Bench) -> None:
-    rho = "" if result.rho is None else f", rho {result.rho:.4g}"
+    schedule = result.schedule
+    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
-    title = f"{result.model}, {result.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
+    title = f"{result.model}, {schedule.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
     columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
     print_table(title, columns, [row for each in result.batches for row in _rows(each)])
-    if result.batches[0].breakdown_ms:
+    if parts := [each.breakdown_ms for each in result.batches if each.breakdown_ms]:
         heads = ("ms per run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
-        print_table("Time by operator class, profiled separately", heads, _breakdown_rows(result))
+        rows = [
+            (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in parts))
+            for name in parts[0].dense
+        ]
+        print_table("Time by operator class, profiled separately", heads, rows)
     if result.gpu:
         print_gpu_time(result)
     print_lines(_lines(result))
@@ -102,19 +107,9 @@ def _speed(time: Throughput) -> tuple[str, ...]:
     return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in each_ms)
 
 
-def _breakdown_rows(result: Bench) -> Iterator[tuple[str, ...]]:
-    parts = [each.breakdown_ms for each in result.batches if each.breakdown_ms]
-    for name in parts[0].dense:
-        yield (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in parts))
-
-
 def _lines(result: Bench) -> Iterator[str]:
     for at in result.batches:
-        if at.selection is not None:
-            cost = at.selection.cost
-            low, high = cost.quartiles
-            took = f"{cost.median:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
-            yield f"selection cost at batch {at.batch}: {took}"
+        yield from _selection_line(at, "selection cost")
     yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
     threads = f"{settings.threads} threads" if settings.threads else "one thread per physical core"
@@ -123,6 +118,13 @@ def _lines(result: Bench) -> Iterator[str]:
         f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "
         f"{result.runtime}, {', '.join(f'{name} {version}' for name, version in hardware.versions.items())}"
     )
+
+
+def _selection_line(at: AtBatch, what: str) -> Iterator[str]:
+    if at.selection is not None:
+        cost, (low, high) = at.selection.cost.median, at.selection.cost.quartiles
+        took = f"{cost:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
+        yield f"{what} at batch {at.batch}: {took}"
 
 
 def print_gpu_time(result: Bench) -> None:
@@ -169,11 +171,7 @@ def _gpu_lines(result: Bench) -> Iterator[str]:
         if at.gpu is not None:
             yield f"clocks during batch {at.batch}: {clock_words(at.gpu)}"
         yield from _engine_lines(at)
-        if at.selection is not None:
-            cost = at.selection.cost
-            low, high = cost.quartiles
-            took = f"{cost.median:.3f} ({low:.3f} to {high:.3f}) of the time with plain slices"
-            yield f"selection cost in GPU time at batch {at.batch}: {took}"
+        yield from _selection_line(at, "selection cost in GPU time")
         if at.breakdown_ms is not None:
             for role, parts in vars(at.breakdown_ms).items():
                 shown = ", ".join(f"{name} {ms:.3f}" for name, ms in parts.items() if ms)

@@ -40,8 +40,15 @@ from exporter.targets import TARGETS, TENSORRT
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.predicting import EvalModel, embed_models, lowered_model, predict_models, torch_model
-from exporter.workflows.progress import Advance, Stages
+from exporter.workflows.predicting import (
+    Answers,
+    EvalModel,
+    embed_models,
+    lowered_model,
+    predict_models,
+    torch_model,
+)
+from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Measuring
 
 # Images that are shown of a model without classes.
@@ -87,9 +94,37 @@ def prove(
         measuring: Threads, batch and rounds.
         stages: Shows progress.
     """
-    first = made[0]
+    first, models = made[0], _models(made, measuring)
+    reports = _with_parity(made, images, measuring, stages)
+    if folder is None:
+        reports = [replace(each, measured_on="noise") for each in reports]
+    if folder is not None and first.spec.num_classes:
+        asked = [*models, *_in_fp32(first, measuring)]
+        with stages.stage("accuracy" if folder.labelled else "agreement of classes") as advance:
+            classes = predict_models(asked, folder, measuring.batch, advance, crew=ALONE)
+        reports = _with_classes(reports, classes)
+    if folder is not None and first.spec.embedding:
+        with stages.stage("agreement of embeddings") as advance:
+            embedded = embed_models(models, folder, measuring.batch, advance, crew=ALONE)
+        dense, *others = embedded.found
+        reports = [
+            replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | embedded.skipped)
+            for report, each in zip(reports, others, strict=True)
+        ]
+    if measuring.rounds:
+        macs = [_macs(each, report.use) for each, report in zip(made, reports, strict=True)]
+        with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
+            came = _as_it_came(first, Path(scratch), measuring)
+            runners = {each.name: each.runner for each in models} | came
+            batches = _speeds(runners, images, measuring, macs)
+        reports = [replace(each, batches=own) for each, own in zip(reports, batches, strict=True)]
+    return reports
+
+
+def _with_parity(made: Sequence[Made], images: Array, measuring: Measuring, stages: Stages) -> list[Report]:
+    """Return the reports of what was made, before anything is measured but parity and the patches that are left."""
     with stages.stage("parity, dense"):
-        dense = _parity(first.references.dense, first.models.dense, images, measuring)
+        dense = _parity(made[0].references.dense, made[0].models.dense, images, measuring)
     reports = []
     for each in made:
         pruned = each.references.pruned
@@ -101,29 +136,10 @@ def prove(
                 left = patches_left_of(pruned, images, each.artefact.input_kind, measuring.batch)
                 use = patch_use(each.spec, pruned.schedule, left, pruned.layout, measuring.batch)
         reports.append(_report(each, parity, use, measuring))
-    if folder is None:
-        reports = [replace(each, measured_on="noise") for each in reports]
-    models = _models(made, measuring)
-    if folder is not None and first.spec.num_classes:
-        with stages.stage("accuracy" if folder.labelled else "agreement of classes") as advance:
-            reports = _with_classes(
-                reports, [*models, *_in_fp32(first, measuring)], folder, measuring, advance
-            )
-    if folder is not None and first.spec.embedding:
-        with stages.stage("agreement of embeddings") as advance:
-            reports = _with_agreement(reports, models, folder, measuring, advance)
-    if measuring.rounds:
-        macs = [_macs(each, report.use) for each, report in zip(made, reports, strict=True)]
-        with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
-            came = _as_it_came(first, Path(scratch), measuring)
-            runners = {each.name: each.runner for each in models} | came
-            batches = _speeds(runners, images, measuring, macs)
-        reports = [replace(each, batches=own) for each, own in zip(reports, batches, strict=True)]
     return reports
 
 
 def _report(made: Made, parity: Pair[ParityReport], use: PatchUse | None, measuring: Measuring) -> Report:
-    """Return the report of what was made, before anything else is measured."""
     macs = _macs(made, use)
     files = {role: each.path for role, each in vars(made.models).items()}
     lines = list[str]()
@@ -186,18 +202,11 @@ def _in_fp32(made: Made, measuring: Measuring) -> list[EvalModel]:
     return [torch_model(made.references.dense, "fp32", threads=measuring.threads, input_kind=kind)]
 
 
-def _with_classes(
-    reports: Sequence[Report],
-    models: Sequence[EvalModel],
-    folder: ImageFolder,
-    measuring: Measuring,
-    advance: Advance,
-) -> list[Report]:
+def _with_classes(reports: Sequence[Report], answers: Answers[Predictions]) -> list[Report]:
     """Return the reports with what the models say about the same images, of which all show the same.
 
     The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    answers = predict_models(models, folder, measuring.batch, advance, crew=ALONE)
     dense, *found = answers.found
     original = found.pop() if len(found) > len(reports) else None
     examples = chosen_examples(answers.names, dense, found)
@@ -221,21 +230,6 @@ def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
 
 def _compared(first: Predictions, second: Predictions, names: tuple[str, str]) -> PairResult:
     return replace(compare_predictions(first, second, names, {}), classes=())
-
-
-def _with_agreement(
-    reports: Sequence[Report],
-    models: Sequence[EvalModel],
-    folder: ImageFolder,
-    measuring: Measuring,
-    advance: Advance,
-) -> list[Report]:
-    answers = embed_models(models, folder, measuring.batch, advance, crew=ALONE)
-    dense, *found = answers.found
-    return [
-        replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | answers.skipped)
-        for report, each in zip(reports, found, strict=True)
-    ]
 
 
 def _as_it_came(made: Made, scratch: Path, measuring: Measuring) -> dict[str, Runner]:

@@ -14,9 +14,12 @@ from exporter.evaluation.benchmark import EngineRuns, Throughput, compare_speed,
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
+from exporter.schedule.plan import shape_schedule
+from exporter.schedule.prune import Prune
 from exporter.workflows.folders.bench import Bench
 from tests.commands import Command, files_of
 from tests.runtimes.tensorrt.fake_cuda import BUILT
+from tests.vits import make_vit
 
 QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0"]
 
@@ -45,7 +48,11 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
         assert set(parts["pruned"]) == set(CLASSES)
         assert parts["dense"]["selection"] == 0 < parts["pruned"]["selection"]
     assert (result["settings"]["threads"], result["hardware"]["threads"]) == (1, 1)
-    assert (result["model"], result["method"], result["rho"]) == ("vit_tiny_patch16_224", "star", 0.5)
+    assert (result["model"], result["schedule"]["method"], result["schedule"]["rho"]) == (
+        "vit_tiny_patch16_224",
+        "star",
+        0.5,
+    )
 
 
 @pytest.mark.ort
@@ -101,9 +108,13 @@ def printed(
     gpu: tuple[AtBatch, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     monkeypatch.setenv("COLUMNS", "200")
-    names, macs = Pair("d.onnx", "p.onnx"), Pair(2, 1)
+    names, macs, schedule = (
+        Pair("d.onnx", "p.onnx"),
+        Pair(2, 1),
+        shape_schedule(make_vit().spec, 0.5, Prune()),
+    )
     how = (BenchSettings(), environment())
-    print_gpu_time(Bench("vit", "tensorrt", "star", 0.5, names, macs, (), *how, gpu, BUILT))
+    print_gpu_time(Bench("vit", "tensorrt", schedule, names, macs, (), *how, gpu, BUILT))
     return capsys.readouterr().out.splitlines()
 
 
@@ -147,8 +158,8 @@ def test_load_and_selection_cost_where_they_were_measured(
     assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125" in lines
     rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
     assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in lines
-    cost = "selection cost in GPU time at batch 8: 1.250 (1.250 to 1.250) of the time with plain slices"
-    assert cost in lines
+    cost = "1.250 × the time of plain slices (quartiles 1.250 to 1.250)"
+    assert f"selection cost in GPU time at batch 8: {cost}" in lines
 
 
 def test_from_which_batch_on_it_pays() -> None:

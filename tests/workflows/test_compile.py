@@ -1,8 +1,6 @@
 """The whole way for a model in memory: the stages in their order, and a folder that its own check accepts."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,22 +17,10 @@ from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.folders.check import check_folder
 from exporter.workflows.folders.export_folder import read_checksums
 from exporter.workflows.predicting import models_at
-from exporter.workflows.progress import Advance
+from exporter.workflows.progress import CallbackStages
 from exporter.workflows.recipe import Recipe
 from tests.folders import write_folder
 from tests.vits import make_vit
-
-
-class Noted:
-    """Stages that a test can read."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[Advance]:
-        self.names.append(name)
-        yield lambda done, total: None
 
 
 @pytest.mark.ort
@@ -43,9 +29,11 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     write_folder(tmp_path / "out", OPENVINO_BF16)
     (tmp_path / "out/notes.txt").write_text("mine")
     recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
-    stages = Noted()
-    report = compile_model(recipe, tmp_path / "out", tiny_vit, stages)
-    assert stages.names == [
+    stages: dict[str, int] = {}
+    report = compile_model(
+        recipe, tmp_path / "out", tiny_vit, CallbackStages(lambda *told: stages.update([told[:2]]))
+    )
+    assert list(stages) == [
         "calibration",
         "lowering, dense",
         "lowering, star",

@@ -2,8 +2,6 @@
 
 import csv
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from exporter.workflows.evaluate import (
     save_disagreements,
 )
 from exporter.workflows.predicting import EvalModel
-from exporter.workflows.progress import Advance
+from exporter.workflows.progress import CallbackStages
 from exporter.workflows.recipe import EvalSettings
 from tests.fakes import NumpyRunner
 from tests.shards import write_shard
@@ -64,17 +62,6 @@ RIGHT, SWAPPED = colour_model("right"), colour_model("swapped", (0, 2, 1), side=
 
 def pixel(colour: int) -> Image.Image:
     return Image.fromarray((200 * np.eye(3, dtype=np.uint8)[colour])[None, None].repeat(6, 0).repeat(6, 1))
-
-
-class CallbackStages:
-    """Notes how far a job says that it is."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int | None]] = []
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[Advance]:
-        yield lambda done, total: self.seen.append((done, total))
 
 
 @pytest.fixture
@@ -134,12 +121,13 @@ def test_a_subset_lets_only_its_classes_compete(folder: Path, tmp_path: Path) ->
 
 def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
     (folder / "0-red" / "1.png").write_text("no image")
-    told = CallbackStages()
-    result, _ = evaluate_models([RIGHT], [folder], QUICK, told)
+    told: list[tuple[int, int | None]] = []
+    stages = CallbackStages(lambda _, *progress: told.append(progress))
+    result, _ = evaluate_models([RIGHT], [folder], QUICK, stages)
     assert list(result.skipped) == ["0-red/1.png"]
     assert "cannot be decoded" in result.skipped["0-red/1.png"]
     assert (result.images, accuracies(result)[0].images) == (4, 4)
-    assert told.seen[-1] == (5, 5)
+    assert told[-1] == (5, 5)
 
 
 def test_only_images_that_cannot_be_read(folder: Path) -> None:

@@ -23,7 +23,7 @@ from exporter.evaluation.batch_sweep import (
 from exporter.evaluation.benchmark import Clock, Hardware, environment
 from exporter.evaluation.gpu_time import EngineFile, Engines, Run, engine_files, measure_engines, timer_here
 from exporter.evaluation.parity.decisions import patches_left
-from exporter.records import Pair
+from exporter.records import Pair, Schedule
 from exporter.runtimes.choice import ONNXRUNTIME_CPU, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
@@ -53,8 +53,7 @@ class Bench:
 
     model: str
     runtime: str
-    method: str
-    rho: float | None
+    schedule: Schedule
     files: Pair[str]
     macs: Pair[int]
     batches: tuple[AtBatch, ...]
@@ -66,7 +65,7 @@ class Bench:
 
     def __repr__(self) -> str:
         faster = ", ".join(f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches)
-        return f"<Bench {self.model}, {self.method}, {self.runtime}: {faster}>"
+        return f"<Bench {self.model}, {self.schedule.method}, {self.runtime}: {faster}>"
 
 
 def bench(
@@ -104,8 +103,7 @@ def bench(
     return Bench(
         model=pruned.spec.name,
         runtime=name,
-        method=pruned.schedule.method,
-        rho=pruned.schedule.rho,
+        schedule=pruned.schedule,
         files=Pair(models.dense.path.name, models.pruned.path.name),
         macs=Pair(macs.dense.total, macs.pruned.total),
         batches=batches,

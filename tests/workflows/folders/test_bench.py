@@ -43,7 +43,7 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     folder = read_folder(tmp_path)
     ticks = itertools.count(0.0, 0.5)
     result = bench(folder.models, read_reference(folder.reference), SETTINGS, clock=ticks.__next__)
-    assert (result.runtime, result.method, result.rho) == ("onnxruntime", "star", None)
+    assert (result.runtime, result.schedule.method, result.schedule.rho) == ("onnxruntime", "star", None)
     assert [each.batch for each in result.batches] == [1, 2]
     for each in result.batches:
         assert each.throughput.dense.rounds_ms == each.throughput.pruned.rounds_ms == (500.0,) * 5
@@ -91,7 +91,7 @@ def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
 def test_a_star_counts_what_the_images_keep(tmp_path: Path) -> None:
     files = write_folder(tmp_path, method=Method.A_STAR)
     reference = read_reference(tmp_path / "reference.npz")
-    assert bench(read_pair(files), reference, SETTINGS).method == "a-star"
+    assert bench(read_pair(files), reference, SETTINGS).schedule.adaptive
     with pytest.raises(ArtefactError, match="no survivors of a-STAR"):
         bench(read_pair(files), {"images": reference["images"]}, SETTINGS)
 
