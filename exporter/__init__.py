@@ -4,12 +4,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from exporter.artefact import to_grid as to_grid
     from exporter.calibration.record import Calibration as Calibration
     from exporter.calibration.settings import CalibrationSettings as CalibrationSettings
     from exporter.errors import UserError as UserError
     from exporter.evaluation.batch_sweep import BenchSettings as BenchSettings
     from exporter.models.request import ModelRequest as ModelRequest
-    from exporter.ops.to_grid import to_grid as to_grid
     from exporter.records import Schedule as Schedule
     from exporter.runtimes.choice import RunSettings as RunSettings
     from exporter.schedule.prune import Prune as Prune
@@ -52,12 +52,12 @@ __version__ = "0.2.0"
 
 # The module of each public name. They are imported on first use, so `import exporter` needs no library.
 _PLACES = {
+    "artefact": ("to_grid",),
     "calibration.record": ("Calibration",),
     "calibration.settings": ("CalibrationSettings",),
     "errors": ("UserError",),
     "evaluation.batch_sweep": ("BenchSettings",),
     "models.request": ("ModelRequest",),
-    "ops.to_grid": ("to_grid",),
     "records": ("Schedule",),
     "runtimes.choice": ("RunSettings",),
     "schedule.prune": ("Prune",),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.ops.to_grid import to_grid
+from exporter.artefact import to_grid
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.booleans())
