@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from exporter.errors import RecipeError
-from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
@@ -242,27 +239,3 @@ def test_a_calibration_of_it_is_made_anew(
     assert done.code == 0, done.err
     assert done.json["record"]["images"] == 2
     assert "WARNING" not in done.err
-
-
-@pytest.mark.parametrize(
-    ("training", "augment", "hflip"), [({}, "affine", 0.0), ({"augment": "crop"}, "crop", 0.5)]
-)
-def test_a_recipe_goes_before_a_bundled_models_own_augmentation(
-    star_export: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    training: dict[str, object],
-    augment: str,
-    hflip: float,
-) -> None:
-    asked: list[FinetuneSettings] = []
-
-    def stop(_: Recipe, settings: FinetuneSettings, *__: object, **___: object) -> None:
-        asked.append(settings)
-        raise RecipeError("run", "stopped", "nothing else")
-
-    monkeypatch.setattr("exporter.workflows.finetune.finetune_model", stop)
-    recipe = recipe_file(tmp_path, model="digits_vit", rho=0.6, training=training)
-    done = star_export("finetune", *recipe, "--out", "w.safetensors")
-    assert done.error.startswith("error: run | got stopped")
-    assert (asked[0].augment, asked[0].augmentation.hflip) == (augment, hflip)

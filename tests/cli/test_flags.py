@@ -65,6 +65,12 @@ def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> N
     assert settings_of("--preset", "paper") == FinetuneSettings()
 
 
+def test_a_recipe_goes_before_a_bundled_models_own_augmentation(tmp_path: Path) -> None:
+    for training, augment, hflip in (({}, "affine", 0.0), ({"augment": "crop"}, "crop", 0.5)):
+        settings = settings_of(*recipe_file(tmp_path, model="digits_vit", training=training))
+        assert (settings.augment, settings.augmentation.hflip) == (augment, hflip)
+
+
 def test_a_recipe_takes_the_table_of_the_one_that_it_extends(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     base = recipe_file(tmp_path / "base", training={"ema_decay": 0.9, "epochs": 7})[1]

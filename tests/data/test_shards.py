@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.data.pixels import SkippedImage, stream
 from exporter.data.shards import Labels, find_shards, is_shard, list_shards, read_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
@@ -86,15 +85,6 @@ def test_shards_follow_each_other_and_may_be_compressed(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").touch()
     assert find_shards(tmp_path) == (one, two)
     assert not is_shard(tmp_path / "labels.txt")
-
-
-def test_a_member_that_is_no_image_is_skipped_and_named(tmp_path: Path) -> None:
-    members = {"1.jpg": b"no image", "1.cls": "0", "2.jpg": encoded(2, "JPEG")[:300], "3.png": encoded(3)}
-    shard = write_shard(tmp_path / "a.tar", members)
-    items = list(stream(read_shards([shard]), SMALL))
-    skipped = [item.path.name for item in items if isinstance(item, SkippedImage)]
-    assert skipped == ["1.jpg", "2.jpg"]
-    assert len(items) == 3
 
 
 def torn(path: Path, how: str) -> Path:
