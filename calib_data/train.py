@@ -46,7 +46,7 @@ from exporter.settings.flags import add_flags, from_flags
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
-from exporter.training.finetune import Batch, Batches, finetune
+from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings
 
 # The defaults of training from scratch, in place of those of fine-tuning.
@@ -197,10 +197,10 @@ def train_folder(
     return write_result(student, settings, out, preprocessing=preprocessing, folders=folders, command=command)
 
 
-def _small_first(every: Batches, small_epochs: int) -> Batches:
+def _small_first(every: EpochBatches, small_epochs: int) -> EpochBatches:
     """Return the batches with images of half the side in the first epochs."""
 
-    def of_epoch(epoch: int) -> Iterator[Batch]:
+    def of_epoch(epoch: int) -> Iterator[TrainBatch]:
         for images, labels in every(epoch):
             if epoch < small_epochs:
                 yield F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True), labels

@@ -145,6 +145,22 @@ def test_no_two_modules_import_each_other_by_any_way() -> None:
     list(TopologicalSorter(graph).static_order())
 
 
+def test_a_name_that_modules_share_stands_for_one_thing() -> None:
+    """What one module imports from another comes from one place; `steps` offers steps under their own names."""
+    homes: dict[str, set[str]] = {}
+    for path in MODULES:
+        for name in imports_of(path):
+            module, _, own = name.rpartition(".")
+            if (
+                name.startswith("exporter.")
+                and own.isidentifier()
+                and module_of(name) == module_of(f"{module}.x")
+            ):
+                homes.setdefault(own, set()).add(module)
+    several = {name: places - {"exporter.workflows.steps"} for name, places in homes.items()}
+    assert not {name: places for name, places in several.items() if len(places) > 1}
+
+
 def test_every_module_has_its_place() -> None:
     units = {unit_of(path) for path in MODULES} - {"__init__"}
     assert units == set(RANK)

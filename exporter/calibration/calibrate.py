@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
 from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
-from exporter.calibration.settings import CHECKS, CalibrationSettings, count_rounds, plan
+from exporter.calibration.settings import CHECKS, CalibrationSettings, count_rounds, planned_images
 from exporter.calibration.sums import (
     Scored,
     Sums,
@@ -134,7 +134,7 @@ def calibrate(
     if settings.relevance:
         _check_head(vit)
     classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
-    planned = plan(images, settings)
+    planned = planned_images(images, settings)
     digest = dataset_sha256([item.file for item in planned])
     key = _key(vit, digest, settings)
     sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))

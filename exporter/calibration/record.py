@@ -74,7 +74,7 @@ class Calibration:
         return "" if self.inter is None else hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
 
 
-def check_fits(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
+def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
     """Check that a calibration was made with this model; weights are not compared where the hash is ""."""
     record = calibration.record
     hint = "calibrate this model"

@@ -81,7 +81,7 @@ class PlannedImage:
     half: int
 
 
-def plan(images: ImageFolder, settings: CalibrationSettings) -> list[PlannedImage]:
+def planned_images(images: ImageFolder, settings: CalibrationSettings) -> list[PlannedImage]:
     """Return the images to read, each once, in the order of the folder, with "auto" between two checks."""
     total = len(images.files)
     rank = ranked(total, f"{settings.seed}")

@@ -14,7 +14,7 @@ from exporter.errors import MissingDependencyError, RecipeError
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.layer_info import explain_audit
 from exporter.runtimes.tensorrt.manifest import EngineManifest
-from exporter.runtimes.tensorrt.plugin_library import build_command, write_source
+from exporter.runtimes.tensorrt.plugin_library import plugin_command, write_source
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
 from exporter.settings.flags import add_flags, from_flags
 
@@ -54,7 +54,7 @@ def _write_source(arguments: argparse.Namespace) -> int:
     """Write the source and print the build command: neither TensorRT nor rich is needed for it."""
     out = arguments.plugin_source
     write_source(out)
-    command = build_command(out)
+    command = plugin_command(out)
     print(to_json({"source": str(out), "command": command}) if arguments.json else command)
     return 0
 

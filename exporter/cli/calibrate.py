@@ -6,7 +6,7 @@ Writes one calibration file, which plan, export and check read. An interrupted r
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import IMAGES, MODEL, add_recipe, recipe_of
+from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_recipe, recipe_of
 from exporter.cli.output import RichStages, print_json, print_lines, print_table, skipped_lines
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
@@ -25,7 +25,7 @@ SPREAD = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
-    add_flags(parser, Recipe, (*MODEL, *IMAGES, "scorer"))
+    add_flags(parser, Recipe, (*MODEL_FLAGS, *IMAGE_FLAGS, "scorer"))
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="The calibration to write, .safetensors."
     )

@@ -7,7 +7,7 @@ ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL, add_recipe, recipe_of, refuse
+from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of, refuse
 from exporter.cli.output import RichStages, print_json, print_lines, show
 from exporter.data.images import sample
 from exporter.errors import ArtefactError, RecipeError
@@ -23,7 +23,7 @@ EXAMPLES = (
 FAILS = "a model does not agree with PyTorch"
 
 # What describes the PyTorch model and its images; a folder holds PyTorch's outputs instead.
-REFERENCE = (*MODEL, "images", "calibration")
+REFERENCE = (*MODEL_FLAGS, "images", "calibration")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from exporter.cli.flags import (
-    AMOUNT,
-    IMAGES,
-    MEASURED,
-    MODEL,
-    OUTPUTS,
-    SCHEDULE,
+    AMOUNT_FLAGS,
+    IMAGE_FLAGS,
+    MEASURING_FLAGS,
+    MODEL_FLAGS,
+    OUTPUT_FLAGS,
+    SCHEDULE_FLAGS,
     add_dry_run,
     add_recipe,
     print_dry_run,
@@ -57,8 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
-    evaluated = ("eval_images", "max_eval_images", "calibration", "refit")
-    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, *IMAGES, *evaluated, *AMOUNT, *SCHEDULE, *MEASURED))
+    add_flags(parser, Recipe, (*MODEL_FLAGS, *OUTPUT_FLAGS, *IMAGE_FLAGS, "eval_images", "max_eval_images"))
+    how = (*AMOUNT_FLAGS, "calibration", "refit", *SCHEDULE_FLAGS, *MEASURING_FLAGS)
+    add_flags(parser, Recipe, how)
     add_dry_run(parser)
 
 

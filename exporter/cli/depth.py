@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.flags import MODEL, add_action, add_common, add_recipe, add_training, recipe_of, training_of
+from exporter.cli.flags import (
+    MODEL_FLAGS,
+    add_action,
+    add_common,
+    add_recipe,
+    add_training,
+    recipe_of,
+    training_of,
+)
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import RecipeError
@@ -55,7 +63,7 @@ def _add_choose(actions: Any) -> None:
     summary = "Train to find which units to remove within a budget, and remove them."
     action = add_action(actions, "choose", summary, *CHOOSE)
     add_recipe(action)
-    add_flags(action, Recipe, (*MODEL, "images", "eval_images"))
+    add_flags(action, Recipe, (*MODEL_FLAGS, "images", "eval_images"))
     add_flags(action, ChoiceSettings)
     action.add_argument(
         "--samples", type=Path, metavar="FILE",
@@ -74,7 +82,7 @@ def _add_choose(actions: Any) -> None:
 def _add_apply(actions: Any) -> None:
     apply = add_action(actions, "apply", "Remove units, and write the weights of the smaller model.", APPLY)
     add_recipe(apply)
-    add_flags(apply, Recipe, [name for name in MODEL if name != "device"])
+    add_flags(apply, Recipe, [name for name in MODEL_FLAGS if name != "device"])
     add_flags(apply, DepthPlan)
     apply.add_argument(
         "--unmerged", action="store_true", help="Do not merge linear layers: the form for fine-tuning."

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import MODEL, add_recipe, recipe_of
+from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of
 from exporter.cli.output import RichStages, percent_interval, print_lines, print_table, show, skipped_lines
 from exporter.errors import RecipeError
 from exporter.evaluation.loss import PairResult
@@ -32,7 +32,7 @@ EXAMPLES = (
 # The processes of a launcher share the images.
 SPREAD = True
 
-TORCH = (*MODEL, "schedule", "calibration", "recipe")
+TORCH = (*MODEL_FLAGS, "schedule", "calibration", "recipe")
 # Classes that are listed with the largest change; JSON has all.
 MOST_CLASSES = 5
 

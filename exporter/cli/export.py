@@ -6,7 +6,7 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL, OUTPUTS, add_recipe, recipe_of, refuse
+from exporter.cli.flags import MODEL_FLAGS, OUTPUT_FLAGS, add_recipe, recipe_of, refuse
 from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     ranges = ("images", "max_images")  # images for the INT8 activation ranges
     lowered = ("target", "input_kind", *ranges)
-    add_flags(parser, Recipe, (*MODEL, *OUTPUTS, "calibration", *lowered, "schedule"))
+    add_flags(parser, Recipe, (*MODEL_FLAGS, *OUTPUT_FLAGS, "calibration", *lowered, "schedule"))
     parser.add_argument("--dense", action="store_true", help="Export the dense model; no schedule is given.")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write.")
 

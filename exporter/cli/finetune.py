@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import (
-    MODEL,
+    MODEL_FLAGS,
     add_dry_run,
     add_recipe,
     add_training,
@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     images = ("images", "max_images", "eval_images")
-    add_flags(parser, Recipe, (*MODEL, *images, "rho", "mac_reduction", "method", "scorer"))
+    add_flags(parser, Recipe, (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer"))
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="The weights to write, .safetensors."
     )

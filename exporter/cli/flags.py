@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from exporter.workflows.opened import DryRun
 
 # The model's, which every verb that loads one takes.
-MODEL = ("model", "checkpoint", "model_kwargs", "device")
-OUTPUTS = ("outputs",)
-IMAGES = ("images", "class_map", "max_images")
-AMOUNT = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE = ("method", "counts", "scorer", "reduce")
-MEASURED = ("target", "input_kind", "batch", "rounds")
+MODEL_FLAGS = ("model", "checkpoint", "model_kwargs", "device")
+OUTPUT_FLAGS = ("outputs",)
+IMAGE_FLAGS = ("images", "class_map", "max_images")
+AMOUNT_FLAGS = ("rho", "mac_reduction", "rates", "schedule")
+SCHEDULE_FLAGS = ("method", "counts", "scorer", "reduce")
+MEASURING_FLAGS = ("target", "input_kind", "batch", "rounds")
 
 
 def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:

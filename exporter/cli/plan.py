@@ -7,7 +7,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import AMOUNT, MODEL, OUTPUTS, SCHEDULE, add_recipe, print_schedule, recipe_of
+from exporter.cli.flags import (
+    AMOUNT_FLAGS,
+    MODEL_FLAGS,
+    OUTPUT_FLAGS,
+    SCHEDULE_FLAGS,
+    add_recipe,
+    print_schedule,
+    recipe_of,
+)
 from exporter.cli.output import show
 from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.files import writable_file
@@ -32,8 +40,8 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
-    model = tuple(name for name in MODEL if name != "device")  # no weights are needed
-    add_flags(parser, Recipe, (*model, *OUTPUTS, *AMOUNT, *SCHEDULE, "calibration"))
+    model = tuple(name for name in MODEL_FLAGS if name != "device")  # no weights are needed
+    add_flags(parser, Recipe, (*model, *OUTPUT_FLAGS, *AMOUNT_FLAGS, *SCHEDULE_FLAGS, "calibration"))
     parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer.")
     parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
 

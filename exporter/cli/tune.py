@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.cli.flags import MODEL, add_dry_run, add_recipe, print_dry_run, recipe_of
+from exporter.cli.flags import MODEL_FLAGS, add_dry_run, add_recipe, print_dry_run, recipe_of
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     add_flags(parser, TuneSettings)
     measured = ("images", "eval_images", "max_eval_images", "batch", "rounds")
-    add_flags(parser, Recipe, (*MODEL, *measured), DEFAULTS)
+    add_flags(parser, Recipe, (*MODEL_FLAGS, *measured), DEFAULTS)
     parser.add_argument(
         "--weights", type=Path, nargs="+", default=(), metavar="FILE",
         help="More checkpoints of the model to try: without some layers, or fine-tuned.",

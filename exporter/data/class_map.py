@@ -81,9 +81,9 @@ class ClassesByName:
             found[folder] = index
         others = [folder for folder in folders if folder not in found]
         if found and others:
-            got = f"{len(found)} folders with names of classes, {len(others)} without ({listed(others)})"
+            got = f"{len(found)} folders with names of classes, {len(others)} without ({quoted(others)})"
             hint = f"{MAP_HINT}, --class-map sorted or natural goes by their order"
-            raise ImageError(subject, got, f"names such as {listed(self.names)}", hint)
+            raise ImageError(subject, got, f"names such as {quoted(self.names)}", hint)
         return found
 
 
@@ -147,7 +147,7 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
     return content
 
 
-def listed(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
     """Return the first names for a line."""
     return ", ".join(map(repr, names[:MOST])) + (", …" if len(names) > MOST else "")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from exporter.data.class_map import class_indices, is_order, listed
+from exporter.data.class_map import class_indices, is_order, quoted
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
@@ -150,7 +150,7 @@ def list_images(
         ImageError: No such folder, no image in it, one that cannot be read, a class map that does not fit, or
             folders whose classes are not certain.
     """
-    check_folder(folder)
+    check_readable(folder)
     left = LeftOut()
     paths = sorted(_walk(folder, left), key=lambda path: path.relative_to(folder).parts)
     if not paths:
@@ -171,13 +171,13 @@ def list_images(
 def _of_classes(files: Sequence[ImageFile], empty: Sequence[str], *, labelled: bool) -> Iterator[str]:
     """Say which class folders hold no image, and how many images are in none."""
     if empty:
-        yield f"class folders without an image: {len(empty)} ({listed(empty)})"
+        yield f"class folders without an image: {len(empty)} ({quoted(empty)})"
     outside = [file for file in files if file.label is None] if labelled else ()
     if outside:
         yield f"images outside the class folders, which have no class: {len(outside)} ({outside[0].path.name!r}, …)"
 
 
-def check_folder(folder: Path) -> None:
+def check_readable(folder: Path) -> None:
     """Open a folder and its subfolders, before the work that needs the images in them."""
     if not folder.is_dir():
         raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")

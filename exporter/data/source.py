@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from exporter.data.class_map import MAP_HINT, is_order, listed, read_class_map
+from exporter.data.class_map import MAP_HINT, is_order, quoted, read_class_map
 from exporter.data.images import ImageFile, ImageFolder, ImageSource, class_folders, list_images, sample
 from exporter.data.shards import (
     Labels,
@@ -103,7 +103,7 @@ def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     """Return how many class folders the images are in if these are not the model's classes; else ""."""
     unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
     folders = class_folders(images.root) if unpacked and num_classes and not images.class_names else ()
-    return f"{len(folders)} class folders ({listed(folders)})" if folders else ""
+    return f"{len(folders)} class folders ({quoted(folders)})" if folders else ""
 
 
 def _alike(source: SourceT, *, needs_labels: bool) -> SourceT:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.depth.surgery import pieces, why_not
+from exporter.depth.surgery import pieces, why_not_merged
 from exporter.errors import DepthError
 from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.vocabulary import AttentionVariant, UnitType
@@ -94,7 +94,7 @@ def removable(vit: PrunableViT) -> dict[UnitType, tuple[int, ...]]:
     activation = [
         layer
         for layer, block in layers
-        if not why_not(block.mlp) and not isinstance(_mlp_act(block), nn.Identity)
+        if not why_not_merged(block.mlp) and not isinstance(_mlp_act(block), nn.Identity)
     ]
     return {UnitType.ATTENTION: tuple(attention), UnitType.ACTIVATION: tuple(activation)}
 

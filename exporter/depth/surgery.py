@@ -117,7 +117,7 @@ def without_affine(norm: nn.LayerNorm) -> nn.LayerNorm:
 def remove_activation(block: BlockParts, layer: int) -> BlockParts:
     """Replace the activation inside the block by the identity; messages name its 1-based `layer`."""
     mlp = block.mlp
-    reason = why_not(mlp)
+    reason = why_not_merged(mlp)
     if mlp is None or reason:
         raise DepthError(
             f"activation of layer {layer}", reason, "two linear layers and an activation between"
@@ -130,7 +130,7 @@ def remove_activation(block: BlockParts, layer: int) -> BlockParts:
     return replace(block, mlp=replace(mlp, act=nothing))
 
 
-def why_not(mlp: MlpParts | None) -> str:
+def why_not_merged(mlp: MlpParts | None) -> str:
     """Return why the linear layers of an MLP cannot be merged, or an empty string."""
     if mlp is None:
         return "a block without an MLP"

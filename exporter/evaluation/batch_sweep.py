@@ -30,7 +30,7 @@ from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.schedule.macs import MacCount
-from exporter.settings.fields import MOST, Batches, Natural, Positive, Settings, Threads, option
+from exporter.settings.fields import MOST, BatchSizes, Natural, Positive, Settings, Threads, option
 from exporter.tensor_names import CONTEXT, IMAGES, Array
 
 Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer, at least {LEAST_ROUNDS}")]
@@ -40,7 +40,7 @@ Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer,
 class BenchSettings(Settings):
     """Batch sizes, rounds, threads and optional measurements of a benchmark."""
 
-    batches: Batches = option((1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement")
+    batches: BatchSizes = option((1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement")
     rounds: Rounds = option(20, "Timed rounds; every model runs once per round.", group="measurement")
     warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced")
     threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
@@ -266,7 +266,7 @@ def engine_breakdown(
     return total
 
 
-def nodes_of(layers: Iterable[EngineLayer]) -> frozenset[str]:
+def onnx_nodes_of(layers: Iterable[EngineLayer]) -> frozenset[str]:
     """Return the names of all ONNX nodes of an engine."""
     return frozenset(node for layer in layers for node in layer.nodes)
 

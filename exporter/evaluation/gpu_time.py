@@ -9,7 +9,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, engine_breakdown, filled_batch, nodes_of
+from exporter.evaluation.batch_sweep import (
+    AtBatch,
+    BenchSettings,
+    engine_breakdown,
+    filled_batch,
+    onnx_nodes_of,
+)
 from exporter.evaluation.benchmark import LEAST_ROUNDS, EngineRuns, Throughput, in_turns, summary
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
@@ -179,7 +185,8 @@ def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[d
         for role, each in named.items()
     }
     # Without the sliced engine, the words of a layer alone tell what is selection.
-    chosen = nodes_of(layers["pruned"]) - nodes_of(layers["sliced"]) if "sliced" in layers else frozenset()
+    nodes = {role: onnx_nodes_of(each) for role, each in layers.items()}
+    chosen = nodes["pruned"] - nodes["sliced"] if "sliced" in nodes else frozenset()
     return Pair(
         *(
             engine_breakdown(

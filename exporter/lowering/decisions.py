@@ -8,13 +8,13 @@ from exporter.artefact import Artefact
 from exporter.lowering.graph import Builder, markers
 from exporter.lowering.markers import (
     ATTENTION,
+    ATTENTION_RECEIVED,
     CLASS_ROW,
     DISSIMILARITY,
     KEEP_TOP_K,
     MERGE_INTO,
     MERGE_TOKENS,
     PAIR_TOKENS,
-    RECEIVED,
     TAKE_TOKENS,
 )
 from exporter.ops.onnx_functions import CDF_RETAIN, CDF_RETAIN_PADDED
@@ -39,12 +39,12 @@ from exporter.vocabulary import Layout
 # What a pruning layer may have, beside its attention.
 OF_PRUNING = (
     *(KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED, TAKE_TOKENS, PAIR_TOKENS, MERGE_INTO, MERGE_TOKENS),
-    *(CLASS_ROW, RECEIVED, DISSIMILARITY),
+    *(CLASS_ROW, ATTENTION_RECEIVED, DISSIMILARITY),
 )
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
 FACTORS = {
     methods.CLASS.name: (CLASS_ROW, class_row_name),
-    methods.RECEIVED.name: (RECEIVED, factor_name),
+    methods.RECEIVED.name: (ATTENTION_RECEIVED, factor_name),
     methods.SIMILARITY.name: (DISSIMILARITY, factor_name),
 }
 

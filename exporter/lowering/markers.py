@@ -87,11 +87,11 @@ STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
 
 KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
-RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
+ATTENTION_RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
 # Those that no shipped file has.
 MARKERS = (
     *(ATTENTION, CLASS_ROW, DISSIMILARITY, KEEP_TOP_K, MERGE_INTO),
-    *(MERGE_TOKENS, PACK_TOKENS, PAIR_TOKENS, RECEIVED, TAKE_TOKENS),
+    *(MERGE_TOKENS, PACK_TOKENS, PAIR_TOKENS, ATTENTION_RECEIVED, TAKE_TOKENS),
 )
 
 _TENSOR = ("Tensor", ["tensor(float)", "tensor(int64)", "tensor(bool)"], "")
@@ -129,7 +129,7 @@ def _class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any
 
 
 def _received(query: Any, key: Any, key_bias: Any, scale: float, stride: int) -> Any:
-    return _marker(RECEIVED, query, key, key_bias, scale=scale, stride=stride)
+    return _marker(ATTENTION_RECEIVED, query, key, key_bias, scale=scale, stride=stride)
 
 
 def _dissimilarity(key: Any, live: Any, num_prefix_tokens: int) -> Any:

@@ -14,6 +14,7 @@ from exporter.lowering.decisions import name_decisions
 from exporter.lowering.graph import markers, sort_nodes
 from exporter.lowering.markers import (
     ATTENTION,
+    ATTENTION_RECEIVED,
     CLASS_ROW,
     DISSIMILARITY,
     KEEP_TOP_K,
@@ -22,7 +23,6 @@ from exporter.lowering.markers import (
     MERGE_TOKENS,
     PACK_TOKENS,
     PAIR_TOKENS,
-    RECEIVED,
     TAKE_TOKENS,
 )
 from exporter.lowering.passes.attention import (
@@ -119,7 +119,7 @@ _ROWS = (
     Pass(split_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
     Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
-    Pass(expand_factors, requires=(NAMED,), ends=(RECEIVED, DISSIMILARITY)),
+    Pass(expand_factors, requires=(NAMED,), ends=(ATTENTION_RECEIVED, DISSIMILARITY)),
     Pass(expand_pairing, requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K), ends=(PAIR_TOKENS,)),
     Pass(count_pairs, requires=(NAMED,), ends=(PAIR_TOKENS,)),
     Pass(expand_merging, requires=(NAMED, TAKE_TOKENS), ends=(MERGE_INTO, MERGE_TOKENS)),

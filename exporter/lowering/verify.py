@@ -25,7 +25,7 @@ def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
-Shape: TypeAlias = list[int | str | None]
+Sizes: TypeAlias = list[int | str | None]
 
 HALF = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
 
@@ -113,10 +113,10 @@ def _halved_scores(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
     return [f"{name}, of the scores, is in half precision" for name in sorted(halved)]
 
 
-def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
+def _expected(artefact: Artefact) -> dict[str, list[Sizes]]:
     """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
     spec, schedule = artefact.spec, artefact.schedule
-    shapes: dict[str, list[Shape]] = {
+    shapes: dict[str, list[Sizes]] = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
     }
     before: int | None = spec.num_patches
@@ -124,12 +124,12 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
         tokens = None if before is None else spec.num_prefix_tokens + before
         if layer == schedule.lone_layer(spec):
             tokens = spec.read_tokens
-        by_head: Shape = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
+        by_head: Sizes = ["batch", spec.num_heads, tokens, spec.dim // spec.num_heads]
         if layer in spec.attention_layers:
             shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
-            left: Shape = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
+            left: Sizes = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
             shapes[context_name(layer)] += [left, [*by_head[:2], left[1], by_head[3]]]
             if artefact.layout != Layout.PACKED or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
@@ -137,11 +137,11 @@ def _expected(artefact: Artefact) -> dict[str, list[Shape]]:
     return shapes | _given(artefact)
 
 
-def _given(artefact: Artefact) -> dict[str, list[Shape]]:
-    shapes: dict[str, list[Shape]] = {}
+def _given(artefact: Artefact) -> dict[str, list[Sizes]]:
+    shapes: dict[str, list[Sizes]] = {}
     schedule = artefact.schedule
     for output in artefact.spec.outputs:
-        rows: list[Shape] = [["batch", output.channels]]
+        rows: list[Sizes] = [["batch", output.channels]]
         left = schedule.left_after(output.layer)
         if output.kind == OutputKind.TOKENS:
             most = schedule.keep[(output.layer or artefact.spec.depth) - 1]
@@ -154,7 +154,7 @@ def _given(artefact: Artefact) -> dict[str, list[Shape]]:
     return shapes
 
 
-def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Shape) -> dict[str, list[Shape]]:
+def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Sizes) -> dict[str, list[Sizes]]:
     """Return the shape of the tensor that holds the rows a layer takes, or the survivor that each patch joins."""
     if reduction_named(artefact.schedule.reduce).merges:
         return {
@@ -165,7 +165,7 @@ def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Shape) -
     return {rows_of(keep_name(layer)): [[*left[:2], 1]]}
 
 
-def _fits(shape: Shape | None, expected: Shape) -> bool:
+def _fits(shape: Sizes | None, expected: Sizes) -> bool:
     """Whether a shape is the expected one, with unknown sizes where these depend on the data."""
     if shape is None or len(shape) != len(expected):
         return False
@@ -175,5 +175,5 @@ def _fits(shape: Shape | None, expected: Shape) -> bool:
     )
 
 
-def _shape(value: onnx.ValueInfoProto) -> Shape:
+def _shape(value: onnx.ValueInfoProto) -> Sizes:
     return [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]

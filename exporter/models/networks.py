@@ -59,7 +59,7 @@ class _Unwritten(TorchFunctionMode):
         return func(*args, **named)
 
 
-UNKNOWN = "model"  # subject of the error for an unknown name
+NO_SUCH_MODEL = "model"  # subject of the error for an unknown name
 TORCHVISION = "torchvision/"
 TIMM_HUB = ("hf-hub:", "hf_hub:")
 TIMM_PLACES = (*TIMM_HUB, "local-dir:")  # how timm's own names of such places start
@@ -240,10 +240,10 @@ def _unknown(name: str) -> ModelError:
     if is_path(root):
         what = "a folder" if Path(root).is_dir() else "a file" if Path(root).exists() else "no such folder"
         hint = "--model NAME --checkpoint FILE" if what == "a file" else ""
-        return ModelError(UNKNOWN, f"{name!r}, {what}", "a folder with a config.json, or a name", hint)
+        return ModelError(NO_SUCH_MODEL, f"{name!r}, {what}", "a folder with a config.json, or a name", hint)
     # Names that the given one is the start of come first.
     known = [*model_list().accepted, *LVVITS, *bundled.MODELS]
     begun = [each for each in known if root and each.startswith(root)]
     nearest = [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
     hint = f"nearest names: {', '.join(dict.fromkeys(nearest[:3]))}" if nearest else ""
-    return ModelError(UNKNOWN, repr(name), "a name that timm or this project knows", hint)
+    return ModelError(NO_SUCH_MODEL, repr(name), "a name that timm or this project knows", hint)

@@ -21,7 +21,7 @@ from exporter.models.class_names import checkpoint_names, config_names, network_
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit import LvVit, LvVitAdapter
-from exporter.models.networks import UNKNOWN, Source, create, source_of
+from exporter.models.networks import NO_SUCH_MODEL, Source, create, source_of
 from exporter.models.request import ModelRequest
 from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
@@ -99,7 +99,7 @@ def support_of(request: ModelRequest) -> Answer:
     try:
         vit = describe(request)
     except ModelError as error:
-        if error.subject == UNKNOWN or isinstance(error, HubError):
+        if error.subject == NO_SUCH_MODEL or isinstance(error, HubError):
             raise
         return Answer(request.name, None, error.got)
     spec, size = vit.spec, vit.spec.preprocessing.input_size[1:]

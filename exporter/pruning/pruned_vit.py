@@ -12,7 +12,7 @@ from exporter.artefact import output_names
 from exporter.models.base import PrunableViT, Seen
 from exporter.ops.merging import merge_into, pair_tokens
 from exporter.ops.selection import batch_count, cdf_retain, cdf_retain_padded, keep_top_k
-from exporter.pruning.scores import INTRA, Layer, inter_table, log_fused, weigh_inter
+from exporter.pruning.scores import FACTOR_SCORES, Layer, inter_table, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.fits import check_fits
@@ -175,7 +175,7 @@ class PrunedViT(nn.Module):
         positions, intra, inter = tokens.positions, None, None
         if self.alpha > 0.0:
             factor = self.scorer.factor_of(self.vit.spec)
-            intra = INTRA[factor.name](Layer(self.vit, tokens, seen, self.schedule.query_stride))
+            intra = FACTOR_SCORES[factor.name](Layer(self.vit, tokens, seen, self.schedule.query_stride))
         if self.alpha < 1.0:
             table = self.get_buffer(_inter_name(layer))
             inter = table.expand(seen.key.shape[0], -1) if positions is None else table[positions]

@@ -157,7 +157,7 @@ def unlikeness(layer: Layer) -> Tensor:
 Compute: TypeAlias = Callable[[Layer], Tensor]
 
 # By the factor's name.
-INTRA: dict[str, Compute] = {
+FACTOR_SCORES: dict[str, Compute] = {
     CLASS.name: class_attention,
     RECEIVED.name: attention_received,
     PROBE.name: probe_attention,

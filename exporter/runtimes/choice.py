@@ -11,13 +11,13 @@ from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precision
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.runtimes.tensorrt.settings import RTX, TENSORRT
+from exporter.runtimes.tensorrt.settings import RTX, TRT
 from exporter.settings.fields import Settings, Threads, option
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
 
 ONNXRUNTIME_CPU = "onnxruntime"
 ONNXRUNTIME_TENSORRT = "onnxruntime-tensorrt"
-OPENVINO = "openvino"
+OPENVINO_CPU = "openvino"
 
 # ONNX Runtime's execution providers by runtime name. After a GPU provider, the CPU may run shape operators only.
 PROVIDERS = {
@@ -29,7 +29,7 @@ PROVIDERS = {
         "CPUExecutionProvider",
     ),
 }
-RUNTIMES = (*PROVIDERS, OPENVINO, TENSORRT, RTX)
+RUNTIMES = (*PROVIDERS, OPENVINO_CPU, TRT, RTX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
 
     A file for TensorRT has only standard operators, and no engine yet.
     """
-    stand_in = ONNXRUNTIME_CPU if target.runtime == TENSORRT else None
+    stand_in = ONNXRUNTIME_CPU if target.runtime == TRT else None
     return RunSettings(runtime=stand_in, threads=threads)
 
 
@@ -68,17 +68,17 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
     The engine is in the folder `engines` beside the file. `name` is by default the file's.
     """
     runtime = runtime_for(target, settings)
-    if settings.plugin is not None and runtime != TENSORRT:
+    if settings.plugin is not None and runtime != TRT:
         raise RecipeError(
-            "plugin", f"{settings.plugin} for {runtime}", f"--runtime {TENSORRT}", "others take none"
+            "plugin", f"{settings.plugin} for {runtime}", f"--runtime {TRT}", "others take none"
         )
-    if runtime in (TENSORRT, RTX) and not isinstance(model, Path):
+    if runtime in (TRT, RTX) and not isinstance(model, Path):
         raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")
-    if runtime == TENSORRT and isinstance(model, Path):
+    if runtime == TRT and isinstance(model, Path):
         return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
     if runtime == RTX and isinstance(model, Path):
         return RtxRunner(model.parent / ENGINES, model, name=name)
-    if runtime == OPENVINO:
+    if runtime == OPENVINO_CPU:
         return OpenVinoRunner(model, name=name, threads=settings.threads)
     shapes = {}
     if isinstance(model, Path) and runtime == ONNXRUNTIME_TENSORRT:
@@ -106,11 +106,11 @@ def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettin
 
 def why_not(target: Target) -> str:
     """Return why this machine cannot run models lowered for `target`; "" if it can."""
-    if target.runtime == TENSORRT:
+    if target.runtime == TRT:
         return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
     if target == ONNXRUNTIME_OPSET17:
         return f"for ONNX Runtime before 1.23; later ones read {ONNXRUNTIME.name}, which is the same network"
-    if target.runtime != OPENVINO:
+    if target.runtime != OPENVINO_CPU:
         return ""
     try:
         precisions = openvino_precisions()

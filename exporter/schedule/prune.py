@@ -27,7 +27,7 @@ from exporter.schedule.rates import ANCHORS
 from exporter.settings.fields import Natural, Positive, Settings, Share, Weight, option
 from exporter.vocabulary import Method
 
-Below1 = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
+ProperShare = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
 
 # The fields that say how much to prune: a number, or rates; a number with rates scales these.
@@ -105,7 +105,7 @@ class Prune(Settings):
         "Lowest retention rate (share of its patches that a layer keeps), in (0, 1].",
         group="how much to prune",
     )
-    mac_reduction: Below1 | None = option(
+    mac_reduction: ProperShare | None = option(
         None,
         "Share of the multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
         group="how much to prune",

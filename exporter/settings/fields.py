@@ -28,7 +28,7 @@ LARGEST = sys.float_info.max
 
 Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
-Batches = Annotated[tuple[Positive, ...], Meta(min_length=1)]
+BatchSizes = Annotated[tuple[Positive, ...], Meta(min_length=1)]
 Count = Annotated[Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")]
 # More threads or processes than any machine serves would stop it.
 Threads = Annotated[int, Meta(ge=0, le=1024, description="an integer from 0 to 1024")]

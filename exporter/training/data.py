@@ -24,7 +24,7 @@ from exporter.data.pixels import normalise, read_rgb, to_input_size, to_pixels
 from exporter.errors import ImageError, RecipeError
 from exporter.processes import processes
 from exporter.records import Preprocessing
-from exporter.training.finetune import Batch
+from exporter.training.finetune import TrainBatch
 from exporter.training.settings import Augmentation, FinetuneSettings
 
 Transform = Callable[[Image.Image], Tensor]
@@ -135,7 +135,7 @@ class TrainBatches:
     def __post_init__(self) -> None:
         self._transform = transform_of(self.settings.augmentation, self.preprocessing)
 
-    def __call__(self, epoch: int) -> Iterable[Batch]:
+    def __call__(self, epoch: int) -> Iterable[TrainBatch]:
         """Yield the batches of an epoch, counted from 0."""
         settings, total = self.settings, len(self.images.files)
         seed = settings.seed * 100_003 + epoch
@@ -155,7 +155,7 @@ class TrainBatches:
         )
         return self._made(mine)
 
-    def _made(self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]]) -> Iterator[Batch]:
+    def _made(self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]]) -> Iterator[TrainBatch]:
         """Note what was skipped, and mix the images."""
         mix = mixing(self.settings.augmentation, self.num_classes)
         for images, labels, reasons in loaded:

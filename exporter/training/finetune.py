@@ -21,8 +21,8 @@ from exporter.processes import processes
 from exporter.training.checkpoint import RunState, Score
 from exporter.training.settings import FinetuneSettings
 
-Batch = tuple[Tensor, Tensor]
-Batches = Callable[[int], Iterable[Batch]]
+TrainBatch = tuple[Tensor, Tensor]
+EpochBatches = Callable[[int], Iterable[TrainBatch]]
 OnEpoch = Callable[[int, float], object]
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def finetune(
     student: nn.Module,
     teacher: nn.Module | None,
-    batches: Batches,
+    batches: EpochBatches,
     settings: FinetuneSettings,
     *,
     checkpoint: Path | None = None,
@@ -87,7 +87,7 @@ def finetune(
     return epoch
 
 
-def _trained(trainer: "_Trainer", epoch: int, batches: Iterable[Batch], kept: Path | None) -> float:
+def _trained(trainer: "_Trainer", epoch: int, batches: Iterable[TrainBatch], kept: Path | None) -> float:
     """Train for an epoch, and return its mean loss; where numbers stop being finite, `kept` is removed."""
     run = trainer.run
     # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
@@ -161,7 +161,7 @@ class _Trainer:
     teacher: nn.Module | None
     settings: FinetuneSettings
 
-    def epoch(self, batches: Iterable[Batch]) -> float:
+    def epoch(self, batches: Iterable[TrainBatch]) -> float:
         """Train on all images once; return the mean loss, over all processes."""
         run, total, seen = self.run, 0.0, 0
         device = next(run.model.parameters()).device

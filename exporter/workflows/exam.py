@@ -14,7 +14,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
-from exporter.training.finetune import Batch, Batches
+from exporter.training.finetune import EpochBatches, TrainBatch
 from exporter.workflows.opened import Opened
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
@@ -91,11 +91,11 @@ def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
     return score if images.files else None
 
 
-def shown(batches: TrainBatches, advance: Advance) -> Batches:
+def shown(batches: TrainBatches, advance: Advance) -> EpochBatches:
     """Return the batches as they are; they show progress, in images, while they are used."""
     total = len(batches.images.files)
 
-    def of_epoch(epoch: int) -> Iterator[Batch]:
+    def of_epoch(epoch: int) -> Iterator[TrainBatch]:
         done = epoch * total
         for batch in batches(epoch):
             yield batch

@@ -156,7 +156,7 @@ def dry_finetune(
 
 def _prepared(
     opened: Opened, settings: FinetuneSettings, teacher: PathLike | OwnModel | None
-) -> tuple["Models", ImageFolder, Exam]:
+) -> tuple["Distillation", ImageFolder, Exam]:
     """Return the models, the images to train on and those to measure on, after all checks."""
     count = processes().count
     if settings.batch_size % count:
@@ -168,7 +168,7 @@ def _prepared(
     check_batches("--batch-size", (settings.batch_size // count,), student.spec)
     check_batches("--batch", (opened.recipe.measure.batch,), student.spec)
     exam = Exam(opened.recipe.images, student.spec, opened.stages)
-    return Models(student, models.teacher, identity), images, exam
+    return Distillation(student, models.teacher, identity), images, exam
 
 
 def _output_file(path: Path) -> Path:
@@ -245,7 +245,7 @@ def _train(
 
 
 @dataclass(frozen=True, eq=False)
-class Models:
+class Distillation:
     """The student, which is trained in place, and the teacher; they share no weights.
 
     `identity` says how to build the network. It is None for a model of the caller's, of which nothing is known.
@@ -256,7 +256,7 @@ class Models:
     identity: Identity | None
 
 
-def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Models:
+def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Distillation:
     """Load both models.
 
     A model of the caller's is copied. The teacher is by default the model itself, before it is trained.
@@ -267,7 +267,7 @@ def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Models:
     spec, identity = student.spec, None
     if opened.own is None:
         identity = identity_of(request, spec.num_classes, spec.class_names)
-    found = Models(student, _teacher(opened, identity, teacher), identity)
+    found = Distillation(student, _teacher(opened, identity, teacher), identity)
     if found.teacher.spec.num_classes != spec.num_classes:
         got = f"{found.teacher.spec.num_classes} classes"
         raise ModelError("teacher", got, f"{spec.num_classes}, as the model has")

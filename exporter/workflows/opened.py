@@ -13,10 +13,10 @@ import torch
 
 from exporter.calibration import sums
 from exporter.calibration.calibrate import calibrate_to, resized_to
-from exporter.calibration.record import Calibration, check_fits, load_calibration
+from exporter.calibration.record import Calibration, check_calibration, load_calibration
 from exporter.data.batches import batches, first_images
 from exporter.data.class_map import MAP_HINT, is_order, read_class_map
-from exporter.data.images import ImageFolder, check_folder, sample
+from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import CheckpointError, RecipeError
@@ -105,13 +105,13 @@ class Opened:
         prune = self.recipe.prune
         if self.restored is not None and self.restored.calibration is not None:
             # It was measured with the weights before they were trained further.
-            check_fits(self.restored.calibration, spec, "")
+            check_calibration(self.restored.calibration, spec, "")
             return self.restored.calibration
         if prune.calibration is None:
             return None
         made = load_calibration(prune.calibration)
         calibration = resized_to(made, spec) if prune.interpolate else made
-        check_fits(calibration, spec, weights_sha256 if calibration is made else "")
+        check_calibration(calibration, spec, weights_sha256 if calibration is made else "")
         return calibration
 
     def calibrate(self, path: PathLike, *, keep_sums: bool = False) -> Calibration:
@@ -299,7 +299,7 @@ def _check_places(images: Images) -> None:
         read_class_map(images.class_map, None)
     for place in (images.images, images.eval_images):
         if place is not None and os.path.isdir(place):  # noqa: PTH112  (that of Path may raise)
-            check_folder(place)
+            check_readable(place)
 
 
 def _own_name(request: ModelRequest) -> str:

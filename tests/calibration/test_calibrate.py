@@ -20,8 +20,8 @@ from exporter.calibration.calibrate import (
     resized_to,
 )
 from exporter.calibration.importance import ImageScores, scores_of_image
-from exporter.calibration.record import Calibration, CalibrationRecord, check_fits
-from exporter.calibration.settings import CalibrationSettings, plan
+from exporter.calibration.record import Calibration, CalibrationRecord, check_calibration
+from exporter.calibration.settings import CalibrationSettings, planned_images
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
 from exporter.data.pixels import LoadedImage, normalise, stream
@@ -85,13 +85,13 @@ def test_a_calibration_moves_to_another_input() -> None:
     square, wide = make_vit().spec, make_vit("wide and low").spec
     calibration = made_at(square)
     with pytest.raises(CalibrationError, match="32x32 pixels"):
-        check_fits(calibration, wide, "3" * 64)
+        check_calibration(calibration, wide, "3" * 64)
     moved = resized_to(calibration, wide)
     assert moved.inter is not None
     assert moved.inter.shape == (wide.depth, 12)
     assert np.array_equal(moved.acs, calibration.acs)
     assert moved.inter_sha256 == resized_to(calibration, wide).inter_sha256 != calibration.inter_sha256
-    check_fits(moved, wide, "")
+    check_calibration(moved, wide, "")
 
 
 def test_another_crop_is_not_another_size() -> None:
@@ -99,7 +99,7 @@ def test_another_crop_is_not_another_size() -> None:
     wide = make_vit("wide and low").spec
     cropped = replace(wide, preprocessing=replace(wide.preprocessing, crop_pct=0.5))
     with pytest.raises(CalibrationError, match=r"crop_pct=0\.5"):
-        check_fits(resized_to(made_at(make_vit().spec), cropped), cropped, "")
+        check_calibration(resized_to(made_at(make_vit().spec), cropped), cropped, "")
 
 
 def test_nothing_happens_at_its_own_size_or_without_relevance() -> None:
@@ -155,7 +155,7 @@ def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
 
 def test_the_papers_protocol_averages_rounds(vit: PrunableViT, images: ImageFolder) -> None:
     found, each = calibrate(vit, images, PAPER), alone(vit, images)
-    planned = plan(images, PAPER)
+    planned = planned_images(images, PAPER)
     place = {file: index for index, file in enumerate(images.files)}
     rounds = [[each[place[p.file]].inter for p in planned if index in p.rounds] for index in range(3)]
     assert [len(members) for members in rounds] == [5, 5, 5]
@@ -181,7 +181,7 @@ def test_a_cap_draws_by_the_seed(vit: PrunableViT, images: ImageFolder) -> None:
 
 def test_the_overlap_is_that_of_the_means_of_two_halves(vit: PrunableViT, images: ImageFolder) -> None:
     found, each = calibrate(vit, images, ALL), alone(vit, images)
-    half = [image.half for image in plan(images, ALL)]
+    half = [image.half for image in planned_images(images, ALL)]
     tables = [
         np.mean([s.inter for s, own in zip(each, half, strict=True) if own == side], axis=0)
         for side in (0, 1)
@@ -223,7 +223,7 @@ def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
     found = calibrate(vit, images, AUTO, on_progress=lambda done, total: seen.append((done, total)))
     assert found.record.images == read == len(seen)
     assert [total for _, total in seen] == [4 if n <= 4 else 8 if n <= 8 else 16 for n in range(1, read + 1)]
-    files = [image.file for image in plan(images, AUTO)[:read]]
+    files = [image.file for image in planned_images(images, AUTO)[:read]]
     assert found.record.dataset_sha256 == dataset_sha256(files)
     # Without relevance it is settled at once: images go in groups of eight past the check at 4.
     found = calibrate(vit, images, replace(AUTO, relevance=False))
@@ -285,7 +285,7 @@ def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
     after: list[int] = []
     calibrate_to(resumed, vit, images, settings, lambda done, _total: after.append(done))
     assert after[0] > before[-1]
-    assert len(plan(images, settings)) == after[-1]
+    assert len(planned_images(images, settings)) == after[-1]
     assert whole.read_bytes() == resumed.read_bytes()
     assert not partial.exists()
 

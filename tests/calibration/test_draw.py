@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from exporter.calibration.settings import CHECKS, CalibrationSettings, PlannedImage, plan
+from exporter.calibration.settings import CHECKS, CalibrationSettings, PlannedImage, planned_images
 from exporter.calibration.sums import ENOUGH, better_half_overlap, is_settled, warn_where_unsettled
 from exporter.data.images import ImageFile, ImageFolder, sample
 from exporter.errors import CalibrationError
@@ -86,7 +86,7 @@ def paper(**others: int | bool) -> CalibrationSettings:
 @given(st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
 def test_all_takes_each_image_into_one_mean_and_acs(total: int, most: int | None, seed: int) -> None:
     images = folder(total)
-    planned = plan(images, CalibrationSettings(max_images=most, seed=seed))
+    planned = planned_images(images, CalibrationSettings(max_images=most, seed=seed))
     files = sample(images, most, seed).files
     assert planned == [
         PlannedImage(file, (0,), in_acs=True, half=image.half)
@@ -100,17 +100,21 @@ def test_all_takes_each_image_into_one_mean_and_acs(total: int, most: int | None
 @given(st.integers(1, 400), st.integers(0, 9))
 def test_auto_reads_the_same_images_as_each_of_its_counts(total: int, seed: int) -> None:
     images = folder(total)
-    planned = plan(images, CalibrationSettings(max_images="auto", seed=seed))
+    planned = planned_images(images, CalibrationSettings(max_images="auto", seed=seed))
     assert len(planned) == total
     for start, count in pairwise((0, *CHECKS)):
-        alone = plan(images, CalibrationSettings(max_images=count, seed=seed))
+        alone = planned_images(images, CalibrationSettings(max_images=count, seed=seed))
         assert {each.file for each in planned[:count]} == {each.file for each in alone}
         assert [each.half for each in sorted(planned[:count], key=name)] == [each.half for each in alone]
         assert planned[start:count] == sorted(planned[start:count], key=name)
 
 
 def test_auto_has_a_ceiling() -> None:
-    assert len(plan(folder(CHECKS[-1] + 7), CalibrationSettings(max_images="auto"))) == CHECKS[-1] == 2048
+    assert (
+        len(planned_images(folder(CHECKS[-1] + 7), CalibrationSettings(max_images="auto")))
+        == CHECKS[-1]
+        == 2048
+    )
 
 
 def name(image: PlannedImage) -> str:
@@ -119,7 +123,7 @@ def name(image: PlannedImage) -> str:
 
 @given(st.integers(20, 60), st.integers(0, 9))
 def test_the_halves_of_the_papers_protocol_are_of_images_in_any_round(total: int, seed: int) -> None:
-    planned = plan(folder(total), paper(rounds=2, images_per_round=7, acs_images=20, seed=seed))
+    planned = planned_images(folder(total), paper(rounds=2, images_per_round=7, acs_images=20, seed=seed))
     halves = [image.half for image in planned if image.rounds]
     assert abs(halves.count(0) - halves.count(1)) <= 1
 
@@ -136,7 +140,7 @@ def test_the_papers_rounds_have_their_number_of_different_images(
 ) -> None:
     images, each = folder(total), data.draw(st.integers(1, total))
     settings = paper(rounds=rounds, images_per_round=each, acs_images=acs, seed=seed)
-    planned = plan(images, settings)
+    planned = planned_images(images, settings)
     files = [image.file for image in planned]
     assert files == [file for file in images.files if file in files]  # once each, in the folder's order
     for index in range(rounds):
@@ -145,23 +149,23 @@ def test_the_papers_rounds_have_their_number_of_different_images(
     for image in planned:
         assert image.rounds or image.in_acs
         assert list(image.rounds) == sorted(set(image.rounds)) and set(image.rounds) <= set(range(rounds))
-    assert plan(images, settings) == planned
+    assert planned_images(images, settings) == planned
 
 
 def test_rounds_and_acs_and_seeds_draw_apart() -> None:
     images = folder(40)
-    planned = plan(images, paper(rounds=2, images_per_round=20, acs_images=20))
+    planned = planned_images(images, paper(rounds=2, images_per_round=20, acs_images=20))
     first, second, acs = (
         {image.file for image in planned if chosen(image)}
         for chosen in (lambda each: 0 in each.rounds, lambda each: 1 in each.rounds, lambda each: each.in_acs)
     )
     assert first != second and acs not in (first, second)
-    assert plan(images, paper(rounds=2, images_per_round=20, acs_images=20, seed=1)) != planned
+    assert planned_images(images, paper(rounds=2, images_per_round=20, acs_images=20, seed=1)) != planned
 
 
 def test_one_round_needs_its_images_where_relevance_is_wanted() -> None:
     with pytest.raises(CalibrationError, match=r"images \| got 9 \| need 10 for a round .* use protocol all"):
-        plan(folder(9), paper(images_per_round=10))
-    assert len(plan(folder(10), paper(images_per_round=10))) == 10
-    planned = plan(folder(9), paper(images_per_round=10, acs_images=4, relevance=False))
+        planned_images(folder(9), paper(images_per_round=10))
+    assert len(planned_images(folder(10), paper(images_per_round=10))) == 10
+    planned = planned_images(folder(9), paper(images_per_round=10, acs_images=4, relevance=False))
     assert [(image.rounds, image.in_acs) for image in planned] == [((), True)] * 4

@@ -6,13 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from exporter.calibration.calibrate import calibrate
-from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype
-from exporter.data.images import list_images
 from exporter.models.base import BlockParts, PrunableViT
 from tests.calibration.samples import frozen_images, relevance, tiny_vit
-from tests.vits import cut_vit, make_images, make_vit
 
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
 
@@ -43,10 +39,3 @@ def test_a_missing_part_is_one_that_adds_zero(part: str, layer: int) -> None:
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-12)
     if part == "attention" and layer < 3:
         assert torch.equal(got[:, :, layer - 1], got[:, :, layer])
-
-
-def test_a_cut_model_is_calibrated(tmp_path: Any) -> None:
-    vit = cut_vit()
-    found = calibrate(vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2))
-    assert found.inter is not None and found.inter.shape == (5, 16) and (found.inter.sum(1) > 0).all()
-    assert found.acs.shape == (5,) and make_vit().spec.depth == 4

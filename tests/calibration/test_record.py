@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from exporter.calibration.record import (
     Calibration,
     CalibrationRecord,
-    check_fits,
+    check_calibration,
     load_calibration,
     save_calibration,
 )
@@ -76,7 +76,7 @@ def test_fits_the_model_that_it_was_made_with() -> None:
     """Other mean colours do not move a patch."""
     colours = replace(SPEC, preprocessing=replace(PREPROCESSING, mean=(0.1, 0.1, 0.1)))
     for spec, weights in ((SPEC, "aa"), (SPEC, ""), (colours, "aa")):
-        check_fits(calibration(), spec, weights)
+        check_calibration(calibration(), spec, weights)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_fits_the_model_that_it_was_made_with() -> None:
 )
 def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: str) -> None:
     with pytest.raises(CalibrationError) as error:
-        check_fits(calibration(), replace(SPEC, **change), sha256)
+        check_calibration(calibration(), replace(SPEC, **change), sha256)
     assert part in str(error.value) and "calibrate" in str(error.value).rsplit("|", 1)[-1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.calibration import sums
 from exporter.calibration.importance import ImageScores
-from exporter.calibration.settings import CalibrationSettings, plan
+from exporter.calibration.settings import CalibrationSettings, planned_images
 from exporter.calibration.sums import Sums, load_sums, save_sums, scored_chunks
 from exporter.data.images import list_images
 from exporter.errors import ArtefactError
@@ -22,7 +22,7 @@ ACS = replace(ALL, relevance=False)
 
 def chunks_of(folder: Path, settings: CalibrationSettings) -> tuple[list[str], list[list[Any]]]:
     """The names of the planned images, and their chunks."""
-    planned = plan(list_images(folder), settings)
+    planned = planned_images(list_images(folder), settings)
     return [item.file.path.name for item in planned], list(scored_chunks(tiny_vit(), planned, 2, settings))
 
 

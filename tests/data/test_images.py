@@ -49,12 +49,6 @@ def test_class_folders_are_sorted_and_searched_to_the_bottom(tmp_path: Path) -> 
     assert images.labelled
 
 
-def test_labels_do_not_count_when_the_folders_are_not_the_models_classes(tmp_path: Path) -> None:
-    touch(tmp_path, "dog/1.png", "cat/1.png")
-    assert not list_images(tmp_path, num_classes=1000).labelled
-    assert not list_images(tmp_path).labelled
-
-
 def test_an_empty_class_folder_keeps_its_place(tmp_path: Path) -> None:
     touch(tmp_path, "c/1.png", "a/1.png")
     (tmp_path / "b").mkdir()

@@ -84,11 +84,6 @@ def test_folders_that_are_not_the_models_classes(folder: Path, tmp_path: Path) -
     assert source.class_names == {}
 
 
-def test_no_class_folders_are_no_labels(tmp_path: Path) -> None:
-    (tmp_path / "1.png").write_bytes(encoded(1))
-    assert [file.label for file in open_source([tmp_path], 10).files] == [None]
-
-
 def test_labels_of_shards_can_be_left_out(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "cat"})
     assert [file.label for file in open_source([shard], 10, labels=False).files] == [None]

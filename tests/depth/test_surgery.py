@@ -13,6 +13,7 @@ from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype, trace
 from exporter.data.images import list_images
+from exporter.depth.checkpoint import Depth, with_weights
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError
@@ -21,7 +22,6 @@ from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.registry import adapt, describe, trainable
 from exporter.models.request import ModelRequest
-from exporter.models.weights import load_into
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
@@ -136,13 +136,12 @@ def test_its_weights_fit_the_same_plan_on_a_fresh_network(
     own = network.state_dict()
     same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
     network.load_state_dict({**own, **same})
-    fresh = apply_plan(adapt(network, "fresh"), plan, unmerged=unmerged)
-    load_into(fresh.model, state, "saved")
+    fresh = with_weights(adapt(network, "fresh"), Depth(plan, merged=not unmerged), state, "saved")
     images, nothing_goes = random_images(pruned, 2), keep_everything(pruned.spec)
     with torch.inference_mode():
         assert torch.equal(fresh.model(images), pruned.model(images))
         assert torch.equal(PrunedViT(fresh, nothing_goes)(images), pruned.model(images))
-    assert apply_plan(fresh, plan, unmerged=unmerged).weights_sha256 == pruned.weights_sha256
+    assert fresh.weights_sha256 == pruned.weights_sha256
 
 
 @pytest.mark.parametrize("variant", AttentionVariant, ids=str)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.evaluation.batch_sweep import CLASSES, breakdown, engine_breakdown, nodes_of
+from exporter.evaluation.batch_sweep import CLASSES, breakdown, engine_breakdown, onnx_nodes_of
 from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 
@@ -84,4 +84,4 @@ def test_without_nodes_a_layer_s_words_decide(kind: str, expected: str) -> None:
 
 
 def test_the_nodes_of_an_engine() -> None:
-    assert nodes_of(LAYERS) >= SELECTION | {"fc1", "context_02/softmax"}
+    assert onnx_nodes_of(LAYERS) >= SELECTION | {"fc1", "context_02/softmax"}

@@ -80,14 +80,10 @@ COMBINED = (
     # Flags of before, and those of other verbs
     *each(
         COMPILE,
-        ("--alpha 0.5", "need [prune] alpha = … in the file of --recipe"),
         ("--no-recalibrate", "need [model] recalibrate = …"),
         ("--mixup=0.8", "unrecognized"),
     ),
-    *each(
-        FINETUNE, ("--mixup=0.8", "need [training] mixup = …"), ("--rates 2=0.5", "need [prune] rates = …")
-    ),
-    *each(EVAL, ("--max-images 3", "need --max-eval-images")),
+    *each(FINETUNE, ("--mixup=0.8", "need [training] mixup = …")),
     # Choices that do not go together
     *each(
         COMPILE,
@@ -101,11 +97,9 @@ COMBINED = (
         ("--method star,tome --dry-run", "--dry-run | got 2 methods | need one method"),
         ("--method star,tome --schedule s.json", "--schedule | got a file beside 2 methods"),
         ("--scorer pairs --reduce drop", "pairs"),
-        ("--sweep 0.9,0.5", "compile --sweep"),
         ("--max-drop=1", "compile --max-drop"),
         ("--batch 0", "batch"),
         ("--rounds 1", "rounds"),
-        ("--speedup 1.2", "compile --speedup"),
         ("--class-map {work}/none.json", "none.json"),
         ("--calibration {work}/none.safetensors", "none.safetensors"),
         ("--images {work}/none", "none"),
@@ -180,12 +174,10 @@ COMBINED = (
         ("--speedup 1", "speedup"),
         ("--rounds 0", "--rounds"),
         ("--rates 2=0.5", "--rates"),
-        ("--minutes 5", "tune --minutes | got a name that is gone"),
         ("--runtime coreml", "runtime"),
         ("--runtime tensorrt", "tensorrt"),
         ("--weights {work}/none.safetensors", "none.safetensors"),
         ("--eval-images {work}/none", "none"),
-        ("--confident", "tune --confident | got a name that is gone"),
     ),
     *each(
         EXPORT,

@@ -85,11 +85,6 @@ def test_a_name_becomes_its_network_where_it_is_wanted() -> None:
     assert {value.device.type for value in lvvit.parameters()} == {"meta"}
 
 
-def test_a_name_may_have_the_prefix_that_the_hub_gives_it() -> None:
-    named = create(source(f"timm/{NAME}", depth=1), device="meta")
-    assert isinstance(named, VisionTransformer) and len(named.blocks) == 1
-
-
 def test_pretrained_weights_that_cannot_be_had_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*args: object, **kwargs: object) -> nn.Module:
         raise OSError("no route\nto the hub")

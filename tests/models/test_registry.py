@@ -9,7 +9,7 @@ from torch import nn
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.base import PrunableViT
-from exporter.models.registry import adapt, describe, load, trainable
+from exporter.models.registry import adapt, load, trainable
 from exporter.models.request import ModelRequest
 from exporter.models.spec import asked_as, with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
@@ -34,13 +34,6 @@ def test_num_classes_overrides_and_a_head_of_another_size_is_refused(tmp_path: P
     save_file(make_model().state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(CheckpointError, match=r"head\.(bias|weight)"):
         load(ModelRequest(NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=TINY_SHAPE))
-
-
-def test_describe_reads_no_weights() -> None:
-    vit = describe(ModelRequest("deit_base_patch16_224"))
-    assert (vit.spec.depth, vit.spec.dim, vit.spec.num_patches) == (12, 768, 196)
-    assert vit.weights_sha256 == ""
-    assert next(vit.model.parameters()).is_meta
 
 
 def test_an_adapted_vit_is_trainable_for_a_while() -> None:

@@ -1,6 +1,5 @@
 """The adapters for timm's families."""
 
-import re
 from functools import partial
 from typing import Any
 
@@ -151,21 +150,9 @@ def test_the_parts_of_an_mlp_are_the_whole(kind: str) -> None:
         torch.testing.assert_close(part.fc1(tokens), layer)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "reason"),
-    [
-        ({}, ""),
-        ({"class_token": False, "global_pool": "avg"}, ""),
-        ({"global_pool": "avg", "num_classes": 0}, ""),
-        ({"global_pool": "avgmax"}, ""),
-        ({"global_pool": "map"}, ""),
-        ({"global_pool": ""}, "pooling '', which is none of avg, max, avgmax and map with one query"),
-        ({"num_classes": 0}, ""),
-    ],
-)
-def test_a_head_reads_the_class_token_or_pools_the_patches(kwargs: dict[str, object], reason: str) -> None:
-    got = why_not_head(timm.create_model("vit_tiny_patch16_224", **{**TINY, **kwargs}))
-    assert re.match(reason, got) and bool(got) == bool(reason)
+def test_a_head_reads_the_class_token_or_pools_the_patches() -> None:
+    got = why_not_head(timm.create_model("vit_tiny_patch16_224", **{**TINY, "global_pool": ""}))
+    assert got == "pooling '', which is none of avg, max, avgmax and map with one query"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.parts import AttentionPooling
 from exporter.ops.factors import class_row
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.scores import INTRA, SCORE_FLOOR, Layer, intra_score, log_fused, weigh_inter
+from exporter.pruning.scores import FACTOR_SCORES, SCORE_FLOOR, Layer, intra_score, log_fused, weigh_inter
 from exporter.pruning.tokens import Grid, Packed, Tokens
 from exporter.schedule.methods import SCORERS
 from exporter.schedule.plan import manual_schedule
@@ -116,15 +116,15 @@ def grid_of(vit: PrunableViT) -> Grid:
 def scored(vit: PrunableViT, factor: str, tokens: Tokens, stride: int = 1) -> torch.Tensor:
     with torch.inference_mode():
         after, seen = tokens.attention(vit.blocks[1])
-        return INTRA[factor](Layer(vit, after, seen, stride))
+        return FACTOR_SCORES[factor](Layer(vit, after, seen, stride))
 
 
 def test_every_scorer_has_its_factor() -> None:
     vit = make_vit("pooled by attention")
-    assert {each.factor_of(vit.spec).name for each in SCORERS.values()} == INTRA.keys()
+    assert {each.factor_of(vit.spec).name for each in SCORERS.values()} == FACTOR_SCORES.keys()
 
 
-@pytest.mark.parametrize("factor", INTRA)
+@pytest.mark.parametrize("factor", FACTOR_SCORES)
 def test_an_image_alone_has_the_scores_it_has_beside_others(factor: str) -> None:
     vit = vit_with(factor)
     grid, first = grid_of(vit), decided(KEPT)
@@ -154,7 +154,7 @@ def test_the_probe_of_the_last_tokens_is_the_poolings_own_attention() -> None:
     with torch.inference_mode():
         after, seen = grid.attention(vit.blocks[1])
         logits = vit.pooling.probe(vit.norm(after.values))
-        got = INTRA["probe"](Layer(vit, after, seen, 1))
+        got = FACTOR_SCORES["probe"](Layer(vit, after, seen, 1))
     torch.testing.assert_close(got, logits.softmax(-1).mean(1))
     torch.testing.assert_close(got.sum(-1), torch.ones(3))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.settings.fields import Batches, Natural, Number, Positive, Settings, Share, Weight, option
+from exporter.settings.fields import BatchSizes, Natural, Number, Positive, Settings, Share, Weight, option
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Layout
 
@@ -20,7 +20,7 @@ class Example(Settings):
     word: str = option("a", "A word.", ("a", "b"))
     maybe: str | None = option(None, "A word or none.", ("a", "b"))
     layout: Layout | None = option(None, "An enum.")
-    batches: Batches = option((1, 2), "A list.")
+    batches: BatchSizes = option((1, 2), "A list.")
     pair: tuple[Number, Number] = option((0.5, 1.0), "Two numbers.")
     sweep: tuple[Number, ...] = option((), "Numbers.")
     place: Path | None = option(None, "A path.")

@@ -47,15 +47,12 @@ def test_flags_are_read_as_the_types_of_their_fields() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--count", "x"), "--count | got 'x' | need an integer from 1"),
         (("--count", "9" * 5000), "--count | got '9999"),
         (("--batches", "1,x"), "--batches | got [1, 'x']"),
         (("--pair", "nan", "1"), "--pair | got ['nan', 1] | need a finite number"),
         (("--rho", "70%"), "--rho | got '70%' | need a number in (0, 1]"),
-        (("--rho", "0,7"), "--rho | got '0,7' | need a number in (0, 1]"),
         (("--count", "1e3"), "--count | got 1000.0 | need an integer from 1"),
         (("--named", "32"), "--named | got '32' | need NAME=VALUE"),
-        (("--shares", "1=true"), "--shares | got {'1': 'true'} | need a number in (0, 1]"),
         (("--shares", "1=0.5", "1=0.7"), "--shares | got a name twice | need each name once"),
     ],
 )

@@ -14,13 +14,11 @@ from torch import Tensor
 
 from exporter.data.images import list_images
 from exporter.data.pixels import normalise, to_input_size, to_pixels
-from exporter.data.shards import list_shards
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
 from exporter.training.data import TrainBatches, mixing, transform_of
 from exporter.training.settings import AUGMENTATIONS, Augmentation, FinetuneSettings
 from exporter.vocabulary import CropMode, Interpolation
-from tests.shards import encoded, write_shard
 from tests.vits import make_images
 
 AUGMENTED = Preprocessing(
@@ -89,12 +87,7 @@ def images(tmp_path: Path) -> Path:
 
 def epoch_of(root: Path, epoch: int, settings: FinetuneSettings = SETTINGS) -> tuple[Tensor, list[int]]:
     """All images and labels of one epoch."""
-    made = TrainBatches(
-        list_images(root, num_classes=3),
-        settings,
-        PREPROCESSING,
-        num_classes=3,
-    )
+    made = TrainBatches(list_images(root, num_classes=3), settings, PREPROCESSING, num_classes=3)
     batches = list(made(epoch))
     return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches]).tolist()
 
@@ -168,16 +161,6 @@ def test_what_cannot_be_read_is_replaced_counted_and_named(
     assert all(why.startswith("cannot be decoded") for why in made.skipped.values())
     list(made(2))
     assert caplog.text.count("skipped class_0/2.png") == 1
-
-
-def test_a_corrupt_member_of_a_shard_is_skipped(tmp_path: Path) -> None:
-    members = {f"{index}.png": encoded(index) for index in range(4)} | {"4.png": b"torn"}
-    labels = {f"{index}.cls": str(index % 2) for index in range(5)}
-    shard = write_shard(tmp_path / "a.tar", dict(sorted({**members, **labels}.items())))
-    made = TrainBatches(list_shards([shard]), replace(SETTINGS, batch_size=5), PREPROCESSING, num_classes=2)
-    ((shown, classes),) = made(1)
-    assert (len(shown), sorted(classes.tolist())) == (5, [0, 0, 0, 1, 1])
-    assert list(made.skipped) == ["a.tar/4.png"]
 
 
 def test_a_folder_without_any_image_that_can_be_read_is_one_line(images: Path) -> None:

@@ -15,7 +15,7 @@ from exporter.models.registry import adapt, trainable
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
-from exporter.training.finetune import Batch, Batches, finetune
+from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from tests.vits import make_model, make_vit
@@ -30,21 +30,21 @@ LAYOUTS = [
 ]
 
 
-def images_and_labels() -> Batch:
+def images_and_labels() -> TrainBatch:
     """Eight images of noise of different strength, so that they keep different numbers of patches."""
     generator = torch.Generator().manual_seed(5)
     strength = torch.linspace(0.3, 3.0, 8)[:, None, None, None]
     return torch.randn(8, 3, 32, 32, generator=generator) * strength, torch.arange(8) % 3
 
 
-def batches(epoch: int) -> list[Batch]:
+def batches(epoch: int) -> list[TrainBatch]:
     """Two batches, in another order from epoch to epoch."""
     images, labels = images_and_labels()
     order = torch.randperm(8, generator=torch.Generator().manual_seed(epoch))
     return [(images[part], labels[part]) for part in order.split(4)]
 
 
-def always(batch: Batch) -> Batches:
+def always(batch: TrainBatch) -> EpochBatches:
     """Every epoch is this batch."""
     return lambda _: [batch]
 
@@ -205,7 +205,7 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path: Pa
     """It would refuse the lower learning rate that the message asks for."""
     student, place, (images, labels) = make_model(), tmp_path / "run.ckpt", images_and_labels()
 
-    def diverging(epoch: int) -> list[Batch]:
+    def diverging(epoch: int) -> list[TrainBatch]:
         return [(images * (1 if epoch < good else math.nan), labels)]
 
     expected = rf"a loss of nan in epoch {good + 1} \| need finite numbers \| lower --lr"
@@ -219,7 +219,7 @@ def test_weights_that_the_last_step_broke_end_the_run(tmp_path: Path) -> None:
     """Its loss was measured before the step, so that it is a number."""
     student, place = make_model(), tmp_path / "run.ckpt"
 
-    def breaking(_: int) -> Iterator[Batch]:
+    def breaking(_: int) -> Iterator[TrainBatch]:
         yield images_and_labels()
         with torch.no_grad():
             student.get_parameter("head.bias").fill_(math.inf)

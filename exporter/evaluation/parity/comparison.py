@@ -33,9 +33,9 @@ from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance
 from exporter.formats.onnx_file import largest_int8_of, load_onnx
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO
+from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO_CPU
 from exporter.runtimes.playback_runner import LOGITS_ALONE
-from exporter.runtimes.tensorrt.settings import TENSORRT
+from exporter.runtimes.tensorrt.settings import TRT
 from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 from exporter.tensor_names import (
@@ -326,7 +326,7 @@ def with_saturation(
 
     Files for TensorRT have signed activations, whose products do not saturate.
     """
-    on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO) and target.runtime != TENSORRT
+    on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO_CPU) and target.runtime != TRT
     if report.passed or not on_cpu or target.precision != Precision.INT8 or not cpu_lacks(*VNNI):
         return report
     largest = largest_int8_of(load_onnx(model) if isinstance(model, Path) else model)

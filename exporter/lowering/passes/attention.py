@@ -22,7 +22,14 @@ from exporter.lowering.graph import (
     rewire,
     write_linear,
 )
-from exporter.lowering.markers import ATTENTION, CLASS_ROW, DISSIMILARITY, MERGE_INTO, PAIR_TOKENS, RECEIVED
+from exporter.lowering.markers import (
+    ATTENTION,
+    ATTENTION_RECEIVED,
+    CLASS_ROW,
+    DISSIMILARITY,
+    MERGE_INTO,
+    PAIR_TOKENS,
+)
 from exporter.ops.onnx_functions import DOMAIN
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
@@ -116,7 +123,7 @@ def _read_parts(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads:
 
 
 # What reads the queries beside the attention.
-FACTORS = {CLASS_ROW: _fuse_class_row, RECEIVED: _read_parts}
+FACTORS = {CLASS_ROW: _fuse_class_row, ATTENTION_RECEIVED: _read_parts}
 
 
 def _projection_of(node: gs.Node) -> gs.Variable | None:

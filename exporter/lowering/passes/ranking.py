@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import write_directions
 from exporter.lowering.graph import Builder, markers, nodes_of, producer, replace
-from exporter.lowering.markers import DISSIMILARITY, KEEP_TOP_K, RECEIVED, TAKE_TOKENS
+from exporter.lowering.markers import ATTENTION_RECEIVED, DISSIMILARITY, KEEP_TOP_K, TAKE_TOKENS
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
@@ -26,7 +26,7 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
     Sums over patches and channels are ReduceSum: `exporter.lowering.decisions` walks back to the first product, and
     keeps all behind it fp32.
     """
-    receiving, comparing = markers(graph, RECEIVED), markers(graph, DISSIMILARITY)
+    receiving, comparing = markers(graph, ATTENTION_RECEIVED), markers(graph, DISSIMILARITY)
     for node in receiving:
         _expand_received(graph, node)
     for node in comparing:

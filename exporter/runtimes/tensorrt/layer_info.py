@@ -19,7 +19,7 @@ from exporter.targets import Target
 from exporter.tensor_names import context_name
 from exporter.vocabulary import Precision
 
-UNKNOWN = "unknown"
+UNSTATED = "unknown"
 
 # The key of a tensor's type: 10 gives the memory format with it, 11 apart from it; for inputs and outputs of
 # the engine, 11 spells it in a third way.
@@ -143,7 +143,7 @@ def _dtype(tensor: Mapping[str, Any], tactic: str) -> str:
     """Find the dtype in a description such as "Row major linear FP32", else in the kernel's name."""
     words = str(next((tensor[key] for key in _TYPE_KEYS if key in tensor), "")).lower()
     kernel = _KERNEL_TYPE.search(tactic)
-    unstated = _KERNEL_TYPES[kernel[1]] if kernel else UNKNOWN
+    unstated = _KERNEL_TYPES[kernel[1]] if kernel else UNSTATED
     return next((dtype for word, dtype in _DTYPES.items() if word in words), unstated)
 
 

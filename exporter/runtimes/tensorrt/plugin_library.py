@@ -43,7 +43,7 @@ def write_source(place: Path) -> None:
             shutil.copyfile(source, copy)
 
 
-def build_command(source: Path) -> str:
+def plugin_command(source: Path) -> str:
     """Return the command that builds the library as `build/libcdf_retain_plugin.so` in that folder."""
     headers = "TENSORRT_INCLUDE_DIR=/path/to/TensorRT/include"
     return f"{headers} cmake -S {source} -B {source}/build && cmake --build {source}/build --parallel"

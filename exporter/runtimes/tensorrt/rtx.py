@@ -24,7 +24,7 @@ from exporter.files import written_beside
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.tensorrt.builder import NO_WIDTHS, configure, parse, profile_of
 from exporter.runtimes.tensorrt.gpu_timer import Cuda
-from exporter.runtimes.tensorrt.layer_info import UNKNOWN, EngineLayer, nodes_in
+from exporter.runtimes.tensorrt.layer_info import UNSTATED, EngineLayer, nodes_in
 from exporter.runtimes.tensorrt.manifest import check_manifest, engine_path, profile_for
 from exporter.runtimes.tensorrt.runner import LoadedEngine, this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
@@ -123,7 +123,7 @@ def _steps(found: list[tuple[str, str, str]], types: Mapping[str, str]) -> Itera
 
 def _types_of(side: re.Pattern[str], rest: str, types: Mapping[str, str]) -> tuple[str, ...]:
     found = side.search(rest)
-    return tuple(types.get(name, UNKNOWN) for name in _QUOTED.findall(found[1])) if found else ()
+    return tuple(types.get(name, UNSTATED) for name in _QUOTED.findall(found[1])) if found else ()
 
 
 def _operands(kind: str, name: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> str:

@@ -6,9 +6,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from exporter.files import GivenPath
-from exporter.settings.fields import Batches, Natural, Positive, Settings, option
+from exporter.settings.fields import BatchSizes, Natural, Positive, Settings, option
 
-TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
+TRT, RTX = "tensorrt", "tensorrt-rtx"
 
 # What TensorRT for RTX builds for, as 80 for 8.0.
 COMPUTE_CAPABILITIES = (75, 80, 86, 89, 120, 121)
@@ -23,13 +23,13 @@ Level = Annotated[int, Meta(ge=0, le=5, description="an integer from 0 to 5")]
 class BuildSettings(Settings):
     """Batch sizes, compatibility and plugin of an engine build."""
 
-    batches: Batches = option(
+    batches: BatchSizes = option(
         (1, 4, 8, 32), "Batch sizes to serve; each gets a profile of exactly that size."
     )
     runtime: str = option(
-        TENSORRT,
+        TRT,
         "What builds the engines. tensorrt-rtx, TensorRT for RTX, needs no GPU; an engine for each of --sm.",
-        (TENSORRT, RTX),
+        (TRT, RTX),
     )
     sm: tuple[Positive, ...] = option(
         (), f"Compute capabilities to build for with --runtime {RTX}: some of {_KNOWN}."

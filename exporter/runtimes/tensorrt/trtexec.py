@@ -21,7 +21,7 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY, calls_plugin
-from exporter.runtimes.tensorrt.settings import RTX, TENSORRT, BuildSettings
+from exporter.runtimes.tensorrt.settings import RTX, TRT, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
@@ -113,7 +113,7 @@ def build_lines(
     """
     onnx, plugin = model.path, settings.plugin or Path(LIBRARY)
     ahead = replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
-    plain = replace(ahead, runtime=TENSORRT, sm=())
+    plain = replace(ahead, runtime=TRT, sm=())
     image = model.artefact.spec.preprocessing.input_size
     tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS]
     if ahead.runtime == RTX:

@@ -27,7 +27,7 @@ from exporter.records import Pair, Schedule
 from exporter.runtimes.choice import ONNXRUNTIME_CPU, RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
-from exporter.runtimes.tensorrt.settings import TENSORRT
+from exporter.runtimes.tensorrt.settings import TRT
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.tensor_names import IMAGES, SLICED, Array, count_name, variant_path
 from exporter.workflows.folders.export_folder import (
@@ -90,7 +90,7 @@ def bench(
         for each in vars(models).values():
             require_runtime(each.path, {IMAGES: images[:1]}, pruned.target, runtime)
         macs = Pair(useful_macs(models.dense, reference), useful_macs(models.pruned, reference))
-        engines = _engines(models, settings) if name == TENSORRT else None
+        engines = _engines(models, settings) if name == TRT else None
     batches = _by_host(models, images, macs, settings, runtime, stages, clock)
     gpu: tuple[AtBatch, ...] = ()
     failure = ""

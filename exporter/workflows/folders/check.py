@@ -12,7 +12,7 @@ from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
-from exporter.runtimes.tensorrt.settings import TENSORRT
+from exporter.runtimes.tensorrt.settings import TRT
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
 from exporter.vocabulary import Precision
@@ -58,7 +58,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
             _compared(PlaybackRunner(reference, outputs), found.models.pruned, settings, split),
         )
 
-    if runtime != TENSORRT:
+    if runtime != TRT:
         return FolderCheck(runtime, both(in_batches(images, BATCHES)))
     # `build` gives the dense model's engine the same.
     first, *others = _manifest(found.models.pruned.path).settings.batches
@@ -83,7 +83,7 @@ def _compared(
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
     """Return a variant's runner. Its engine has few batch sizes: it takes a larger batch in parts."""
     runner = runner_for(path, target, settings)
-    if runtime_for(target, settings) != TENSORRT:
+    if runtime_for(target, settings) != TRT:
         return runner
     return PartRunner(runner, _manifest(path).settings.batches)
 
@@ -91,7 +91,7 @@ def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
 def _precision(model: LoweredFile, settings: RunSettings) -> str:
     """Return the precision of a model's products: the target's, unless its engine computes fp32 in TF32."""
     target = model.artefact.target
-    rounded = target.precision == Precision.FP32 and runtime_for(target, settings) == TENSORRT
+    rounded = target.precision == Precision.FP32 and runtime_for(target, settings) == TRT
     return "tf32" if rounded and _manifest(model.path).settings.tf32 else target.precision
 
 

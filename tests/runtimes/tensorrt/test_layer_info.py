@@ -8,7 +8,7 @@ import pytest
 
 from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.layer_info import (
-    UNKNOWN,
+    UNSTATED,
     audit,
     explain_audit,
     layers_path,
@@ -39,8 +39,8 @@ def written(described: dict[str, Any], tactic: str = "") -> str:
         ({"Datatype": "Float8"}, "fp8"),
         ({"Datatype": "FP4"}, "fp4"),
         ({"Datatype": "Int4"}, "int4"),
-        (DYNAMIC, UNKNOWN),
-        ({}, UNKNOWN),
+        (DYNAMIC, UNSTATED),
+        ({}, UNSTATED),
     ],
     ids=str,
 )
@@ -57,7 +57,7 @@ def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
         "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x128x16": "fp32",
         "ampere_h16816gemm_128x64_ldg8_stages_64x3_tn": "fp16",
         "sm89_xmma_gemm_e4m3e4m3_e4m3f32_f32_tn_n": "fp8",
-        "_gemm_mha_v2_0xbcebb2": UNKNOWN,
+        "_gemm_mha_v2_0xbcebb2": UNSTATED,
     }.items(),
 )
 def test_the_kernel_s_type_where_the_tensor_s_is_not_told(tactic: str, dtype: str) -> None:
