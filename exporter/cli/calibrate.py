@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_recipe, recipe_of
-from exporter.cli.output import RichStages, print_json, print_lines, print_table
+from exporter.cli.output import RichStages, print_json, print_lines, print_table, skipped_lines
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
 from exporter.settings.flags import add_flags
@@ -55,6 +55,5 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [(layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)]
         images = f"{record.images} images, {record.skipped} skipped"
         print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
-        if calibration.skipped:
-            print_lines([f"images skipped: {', '.join(list(calibration.skipped)[:5])}"])
+        print_lines(skipped_lines({"calibration": calibration.skipped}))
     return 0

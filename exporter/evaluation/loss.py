@@ -61,9 +61,15 @@ class PairResult:
 
 
 def compare_predictions(
-    first: Predictions, second: Predictions, names: Sequence[str], class_names: Mapping[int, str]
+    first: Predictions,
+    second: Predictions,
+    names: Sequence[str],
+    class_names: Mapping[int, str] | None = None,
 ) -> PairResult:
-    """Compare the predictions of two models, named by `names`, for the same images in the same order."""
+    """Compare the predictions of two models, named by `names`, for the same images in the same order.
+
+    Classes are listed under their `class_names`, or indices; not at all where these are None.
+    """
     images = len(first.labels)
     same = int((first.best[:, 0] == second.best[:, 0]).sum())
     pair = PairResult(
@@ -82,7 +88,7 @@ def compare_predictions(
         loss_bound_points=100 * loss_bound(lost, gained, images),
         lost=lost,
         gained=gained,
-        classes=_by_class(first.labels, before, after, class_names),
+        classes=() if class_names is None else _by_class(first.labels, before, after, class_names),
     )
 
 

@@ -13,7 +13,7 @@ from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.loss import PairResult, agreement_of, compare_predictions
+from exporter.evaluation.loss import agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, patches_left_of, reference_runner
 from exporter.evaluation.report.page import Picture, drawn
@@ -214,7 +214,7 @@ def _with_classes(reports: Sequence[Report], answers: Answers[Predictions]) -> l
         replace(
             report,
             accuracy=Pair(dense.accuracy, each.accuracy) if dense.labelled else None,
-            pair=_compared(dense, each, ("dense", "pruned")),
+            pair=compare_predictions(dense, each, ("dense", "pruned")),
             in_fp32=None if original is None else _losses(original, Pair(dense, each)),
             examples=shown,
             skipped=answers.skipped,
@@ -224,12 +224,8 @@ def _with_classes(reports: Sequence[Report], answers: Answers[Predictions]) -> l
 
 
 def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
-    losses = [_compared(original, each, ("fp32", role)) for role, each in vars(files).items()]
+    losses = [compare_predictions(original, each, ("fp32", role)) for role, each in vars(files).items()]
     return InFp32(original.accuracy if original.labelled else None, Pair(*losses))
-
-
-def _compared(first: Predictions, second: Predictions, names: tuple[str, str]) -> PairResult:
-    return replace(compare_predictions(first, second, names, {}), classes=())
 
 
 def _as_it_came(made: Made, scratch: Path, measuring: Measuring) -> dict[str, Runner]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.report.record import Report
+from exporter.evaluation.report.record import InFp32, Report
 from exporter.formats.canonical_json import load_json
 from exporter.records import Pair, Schedule
 from exporter.tensor_names import VARIANTS, variant_path
@@ -276,6 +276,22 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
                 assert rows["as it came"] == ["4.250", "", "", "90.9", "", ""]
             told = "over the model as it came, in fp32: 1.83 × (quartiles 1.83 to 1.83)"
             assert (told in lines) == (shown and len(methods) == 1)
+
+
+def test_below_fp32_losses_are_beside_the_model_as_it_came(
+    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = full_report()
+    assert full.accuracy is not None and full.pair is not None and full.pair.loss_points == 33
+    losses = Pair(replace(full.pair, loss_points=0.25), full.pair)
+    report = replace(full, in_fp32=InFp32(full.accuracy.dense, losses), batches=())
+    monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
+    lines = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o").out.splitlines()
+    rows = [[each.strip() for each in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert [row[0] for row in rows] == ["as it came", "dense", "star"]
+    assert [row[2].split(" ")[0] for row in rows] == ["90.00%", "90.00%", "85.00%"]
+    assert [row[3].split(" ")[0] for row in rows] == ["", "0.25", "33.00"]
+    assert any(line.endswith("; the dense model loses 0.25 by the precision") for line in lines)
 
 
 @pytest.mark.usefixtures("told")

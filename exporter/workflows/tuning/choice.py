@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import sqrt
 from typing import Annotated, Any
@@ -164,8 +164,7 @@ def point_of(candidate: Candidate, macs: float, answers: Pair[Predictions], base
 
 def loss_of_choice(answers: Pair[Predictions]) -> PairResult:
     """Return what a candidate loses against the unpruned model, without the classes."""
-    names = ("unpruned", "candidate")
-    return replace(compare_predictions(answers.dense, answers.pruned, names, {}), classes=())
+    return compare_predictions(answers.dense, answers.pruned, ("unpruned", "candidate"))
 
 
 def margin_of(answers: Pair[Predictions]) -> float:
