@@ -69,7 +69,7 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     def fails(*_: object, **__: object) -> None:
         raise UserError("m.engine", "no memory", "a run on the GPU")
 
-    monkeypatch.setattr(bench_module, "TENSORRT", "onnxruntime")  # a runtime of engines that is here
+    monkeypatch.setattr(bench_module, "TRT", "onnxruntime")  # a runtime of engines that is here
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
     result = bench(folder.models, read_reference(folder.reference), SETTINGS)
