@@ -20,7 +20,7 @@ from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import throughput
-from exporter.evaluation.parity.reference import image_cost, mean_useful_macs, reference_runner
+from exporter.evaluation.parity.reference import image_cost, mean_useful_macs
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
@@ -36,7 +36,7 @@ from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
 from exporter.workflows.opened import Opened
-from exporter.workflows.predicting import EvalModel, predict_models
+from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
@@ -240,16 +240,14 @@ class Meter:
         return Pair(self.answers(UNPRUNED, *parts), self.answers(candidate, *parts))
 
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
-        spec, images = self.networks[candidate.weights].whole.spec, self.images[part]
-        kind = self.opened.recipe.lower.input_kind
-        runner, threads = None, self.opened.recipe.measure.threads
+        kind, threads = self.opened.recipe.lower.input_kind, self.opened.recipe.measure.threads
         if candidate.target:
-            path = self.lower([candidate])[candidate]
+            path, spec = self.lower([candidate])[candidate], self.networks[candidate.weights].whole.spec
             runner = runner_here(path, TARGETS[candidate.target], threads, name=candidate.target)
+            model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
         else:
-            runner = reference_runner(self.pruned(candidate), kind, threads=threads or None)
-        model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
-        answers = predict_models([model], images, BATCH, lambda *_: None)
+            model = torch_model(self.pruned(candidate), candidate.label, threads=threads, input_kind=kind)
+        answers = predict_models([model], self.images[part], BATCH, lambda *_: None)
         (found,) = answers.found
         classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
         return {"classes": classes, "labels": labels, "skipped": answers.skipped}
