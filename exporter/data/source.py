@@ -120,7 +120,7 @@ def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
             labelled = has_label
             if needs_labels and not labelled:
                 expected = "one folder per class, or labels in tar files"
-                hint = "without labels, a second model is needed to agree with"
+                hint = "only the agreement of two models, by eval, needs none"
                 raise ImageError(source.name_of(file.path), "no label", expected, hint)
         if has_label != labelled:
             got, expected = ("no label", "one") if labelled else ("a label", "none")

@@ -104,7 +104,7 @@ def test_without_labels_models_only_agree(folder: Path) -> None:
     assert result.pair is not None
     assert (result.pair.agreement, result.pair.loss_points) == (0.4, None)
     assert [each.label for each in differing] == [None] * 3
-    with pytest.raises(ImageError, match=r"got no label .* a second model"):
+    with pytest.raises(ImageError, match=r"got no label .* agreement of two models"):
         evaluate_models([RIGHT], [folder], replace(QUICK, labels=False))
 
 
