@@ -30,6 +30,7 @@ from exporter.pruning.refit import refit
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import keep_everything, saving_schedule
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import SHAPES
@@ -117,7 +118,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--images", nargs="+", required=True, metavar="MODEL=FOLDER", help="Labelled images.")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save.")
-    ways = [f"{method}:{shape}" for method in (Method.MATCHING, Method.TOME) for shape in SHAPES]
+    every = ((method, shape) for method in (Method.MATCHING, Method.TOME) for shape in METHODS[method].counts)
+    ways = [f"{method}:{shape}" for method, shape in every if shape in SHAPES]
     parser.add_argument("--ways", nargs="+", default=ways, metavar="METHOD:COUNTS", help="Ways.")
     what = "Images to refit each way on, too, without labels."
     parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=what)

@@ -16,7 +16,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,11 @@ from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings
 
-# The defaults of training from scratch, in place of those of fine-tuning.
+# The defaults of training from scratch, in place of those of fine-tuning; the last learning rate follows the first.
 FROM_SCRATCH: dict[str, Any] = {
     "epochs": 100,
     "batch_size": 64,
     "lr": 1e-3,
-    "min_lr": 1e-5,
     "warmup_epochs": 5,
     "clip_grad": 1.0,
     "ema_decay": 0.0,
@@ -69,7 +68,10 @@ Triple = tuple[Number, Number, Number]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(FinetuneSettings):
-    """How a model is trained from scratch, by default as FROM_SCRATCH says; images and output are given apart."""
+    """How a model is trained from scratch; images and output are given apart.
+
+    The command has the defaults of FROM_SCRATCH, this class those of fine-tuning.
+    """
 
     model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
     model_kwargs: dict[str, Any] = option(
@@ -144,13 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
     )
     names = [name for name in fields_of(TrainSettings) if name not in UNUSED]
-    add_flags(parser, TrainSettings, names, FROM_SCRATCH)
+    add_flags(parser, TrainSettings, names, {**FROM_SCRATCH, "min_lr": "a hundredth of lr"})
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
         given = parser.parse_args(arguments)
         settings = from_flags(TrainSettings, given, FROM_SCRATCH)
+        if "min_lr" not in given:
+            settings = replace(settings, min_lr=settings.lr / 100)
         command = f"{parser.prog} {shlex.join(arguments)}"
         record = train_folder(given.images, given.held_out, given.out, settings, console, command=command)
     except UserError as error:

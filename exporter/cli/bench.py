@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.artefact import LoweredFile, read_pair
-from exporter.cli.output import RichStages, print_lines, print_table, show
+from exporter.cli.output import RichStages, print_lines, print_table, schedule_words, show
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
 from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
@@ -73,10 +73,8 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
 
 
 def _print(result: Bench) -> None:
-    schedule = result.schedule
-    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
-    title = f"{result.model}, {schedule.method}{rho}: {dense:.2f} → {pruned:.2f} GMACs"
+    title = f"{result.model}, {schedule_words(result.schedule)}: {dense:.2f} → {pruned:.2f} GMACs"
     columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
     print_table(title, columns, [row for each in result.batches for row in _rows(each)])
     if parts := [each.breakdown_ms for each in result.batches if each.breakdown_ms]:

@@ -186,7 +186,7 @@ def _lines_of_one(report: Report) -> Iterator[str]:
         )
         against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
-    if report.pair:
+    if report.pair and report.accuracy:  # without labels, the table has it
         yield f"agreement: the same class as from the dense model on {report.pair.agreement:.2%} of the images"
     if report.refit:
         yield f"refit: {report.refit.words}"

@@ -64,7 +64,10 @@ def _add_choose(actions: Any) -> None:
     action = add_action(actions, "choose", summary, *CHOOSE)
     add_recipe(action)
     add_flags(action, Recipe, (*MODEL_FLAGS, "images", "eval_images"))
-    add_flags(action, ChoiceSettings)
+    # None is a number only where it is given.
+    add_flags(
+        action, ChoiceSettings, defaults=dict.fromkeys(("units", "attention_units", "activation_units"))
+    )
     action.add_argument(
         "--samples", type=Path, metavar="FILE",
         help='Samples of before, a JSON list of {"attention": share removed, "activation": share removed, '

@@ -67,16 +67,18 @@ class ImageSource:
     """Images in the order of their paths below `root`, to be iterated over once.
 
     `class_names` has the names of the classes in the data, by index, where a name decided the class of the images.
+    `limit` is the most images that are read, None where all are.
     """
 
     root: Path
     files: Iterable[ImageFile]
     class_names: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
+    limit: int | None = field(default=None, compare=False)
 
     @property
     def total(self) -> int | None:
-        """The number of images, None where only the end tells."""
-        return None
+        """The number of images, or the limit where only the end tells, or None."""
+        return self.limit
 
     def name_of(self, path: Path) -> str:
         """Return the path of an image below the root, with slashes."""

@@ -67,7 +67,7 @@ def open_source(
     told = _labels(num_classes, class_map, names) if labels else None
     if any(map(is_packed, shards)):
         files, known = islice(read_shards(shards, told), max_images), told.class_names if told else {}
-        return _alike(ImageSource(common_folder(shards), files, known), needs_labels=needs_labels)
+        return _alike(ImageSource(common_folder(shards), files, known, max_images), needs_labels=needs_labels)
     every = list_shards(shards, told)
     return _alike(replace(every, files=every.files[:max_images]), needs_labels=needs_labels)
 

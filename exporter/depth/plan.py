@@ -87,4 +87,5 @@ class ChoiceSettings(Settings):
             got = "units in all and units of a type" if self.units else "no number of units"
             expected = "--units N, or --attention-units N and --activation-units N"
             raise RecipeError("depth choose", got, expected)
-        self.require("step", self.step <= max(self.units, 1), "at most the number of units")
+        most = f"at most {self.units}, the units" if self.units else "none with units of each type"
+        self.require("step", self.step <= max(self.units, 1), most)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exporter.errors import ArtefactError, reason_of
+from exporter.errors import ArtefactError, MissingDependencyError, reason_of
 from exporter.files import regular
 
 if TYPE_CHECKING:
@@ -23,10 +23,13 @@ def load_onnx(path: Path) -> "ModelProto":
     Raises:
         ArtefactError: It cannot be read, is torn, is none, or has no UTF-8 for metadata, or a graph without nodes,
             inputs or outputs.
+        MissingDependencyError: The onnx library is not installed.
     """
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-    from onnx import load_model_from_string  # noqa: PLC0415
-
+    try:
+        from google.protobuf.message import DecodeError  # noqa: PLC0415
+        from onnx import load_model_from_string  # noqa: PLC0415
+    except ImportError:
+        raise MissingDependencyError("onnx", "", "pip install onnx") from None
     try:
         if (size := regular(path).stat().st_size) > MOST_BYTES:
             raise ArtefactError(str(path), f"{size} bytes", f"{EXPECTED}, of at most {MOST_BYTES}")

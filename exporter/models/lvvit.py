@@ -144,7 +144,8 @@ class LvVitAdapter(PrunableViT):
             raise ModelError(name, f"an input of {model.img_size} pixels", expected)
         if reason := why_not_blocks(model, Block, (Attention,)):
             raise ModelError(name, reason, "the blocks of LV-ViT")
-        self.model, config = model, {**IMAGENET, "crop_pct": model.crop_pct, **(preprocessing or {})}
+        self.model = model
+        config = {**IMAGENET, "crop_pct": model.crop_pct, **(preprocessing or {})}
         blocks: list[Any] = [*model.blocks]
         self.blocks = [parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in blocks]
         self.classifiers = [Classifier(0, model.head)]

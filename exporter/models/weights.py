@@ -63,8 +63,25 @@ PARTS = (
 # Keys of scales, by which weights of 8 bits are to be multiplied.
 SCALE = re.compile(r"(?:weight|input|output)_scale(?:_inv)?$|scale_(?:weight|input)$")
 
-# How a file starts that git has in place of one that Git LFS keeps.
-POINTER = b"version https://git-lfs"
+# What a file is, by its first bytes, or by the end of its name; or of that of a member, if it is a zip archive.
+STARTS = {
+    b"GGUF": "a GGUF file",
+    b"\x89HDF": "an HDF5 file, as Keras writes",
+    b"\x93NUMPY": "an array of NumPy",
+    b"\x1f\x8b": "a gzip archive",
+    b"version https://git-lfs": "a pointer of Git LFS, without the file that git lfs pull gets",
+    b"\x80": "a pickle that is broken, or that torch.save did not write",
+}
+ENDS = {
+    "/constants.pkl": "a TorchScript archive",
+    ".npy": "arrays of NumPy, as JAX's models are saved",
+    ".weights.h5": "a model of Keras",
+    ".msgpack": "a MessagePack file, as Flax writes",
+    ".onnx": "an ONNX file",
+    ".pb": "a graph of TensorFlow",
+    ".tflite": "a model of LiteRT",
+    ".index": "an index of TensorFlow's weights",
+}
 
 # Values that scripts save with the weights: arguments, with paths, and NumPy numbers. None of them is kept.
 _NUMBER: Any = np.float64(0).__reduce__()[0]
@@ -182,12 +199,29 @@ def _described(path: Path, error: Exception) -> tuple[str, str]:
     if named := re.search(r"GLOBAL ([\w.]{1,100})", str(error)):
         shard = named[1].startswith(("deepspeed.", "torch.distributed."))
         return f"a pickled {named[1]}, which only its own code can read", JOIN if shard else SAVE
-    with path.open("rb") as file:
-        if file.read(len(POINTER)) == POINTER:
-            return "a pointer of Git LFS, without the file", "git lfs pull gets it"
+    if kind := _kind(path):
+        return kind, SAVE
     # PyTorch's advice on pickles is long, with codes for a terminal; of others the first sentence says what it is.
     told = "" if isinstance(error, pickle.UnpicklingError) else f": {reason_of(error).partition('. ')[0]}"
-    return f"a file that is broken, or no checkpoint{told}", SAVE
+    return f"a file that is broken, or no checkpoint{told}", "copy it again"
+
+
+def _kind(path: Path) -> str:
+    """Return what a file is that is no checkpoint, "" where nothing tells."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    names = [path.name]
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    kind = next((kind for sign, kind in STARTS.items() if start.startswith(sign)), "")
+    kind = kind or next((kind for end, kind in ENDS.items() if any(name.endswith(end) for name in names)), "")
+    if kind or any(name.endswith("data.pkl") for name in names):
+        return kind
+    if len(names) > 1 or names[0] != path.name:
+        return "a zip archive that torch.save did not write"
+    is_text = not any(byte < 32 and chr(byte) not in "\t\n\r\f" for byte in start)
+    return "a text file" if start and is_text else "" if start else "an empty file"
 
 
 def _tensors(content: object, deepest: int = 4) -> dict[str, Tensor]:

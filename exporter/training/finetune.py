@@ -183,9 +183,10 @@ class _Trainer:
         run, settings = self.run, self.settings
         with _autocast(settings, images.device):
             logits = self.forward(images)
-        logits, answers, share = logits.float(), self._answers(images), settings.distillation
+        logits, answers = logits.float(), self._answers(images)
         loss = F.cross_entropy(logits, targets, label_smoothing=settings.smoothing)
         if answers is not None:
+            share = settings.distillation
             loss = (1 - share) * loss + share * F.cross_entropy(logits, answers)
         run.optimizer.zero_grad()
         loss.backward()

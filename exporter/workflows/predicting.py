@@ -22,7 +22,7 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.runtimes.tensorrt.settings import TRT
+from exporter.runtimes.tensorrt.settings import RTX, TRT
 from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
@@ -198,7 +198,7 @@ def predict_models(
     Args:
         models: At least one.
         source: It is iterated over once, in each process.
-        batch: Images per run; a smaller last batch is filled up.
+        batch: Images per run; a smaller last batch is filled up, to the number of images at most.
         advance: Called with the number of images done by all processes, and the total.
         classes: Only these compete, ascending; None: all.
         crew: The processes that share the images; `Processes()` for a job of one alone, None: all of a launcher.
@@ -208,7 +208,8 @@ def predict_models(
     """
 
     def predicted(batches: Batches) -> tuple[Predictions, ...]:
-        return predict_each([model.runner for model in models], batches, classes=classes, size=batch)
+        size = _filled(models, source, batch)
+        return predict_each([model.runner for model in models], batches, classes=classes, size=size)
 
     return _answered(models, predicted, source, advance, batch=batch, crew=crew or processes())
 
@@ -225,10 +226,17 @@ def embed_models(
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
         runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
-        rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=batch)
+        size = _filled(models, source, batch)
+        rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=size)
         return tuple(Embeddings(each.astype(np.float32), labels) for each in rows)
 
     return _answered(models, embedded, source, advance, batch=batch, crew=crew or processes())
+
+
+def _filled(models: Sequence[EvalModel], source: ImageSource, batch: int) -> int:
+    """Return the size that a smaller batch is filled up to: an engine's own, else no more than there are images."""
+    fixed = any(model.runtime in (TRT, RTX) for model in models)
+    return batch if fixed or source.total is None else min(batch, source.total)
 
 
 def _answered(

@@ -65,10 +65,14 @@ def test_it_states_itself_in_the_record(
     out = tmp_path / "vit.safetensors"
     shape = [f"{name}={value}" for name, value in SHAPE.items()]
     flags = ["--images", str(images), "--held-out", str(images), "--out", str(out), "--epochs", "1"]
-    assert TRAIN.main([*flags, "--warmup-epochs", "0", "--no-fp16", "--model-kwargs", *shape]) == 0
+    assert (
+        TRAIN.main([*flags, "--lr", "1e-4", "--warmup-epochs", "0", "--no-fp16", "--model-kwargs", *shape])
+        == 0
+    )
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["command"].startswith("python calib_data/train.py --images")
     assert record["settings"]["model_kwargs"] == SHAPE
+    assert (record["settings"]["min_lr"], record["settings"]["batch_size"]) == (1e-6, 64)
     assert {torch.float32} == {value.dtype for value in load_file(out).values()}
     shown = capsys.readouterr().err
     assert f"{out}: " in shown

@@ -180,21 +180,25 @@ def test_forms_that_are_refused(tmp_path: Path, name: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def archive() -> bytes:
+def archive(name: str) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as file:
-        file.writestr("m/constants.pkl", "x")
+        file.writestr(name, "x")
     return made.getvalue()
 
 
-BROKEN = "a file that is broken, or no checkpoint"
 # What is no checkpoint at all: the bytes of a file, and what the line calls it.
 FOREIGN = {
-    "text": (b"root:x:0:0:root:/root:/bin/sh\n", BROKEN),
+    "text": (b"root:x:0:0:root:/root:/bin/sh\n", "a text file"),
+    "GGUF": (b"GGUF\3\0\0\0" + bytes(99), "a GGUF file"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "an HDF5 file"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
-    "empty": (b"", BROKEN),
-    "TorchScript": (archive(), BROKEN),
-    "pickle": (pickle.dumps({"a": Innocent()}), BROKEN),
+    "empty": (b"", "an empty file"),
+    "zip": (archive("a.txt"), "a zip archive that torch.save did not write"),
+    "TorchScript": (archive("m/constants.pkl"), "a TorchScript archive"),
+    "NumPy": (archive("kernel.npy"), "arrays of NumPy"),
+    "pickle": (pickle.dumps({"a": Innocent()}), "a pickle that is broken, or that torch.save did not write"),
+    "noise": (bytes(range(256)), "a file that is broken, or no checkpoint"),
 }
 
 

@@ -3,12 +3,14 @@
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from exporter.data.batches import View
+from exporter.data.images import ImageSource
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.formats.canonical_json import save_json
@@ -17,6 +19,7 @@ from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
+from exporter.runtimes.tensorrt.settings import RTX, TRT
 from exporter.targets import TENSORRT
 from exporter.vocabulary import InputKind
 from exporter.workflows import predicting
@@ -63,6 +66,17 @@ def test_each_process_takes_whole_batches() -> None:
     for index in range(2):
         taken.append(list(predicting._own(range(7), 2, Processes(index, 2))))  # type: ignore[arg-type]
     assert taken == [[0, 1, 4, 5], [2, 3, 6]]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "total", "size"),
+    [("pytorch", 3, 3), ("pytorch", 9, 8), ("pytorch", None, 8), (TRT, 3, 8), (RTX, 3, 8)],
+)
+def test_a_batch_is_filled_up_to_what_there_is(runtime: str, total: int | None, size: int) -> None:
+    """Only an engine, which is built for sizes of batches, is given more images than there are."""
+    model = SimpleNamespace(runtime=runtime)
+    source = ImageSource(Path(), (), limit=total)
+    assert predicting._filled([model], source, 8) == size  # type: ignore[list-item]
 
 
 QUIET = RunSettings(threads=1)

@@ -4,14 +4,14 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.style
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from exporter.evaluation.benchmark import TradeOff, TradePoint
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
 
     Bars are the 95 % intervals of the front, the points that no other beats in both. A single point is no front.
     """
+    # Most jobs draw no chart.
+    import matplotlib.style  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained", facecolor=palette.page)
         axes = figure.subplots()
@@ -59,7 +63,7 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
     return content.getvalue()
 
 
-def _draw(axes: Axes, trade_off: TradeOff, palette: Palette) -> None:
+def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     alone = "pruned" if len(trade_off.points) == 1 else None
     others = [each for each in trade_off.points if not each.front]
     best = sorted((each for each in trade_off.points if each.front), key=lambda each: each.images_per_s)
@@ -83,7 +87,7 @@ def _draw(axes: Axes, trade_off: TradeOff, palette: Palette) -> None:
     axes.set_ylabel(f"points of {points} against the {reference}")
 
 
-def _style(axes: Axes, palette: Palette) -> None:
+def _style(axes: "Axes", palette: Palette) -> None:
     axes.set_facecolor(palette.page)
     axes.xaxis.label.set_color(palette.text)
     axes.yaxis.label.set_color(palette.text)
@@ -95,7 +99,7 @@ def _style(axes: Axes, palette: Palette) -> None:
     axes.legend(frameon=False, fontsize=9, labelcolor=palette.text)
 
 
-def _draw_points(axes: Axes, points: Sequence[TradePoint], colour: str, **style: Any) -> None:
+def _draw_points(axes: "Axes", points: Sequence[TradePoint], colour: str, **style: Any) -> None:
     """Draw models with the intervals of their losses, where these are known."""
     bars = [each.interval_points or (each.loss_points, each.loss_points) for each in points]
     below = [high - each.loss_points for each, (_, high) in zip(points, bars, strict=True)]
@@ -107,7 +111,7 @@ def _draw_points(axes: Axes, points: Sequence[TradePoint], colour: str, **style:
 
 
 def _annotate(
-    axes: Axes,
+    axes: "Axes",
     named: Sequence[tuple[str, float, float]],
     colour: str,
     offset: tuple[float, float] = (6, 6),

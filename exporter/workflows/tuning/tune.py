@@ -163,7 +163,7 @@ def _networks(
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
         raise RecipeError("tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint)
     if ranged := next((each for each in targets if each.takes_ranges), None):
-        expected = f"a folder of images, for the activation ranges of {ranged.name}; or --target without any"
+        expected = f"a folder of images, for the activation ranges of {ranged.name}; or --runtime onnxruntime"
         needed(own.images.images, "--images", expected)
     classes = every[OWN].whole.spec.num_classes
     for opened in every.values():
@@ -289,7 +289,7 @@ class _Search:
         """Return different ways that lose little on a few images, at about one share; calibrate if one needs it."""
         meter, every, found = self.meter, _ways(self.meter.networks), dict[Way, int]()
         for name in dict.fromkeys(way[0].weights for way in every if way[0].calibrated):
-            file = f"{name}.calibration.safetensors".removeprefix(".")
+            file = f"{name}.calibration.safetensors" if name else "calibration.safetensors"
             meter.networks[name], skipped = calibrated(meter.networks[name], self.place / file, meter.book)
             meter.calibration_skipped.update(skipped)
         with self.stages.stage(f"ways to prune, by {len(meter.images['screen'].files)} images") as advance:

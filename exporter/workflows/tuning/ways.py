@@ -44,6 +44,7 @@ class Candidate:
     target: str = ""
 
     def __hash__(self) -> int:
+        # `Prune` has a table of rates, which has no hash.
         return hash(self.label)
 
     @property
