@@ -43,7 +43,16 @@ from exporter.workflows import steps
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
 
-COLUMNS = ("way", "GMACs", "top-1", "95 %", "points lost", "95 %", "points below the first row", "95 %")
+COLUMNS = (
+    "way",
+    "GMACs",
+    "top-1",
+    "95 %",
+    "points lost",
+    "95 %",
+    "points below the first row",
+    "95 %",
+)
 
 FLAGS = (
     "model",
@@ -81,7 +90,11 @@ class Bench:
     @cached_property
     def key(self) -> str:
         """Identifies the model, the images and the calibration."""
-        told = (self.vit.weights_sha256, listing_sha256(self.folder), to_json(self.calibration.record))
+        told = (
+            self.vit.weights_sha256,
+            listing_sha256(self.folder),
+            to_json(self.calibration.record),
+        )
         return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
     @cached_property
@@ -92,7 +105,9 @@ class Bench:
     @cached_property
     def loaded(self) -> Sequence[tuple[Array, Array]]:
         """The images in batches, with their classes."""
-        return list(batches(self.folder.files, self.vit.spec.preprocessing, "float32", self.batch))
+        return list(
+            batches(self.folder.files, self.vit.spec.preprocessing, "float32", self.batch)
+        )
 
     def measure(self, way: str, amount: dict[str, Any], seeds: int) -> Found:
         """Return what a way gets right; only random positions depend on the seed."""
@@ -117,7 +132,9 @@ class Bench:
         if not path.exists():
             runner = reference_runner(pruned)
             loaded = track(self.loaded, name, console=Console(stderr=True))
-            (found,) = predict_each([runner], (((pixels,), labels) for pixels, labels in loaded))
+            (found,) = predict_each(
+                [runner], (((pixels,), labels) for pixels, labels in loaded)
+            )
             right = found.hits[:, 0]
             with written_beside(path) as partial, partial.open("wb") as file:
                 np.save(file, right)
@@ -144,7 +161,9 @@ def main() -> None:
     ]
     for amount in amounts:
         equal_counts = "rho" in amount
-        wanted = {way: how for way, how in bench.ways.items() if way in (options.ways or bench.ways)}
+        wanted = {
+            way: how for way, how in bench.ways.items() if way in (options.ways or bench.ways)
+        }
         ways = [way for way, how in wanted.items() if not equal_counts or how.counts_of_star]
         found = dict(_measured(bench, ways, amount, options.seeds))
         print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
@@ -174,9 +193,15 @@ def _options() -> argparse.Namespace:
     add_flags(parser, Recipe, FLAGS)
     parser.set_defaults(max_eval_images=100_000, batch=100)
     parser.add_argument(
-        "--mac-reductions", type=float, nargs="*", default=[], help="Shares of the MACs to save."
+        "--mac-reductions",
+        type=float,
+        nargs="*",
+        default=[],
+        help="Shares of the MACs to save.",
     )
-    parser.add_argument("--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts.")
+    parser.add_argument(
+        "--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts."
+    )
     parser.add_argument("--ways", nargs="+", choices=[*WAYS, *RECEIVED], help="Only these.")
     parser.add_argument("--seeds", type=int, default=3, help="Seeds of random positions.")
     parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
@@ -191,7 +216,10 @@ def _top1(hits: Array) -> str:
 
 def _loss(first: Array, second: Array) -> str:
     """Return two cells: the points that the second loses, and their interval; both are means over seeds."""
-    lost, gained = (first & ~second).mean() * second.shape[-1], (second & ~first).mean() * second.shape[-1]
+    lost, gained = (
+        (first & ~second).mean() * second.shape[-1],
+        (second & ~first).mean() * second.shape[-1],
+    )
     low, high = loss_interval(lost, gained, second.shape[-1])
     return f"{100 * (lost - gained) / second.shape[-1]:+.2f} | {100 * low:+.2f} to {100 * high:+.2f}"
 

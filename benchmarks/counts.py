@@ -56,11 +56,15 @@ def loaded(vit: PrunableViT, place: Path, most: int) -> Sequence[tuple[Array, Ar
 def log_chances(model: PrunedViT, images: Sequence[tuple[Array, Array]]) -> Array:
     """Return the logarithm of each class's chance, [images, classes]."""
     with torch.inference_mode():
-        found = [model.trace(torch.from_numpy(each)).logits.log_softmax(-1) for each, _ in images]
+        found = [
+            model.trace(torch.from_numpy(each)).logits.log_softmax(-1) for each, _ in images
+        ]
     return torch.cat(found).numpy()
 
 
-def schedules(vit: PrunableViT, share: float, ways: Sequence[str]) -> Iterator[tuple[str, Schedule]]:
+def schedules(
+    vit: PrunableViT, share: float, ways: Sequence[str]
+) -> Iterator[tuple[str, Schedule]]:
     """Plan each way that reaches this share."""
     target = (1.0 - share) * dense_macs(vit.spec.as_it_came).total
     for way in ways:
@@ -68,7 +72,10 @@ def schedules(vit: PrunableViT, share: float, ways: Sequence[str]) -> Iterator[t
         settings = Prune(method=Method(method), counts=shape)
         try:
             schedule = saving_schedule(
-                vit.spec, target, settings, cost=lambda each: schedule_macs(vit.spec, each).total
+                vit.spec,
+                target,
+                settings,
+                cost=lambda each: schedule_macs(vit.spec, each).total,
             )
         except ScheduleError as error:
             print(f"{way}: {error}")
@@ -116,11 +123,21 @@ def row(dense: Array, found: Array, labels: Array) -> tuple[str, ...]:
 def main() -> None:
     """Measure, and print a table for each model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--images", nargs="+", required=True, metavar="MODEL=FOLDER", help="Labelled images.")
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save.")
-    every = ((method, shape) for method in (Method.MATCHING, Method.TOME) for shape in METHODS[method].counts)
+    parser.add_argument(
+        "--images", nargs="+", required=True, metavar="MODEL=FOLDER", help="Labelled images."
+    )
+    parser.add_argument(
+        "--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save."
+    )
+    every = (
+        (method, shape)
+        for method in (Method.MATCHING, Method.TOME)
+        for shape in METHODS[method].counts
+    )
     ways = [f"{method}:{shape}" for method, shape in every if shape in SHAPES]
-    parser.add_argument("--ways", nargs="+", default=ways, metavar="METHOD:COUNTS", help="Ways.")
+    parser.add_argument(
+        "--ways", nargs="+", default=ways, metavar="METHOD:COUNTS", help="Ways."
+    )
     what = "Images to refit each way on, too, without labels."
     parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=what)
     parser.add_argument("--max-images", type=int, default=2000, help="Images of each folder.")
@@ -136,17 +153,26 @@ def main() -> None:
         print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
         print(HEADER, flush=True)
         for share in options.shares:
-            models = {name: PrunedViT(vit, each).eval() for name, each in schedules(vit, share, options.ways)}
+            models = {
+                name: PrunedViT(vit, each).eval()
+                for name, each in schedules(vit, share, options.ways)
+            }
             if model in unlabelled:
                 models |= refitted(models, Path(unlabelled[model]))
             timed = (
-                times({"dense": PrunedViT(vit, keep_everything(vit.spec)), **models}, options.rounds)
+                times(
+                    {"dense": PrunedViT(vit, keep_everything(vit.spec)), **models},
+                    options.rounds,
+                )
                 if options.rounds
                 else {}
             )
             for name, pruned in models.items():
                 kept = ", ".join(map(str, pruned.schedule.keep))
-                cells = (*row(dense, log_chances(pruned, images), labels), *timed.get(name, ("", "")))
+                cells = (
+                    *row(dense, log_chances(pruned, images), labels),
+                    *timed.get(name, ("", "")),
+                )
                 print(f"| {share:.0%} | {name} | {kept} | {' | '.join(cells)} |", flush=True)
 
 

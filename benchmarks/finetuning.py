@@ -34,7 +34,15 @@ from exporter.workflows.recipe import Recipe
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)
-COLUMNS = ("way", "GMACs", "top-1 before", "top-1 after", "by seed", "points lost after", "won back")
+COLUMNS = (
+    "way",
+    "GMACs",
+    "top-1 before",
+    "top-1 after",
+    "by seed",
+    "points lost after",
+    "won back",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,9 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     try:
         recipe = from_flags(Recipe, options)
-        start = preset_values(options.preset, recipe.model.name or None, recipe.model.checkpoint)
+        start = preset_values(
+            options.preset, recipe.model.name or None, recipe.model.checkpoint
+        )
         settings = from_flags(FinetuneSettings, options, start)
-        tables = {name: _table(amount, recipe, settings, options) for name, amount in _amounts(options)}
+        tables = {
+            name: _table(amount, recipe, settings, options)
+            for name, amount in _amounts(options)
+        }
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -64,7 +77,10 @@ def _amounts(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, float
 
 
 def _table(
-    amount: dict[str, float], recipe: Recipe, settings: FinetuneSettings, options: argparse.Namespace
+    amount: dict[str, float],
+    recipe: Recipe,
+    settings: FinetuneSettings,
+    options: argparse.Namespace,
 ) -> dict[str, list[Any]]:
     ways = [
         way
@@ -86,17 +102,27 @@ def _table(
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     network = ("model", "checkpoint", "model_kwargs", "preprocess", "device")
-    add_flags(parser, Recipe, (*network, "images", "eval_images", "max_eval_images", "calibration"))
+    add_flags(
+        parser, Recipe, (*network, "images", "eval_images", "max_eval_images", "calibration")
+    )
     add_flags(parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers"))
     parser.set_defaults(max_eval_images=100_000)
     parser.add_argument(
-        "--mac-reductions", type=float, nargs="*", default=[], help="Shares of the MACs to save."
+        "--mac-reductions",
+        type=float,
+        nargs="*",
+        default=[],
+        help="Shares of the MACs to save.",
     )
-    parser.add_argument("--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts.")
+    parser.add_argument(
+        "--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts."
+    )
     parser.add_argument("--preset", default="short", help="Settings to start from.")
     parser.add_argument("--ways", nargs="+", choices=TRAINED, help="Only these.")
     parser.add_argument("--seeds", type=int, default=3, help="Runs of each way.")
-    parser.add_argument("--out", type=Path, required=True, help="Folder of what was trained and measured.")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="Folder of what was trained and measured."
+    )
     return parser.parse_args(argv)
 
 
@@ -108,7 +134,10 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     path = out / f"{'-'.join(words)}.safetensors"
     asked, record = {"recipe": recipe, "settings": settings}, path.with_suffix(".json")
     if not record.exists():
-        save_json({**asked, "result": finetune_model(recipe, settings, path, stages=RichStages())}, record)
+        save_json(
+            {**asked, "result": finetune_model(recipe, settings, path, stages=RichStages())},
+            record,
+        )
     told = json.loads(record.read_text(encoding="utf-8"))
     if json.loads(to_json(asked)) != {name: told.get(name) for name in asked}:
         raise ArtefactError(

@@ -20,21 +20,29 @@ from exporter.targets import ONNXRUNTIME
 def main() -> None:
     """Lower both forms, measure them, print the ratio with its quartiles."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument(
+        "--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure."
+    )
     parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=30, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="CPU threads; 0 is one per physical core."
+    )
     options = parser.parse_args()
     vit = deit(options.model)
     runners = {}
     for name, each in (("as it came", as_it_came(vit)), ("lone", vit)):
         model = lower(PrunedViT(each, keep_everything(each.spec)), ONNXRUNTIME)
-        runners[name] = OnnxRuntimeRunner(model.SerializeToString(), name=name, threads=options.threads)
+        runners[name] = OnnxRuntimeRunner(
+            model.SerializeToString(), name=name, threads=options.threads
+        )
     feed = {"images": noise(vit.spec, "float32", options.batch)}
     times = throughput(runners, feed, batch=options.batch, rounds=options.rounds, warmup=3)
     found = ratio_of(times["as it came"], times["lone"])
     low, high = found.quartiles
-    print(f"{options.model}, batch {options.batch}: {found.median:.3f} × ({low:.3f} to {high:.3f})")
+    print(
+        f"{options.model}, batch {options.batch}: {found.median:.3f} × ({low:.3f} to {high:.3f})"
+    )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ def by_nncf(folder: Path) -> None:
     timm's own model, where the folder has it, is quantized as NNCF recommends for transformers.
     """
     nncf = import_module("nncf")
-    exact = nncf.IgnoredScope(names=json.loads((folder / "exact.json").read_text()), validate=False)
+    exact = nncf.IgnoredScope(
+        names=json.loads((folder / "exact.json").read_text()), validate=False
+    )
     for preset in (nncf.QuantizationPreset.MIXED, nncf.QuantizationPreset.PERFORMANCE):
         name = f"nncf-{preset.value}.xml"
         _nncf(folder, "openvino-fp32.onnx", name, preset=preset, ignored_scope=exact)

@@ -53,8 +53,28 @@ PEERS: Sequence[tuple[str, Candidate, tuple[str, ...]]] = (
     ("STAR 20 %", _saving(0.2, Method.STAR), (FP32,)),
     ("STAR 40 %", _saving(0.4, Method.STAR), (FP32, INT8)),
 )
-COLUMNS = ("model", "GMACs", "top-1", "95 %", "points lost", "95 %", "img/s", "speed-up", "quartiles", "MB")
-FLAGS = ("model", "images", "eval_images", "max_eval_images", "calibration", "batch", "rounds", "threads")
+COLUMNS = (
+    "model",
+    "GMACs",
+    "top-1",
+    "95 %",
+    "points lost",
+    "95 %",
+    "img/s",
+    "speed-up",
+    "quartiles",
+    "MB",
+)
+FLAGS = (
+    "model",
+    "images",
+    "eval_images",
+    "max_eval_images",
+    "calibration",
+    "batch",
+    "rounds",
+    "threads",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +95,20 @@ def main() -> int:
     opened = open_recipe(from_flags(Recipe, options))
     folder = opened.evaluated
     options.out.mkdir(parents=True, exist_ok=True)
-    meter = Meter({OWN: opened}, Book(options.out / "measurements.jsonl", ""), options.out, {"all": folder})
+    meter = Meter(
+        {OWN: opened},
+        Book(options.out / "measurements.jsonl", ""),
+        options.out,
+        {"all": folder},
+    )
     with stages.stage("speed"):
         rows = _timed(meter, stages)
     _print(rows, meter)
     if options.chart:
         options.chart.write_bytes(
-            trade_off_chart(_trade_off(rows, opened.recipe.measure.batch), meter.opened.whole.spec.name)
+            trade_off_chart(
+                _trade_off(rows, opened.recipe.measure.batch), meter.opened.whole.spec.name
+            )
         )
     return 0
 
@@ -149,7 +176,9 @@ def _options() -> argparse.Namespace:
     add_flags(parser, Recipe, FLAGS)
     parser.set_defaults(max_eval_images=100_000)
     parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
-    parser.add_argument("--chart", type=Path, help="Also draw top-1 against images per second, as a PNG.")
+    parser.add_argument(
+        "--chart", type=Path, help="Also draw top-1 against images per second, as a PNG."
+    )
     return parser.parse_args()
 
 

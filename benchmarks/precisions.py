@@ -42,34 +42,50 @@ def main() -> None:
     names = [ONNXRUNTIME.name, *(options.targets or TARGETS)]
     targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
     images = noise(deit(options.model).spec, "float32", options.batch)
-    also = dict(each for name, path in options.also for each in _further(name, path, options.threads))
+    also = dict(
+        each for name, path in options.also for each in _further(name, path, options.threads)
+    )
     runners = {**dict(_ours(options, targets, images)), **also}
     times = throughput(runners, {"images": images}, batch=options.batch, rounds=options.rounds)
-    print(f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n")
-    pairs = {each.name: (times[f"dense {each.name}"], times[f"pruned {each.name}"]) for each in targets}
+    print(
+        f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n"
+    )
+    pairs = {
+        each.name: (times[f"dense {each.name}"], times[f"pruned {each.name}"])
+        for each in targets
+    }
     base = pairs[ONNXRUNTIME.name][0]
     _print_table(
         COLUMNS,
         [
             [name, *_rates(unpruned, pruned), *_ratio(base, pruned), *_ratio(unpruned, pruned)]
-            for name, (unpruned, pruned) in sorted(pairs.items(), key=lambda pair: pair[1][1].median_ms)
+            for name, (unpruned, pruned) in sorted(
+                pairs.items(), key=lambda pair: pair[1][1].median_ms
+            )
         ],
     )
     if also:
         print()
         _print_table(
-            ALSO_COLUMNS, [[name, *_rates(times[name]), *_ratio(base, times[name])] for name in also]
+            ALSO_COLUMNS,
+            [[name, *_rates(times[name]), *_ratio(base, times[name])] for name in also],
         )
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure.")
+    parser.add_argument(
+        "--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure."
+    )
     parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
     parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=15, help="Timed rounds.")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 is one per physical core.")
-    parser.add_argument("--targets", nargs="*", choices=TARGETS, help="By default all that run here.")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="CPU threads; 0 is one per physical core."
+    )
+    parser.add_argument(
+        "--targets", nargs="*", choices=TARGETS, help="By default all that run here."
+    )
     parser.add_argument(
         "--also",
         action="append",
@@ -84,7 +100,9 @@ def _options() -> argparse.Namespace:
 def _named(text: str) -> tuple[str, Path]:
     name, _, path = text.partition("=")
     if not Path(path).is_file():
-        raise argparse.ArgumentTypeError(f"got {text} | need NAME=FILE, with a file that exists")
+        raise argparse.ArgumentTypeError(
+            f"got {text} | need NAME=FILE, with a file that exists"
+        )
     return name, Path(path)
 
 
@@ -103,7 +121,10 @@ def _ours(
     for role, network in (("dense", dense(options.model)), ("pruned", pruned)):
         models = lower_each(network, targets, InputKind.FLOAT32, ranges)
         for target, model in zip(targets, models, strict=True):
-            yield f"{role} {target.name}", runner_here(model.SerializeToString(), target, options.threads)
+            yield (
+                f"{role} {target.name}",
+                runner_here(model.SerializeToString(), target, options.threads),
+            )
 
 
 def _further(name: str, path: Path, threads: int) -> Iterator[tuple[str, Runner]]:

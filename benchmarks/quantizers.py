@@ -72,17 +72,25 @@ def main() -> None:
         if verb is files:
             each.add_argument("--model", required=True, help="A name of `star-export models`.")
             for flag in ("schedule", "calibration", "images", "eval-images"):
-                each.add_argument(f"--{flag}", type=Path, required=True, help="As for star-export compile.")
+                each.add_argument(
+                    f"--{flag}", type=Path, required=True, help="As for star-export compile."
+                )
         if verb is deit_files:
-            each.add_argument("--model", default="deit_small_patch16_224", choices=MODELS, help="The DeiT.")
-            each.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
+            each.add_argument(
+                "--model", default="deit_small_patch16_224", choices=MODELS, help="The DeiT."
+            )
+            each.add_argument(
+                "--rho", type=float, default=0.7, help="The lowest retention rate."
+            )
     options = parser.parse_args()
     options.verb(options)
 
 
 def files(options: argparse.Namespace) -> None:
     """Export the pruned model in fp32 and INT8, and save the images as arrays."""
-    recipe = Recipe.of(model=options.model, calibration=options.calibration, images=options.images)
+    recipe = Recipe.of(
+        model=options.model, calibration=options.calibration, images=options.images
+    )
     opened = open_recipe(recipe)
     vit = opened.whole
     pruned = steps.prune(vit, load_json(Schedule, options.schedule), opened.calibration)
@@ -93,7 +101,9 @@ def files(options: argparse.Namespace) -> None:
     for name in ("openvino-int8", "openvino-int8-bf16", "tensorrt-fp32", "tensorrt-int8"):
         _write(lower(pruned, TARGETS[name], InputKind.FLOAT32, ranges), folder / f"{name}.onnx")
     listed = images_at(options.eval_images, num_classes=vit.spec.num_classes).files
-    images, labels = zip(*batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True)
+    images, labels = zip(
+        *batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True
+    )
     np.save(folder / "images.npy", np.concatenate(images))
     np.save(folder / "labels.npy", np.concatenate(labels))
 
@@ -113,7 +123,9 @@ def _write_fp32(pruned: PrunedViT, folder: Path) -> None:
     model = steps.export(pruned, "openvino-fp32")
     _write(model, folder / "openvino-fp32.onnx")
     graph = import_graph(model)
-    exact = scoring_nodes(graph, artefact_of(model)) | {id(node) for node in behind(graph.outputs)}
+    exact = scoring_nodes(graph, artefact_of(model)) | {
+        id(node) for node in behind(graph.outputs)
+    }
     names = sorted(node.name for node in graph.nodes if id(node) in exact)
     (folder / "exact.json").write_text(json.dumps(names))
 
@@ -160,7 +172,10 @@ def _classes(path: Path, logits_of: Callable[[Array], Array]) -> Array:
     images = np.load(path.parent / "images.npy", mmap_mode="r")
     runs = range(0, len(images), BATCH)
     return np.concatenate(
-        [logits_of(np.ascontiguousarray(images[start : start + BATCH])).argmax(1) for start in runs]
+        [
+            logits_of(np.ascontiguousarray(images[start : start + BATCH])).argmax(1)
+            for start in runs
+        ]
     )
 
 

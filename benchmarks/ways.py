@@ -48,7 +48,9 @@ WAYS: Mapping[str, Way] = {
 RECEIVED: Mapping[str, Way] = {
     "attention received, merge-weighted": _star("received", "merge-weighted"),
     "attention received, drop": _star("received", "drop"),
-    "received from every 8th, drop": Way(replace(_star("received", "drop").scoring, query_stride=8)),
+    "received from every 8th, drop": Way(
+        replace(_star("received", "drop").scoring, query_stride=8)
+    ),
     "dissimilarity, merge-weighted": _star("similarity", "merge-weighted"),
     "dissimilarity, drop": _star("similarity", "drop"),
 }
@@ -58,4 +60,6 @@ def ways_of(spec: ModelSpec) -> Mapping[str, Way]:
     """Return the ways to prune a model: without a class token, the attention received replaces its row."""
     if spec.num_class_tokens:
         return WAYS
-    return {name: how for name, how in {**WAYS, **RECEIVED}.items() if how.scoring.scorer != "intra"}
+    return {
+        name: how for name, how in {**WAYS, **RECEIVED}.items() if how.scoring.scorer != "intra"
+    }

@@ -84,14 +84,20 @@ def load_split(digit_set: DigitSet) -> dict[str, Digits]:
             halves[name].append(np.sort(part))
     return {
         name: _of_half(
-            pixels, labels, np.concatenate(parts), digit_set.train_places if name == "train" else 1
+            pixels,
+            labels,
+            np.concatenate(parts),
+            digit_set.train_places if name == "train" else 1,
         )
         for name, parts in halves.items()
     }
 
 
 def _of_half(
-    pixels: NDArray[np.uint8], labels: NDArray[np.int64], chosen: NDArray[np.int64], num_places: int
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    num_places: int,
 ) -> Digits:
     places = np.tile(np.arange(num_places), len(chosen))
     indices = np.repeat(chosen, num_places)
@@ -105,7 +111,9 @@ def _on_canvas(
     count, height, width = digits.shape
     side, margin = digit_set.canvas, digit_set.margin
     canvas = np.zeros((digit_set.train_places, count, side, side), np.uint8)
-    corners = random.randint(margin, side - margin - height + 1, size=(digit_set.train_places, count, 2))
+    corners = random.randint(
+        margin, side - margin - height + 1, size=(digit_set.train_places, count, 2)
+    )
     for images, of_place in zip(canvas, corners, strict=True):
         for image, digit, (top, left) in zip(images, digits, of_place, strict=True):
             image[top : top + height, left : left + width] = digit
@@ -117,8 +125,12 @@ def describe(digits: Digits) -> dict[str, Any]:
     classes, counts = np.unique(digits.labels, return_counts=True)
     return {
         "images": len(digits.labels),
-        "per_class": {str(label): int(count) for label, count in zip(classes, counts, strict=True)},
-        "pixels_sha256": hashlib.sha256(np.ascontiguousarray(digits.pixels).tobytes()).hexdigest(),
+        "per_class": {
+            str(label): int(count) for label, count in zip(classes, counts, strict=True)
+        },
+        "pixels_sha256": hashlib.sha256(
+            np.ascontiguousarray(digits.pixels).tobytes()
+        ).hexdigest(),
     }
 
 
@@ -129,7 +141,9 @@ def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None
         ArtefactError: The manifest cannot be read, or does not match the pixels.
     """
     try:
-        stated = json.loads(manifest.read_text(encoding="utf-8"))["sets"][digit_set.name]["splits"]
+        stated = json.loads(manifest.read_text(encoding="utf-8"))["sets"][digit_set.name][
+            "splits"
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(manifest), f"{type(error).__name__}", f"a manifest of the set {digit_set.name}"
@@ -172,7 +186,9 @@ def _is_complete(out: Path, digit_set: DigitSet, manifest: Path) -> bool:
     return True
 
 
-def write_digits(out: Path, digit_set: DigitSet = SETS["digits"], manifest: Path = MANIFEST) -> bool:
+def write_digits(
+    out: Path, digit_set: DigitSet = SETS["digits"], manifest: Path = MANIFEST
+) -> bool:
     """Write both halves of a set under `out`, atomically.
 
     Returns:
@@ -185,7 +201,9 @@ def write_digits(out: Path, digit_set: DigitSet = SETS["digits"], manifest: Path
     if _is_complete(out, digit_set, manifest):
         return False
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise OutputError(str(out), "a path that holds something else", "a new folder", "delete it first")
+        raise OutputError(
+            str(out), "a path that holds something else", "a new folder", "delete it first"
+        )
     halves = load_split(digit_set)
     check(halves, digit_set, manifest)
     beside = out.with_name(f"{out.name}.{os.getpid()}.partial")
@@ -200,7 +218,9 @@ def write_digits(out: Path, digit_set: DigitSet = SETS["digits"], manifest: Path
             out.rmdir()
         beside.rename(out)
     except OSError as error:
-        raise OutputError(str(out), str(error.strerror), "a folder that can be written") from None
+        raise OutputError(
+            str(out), str(error.strerror), "a folder that can be written"
+        ) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return True
@@ -208,9 +228,15 @@ def write_digits(out: Path, digit_set: DigitSet = SETS["digits"], manifest: Path
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line, write the folders, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="digits.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="Folder to write, e.g. build/digits.")
-    parser.add_argument("--set", choices=SETS, default="digits", help="How the digits are placed.")
+    parser = argparse.ArgumentParser(
+        prog="digits.py", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="Folder to write, e.g. build/digits."
+    )
+    parser.add_argument(
+        "--set", choices=SETS, default="digits", help="How the digits are placed."
+    )
     arguments = parser.parse_args(argv)
     out: Path = arguments.out
     try:

@@ -23,7 +23,13 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from safetensors.torch import save
 from timm.utils import random_seed
 from torch import nn
@@ -73,7 +79,9 @@ class TrainSettings(FinetuneSettings):
     The command has the defaults of FROM_SCRATCH, this class those of fine-tuning.
     """
 
-    model: str = option("vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m.")
+    model: str = option(
+        "vit_tiny_patch16_224", "Architecture: a timm name, lvvit_s or lvvit_m."
+    )
     model_kwargs: dict[str, Any] = option(
         {}, "Keyword arguments of the architecture, e.g. img_size=56 depth=12."
     )
@@ -81,14 +89,20 @@ class TrainSettings(FinetuneSettings):
         0, "Number of first epochs on images of half the side, at a quarter of the cost."
     )
     mean: Triple | None = option(None, "Mean of each channel; by default the model's.")
-    std: Triple | None = option(None, "Standard deviation of each channel; by default the model's.")
+    std: Triple | None = option(
+        None, "Standard deviation of each channel; by default the model's."
+    )
     interpolation: str | None = option(
-        None, "Filter of the resize; by default the model's.", ("nearest", "bilinear", "bicubic")
+        None,
+        "Filter of the resize; by default the model's.",
+        ("nearest", "bilinear", "bicubic"),
     )
     crop_pct: Share | None = option(
         None, "Share of the resized side that the crop keeps; by default that of the model."
     )
-    fp16: bool = option(True, "Write fp16 weights; accuracy is measured with the written weights.")
+    fp16: bool = option(
+        True, "Write fp16 weights; accuracy is measured with the written weights."
+    )
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
     threads: Threads = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
 
@@ -138,7 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python calib_data/train.py", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--images", type=Path, required=True, help="Training images, one folder per class.")
+    parser.add_argument(
+        "--images", type=Path, required=True, help="Training images, one folder per class."
+    )
     parser.add_argument(
         "--held-out", type=Path, required=True, help="Images of the same classes, for accuracy."
     )
@@ -156,7 +172,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "min_lr" not in given:
             settings = replace(settings, min_lr=settings.lr / 100)
         command = f"{parser.prog} {shlex.join(arguments)}"
-        record = train_folder(given.images, given.held_out, given.out, settings, console, command=command)
+        record = train_folder(
+            given.images, given.held_out, given.out, settings, console, command=command
+        )
     except UserError as error:
         console.print(f"error: {error}", markup=False)
         return 2
@@ -167,7 +185,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train_folder(
-    images: Path, held_out: Path, out: Path, settings: TrainSettings, console: Console, *, command: str = ""
+    images: Path,
+    held_out: Path,
+    out: Path,
+    settings: TrainSettings,
+    console: Console,
+    *,
+    command: str = "",
 ) -> TrainRecord:
     """Train on one folder, measure on another, and write `out`, its record and, after each epoch, a checkpoint.
 
@@ -182,23 +206,35 @@ def train_folder(
     preprocessing = preprocessing_for(build_model(settings, classes), settings, classes)
     writable_folder(out.parent)
     student = build_student(settings, classes)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("epochs", total=settings.epochs)
         finetune(
             student,
             None,
             _small_first(
-                TrainBatches(folders.train, settings, preprocessing, classes), settings.small_epochs
+                TrainBatches(folders.train, settings, preprocessing, classes),
+                settings.small_epochs,
             ),
             settings,
             checkpoint=out.with_suffix(".ckpt"),
             identity=to_json(
-                {"settings": settings, "images": folder_sha256(folders.train), "versions": versions()}
+                {
+                    "settings": settings,
+                    "images": folder_sha256(folders.train),
+                    "versions": versions(),
+                }
             ),
             on_epoch=lambda done, _: progress.update(task, completed=done),
         )
-    return write_result(student, settings, out, preprocessing=preprocessing, folders=folders, command=command)
+    return write_result(
+        student, settings, out, preprocessing=preprocessing, folders=folders, command=command
+    )
 
 
 def _small_first(every: EpochBatches, small_epochs: int) -> EpochBatches:
@@ -207,7 +243,10 @@ def _small_first(every: EpochBatches, small_epochs: int) -> EpochBatches:
     def of_epoch(epoch: int) -> Iterator[TrainBatch]:
         for images, labels in every(epoch):
             if epoch < small_epochs:
-                yield F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True), labels
+                yield (
+                    F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True),
+                    labels,
+                )
             else:
                 yield images, labels
 
@@ -220,7 +259,9 @@ def _use_device(settings: TrainSettings) -> None:
     try:
         torch.empty(1, device=settings.device)
     except (RuntimeError, AssertionError) as error:
-        raise RecipeError("device", settings.device, "a device of this machine", reason_of(error)) from None
+        raise RecipeError(
+            "device", settings.device, "a device of this machine", reason_of(error)
+        ) from None
 
 
 def open_folders(train: Path, held_out: Path) -> Folders:
@@ -235,7 +276,10 @@ def open_folders(train: Path, held_out: Path) -> Folders:
     if names != others:
         first = sorted(set(names) ^ set(others))[0]
         raise ImageError(
-            str(held_out), f"{len(others)} classes", f"the {len(names)} of {train}", f"first: {first!r}"
+            str(held_out),
+            f"{len(others)} classes",
+            f"the {len(names)} of {train}",
+            f"first: {first!r}",
         )
     return Folders(names, images, measured)
 
@@ -248,7 +292,9 @@ def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     for file in images.files:
         if file.label is None:
             raise ImageError(
-                str(file.path), "an image outside the class folders", "one folder of images per class"
+                str(file.path),
+                "an image outside the class folders",
+                "one folder of images per class",
             )
     labels = {file.label for file in images.files}
     for label, name in enumerate(names):
@@ -268,7 +314,9 @@ def build_model(settings: TrainSettings, num_classes: int, **more: Any) -> nn.Mo
     return create(source)
 
 
-def preprocessing_for(model: nn.Module, settings: TrainSettings, num_classes: int) -> Preprocessing:
+def preprocessing_for(
+    model: nn.Module, settings: TrainSettings, num_classes: int
+) -> Preprocessing:
     """Return the model's preprocessing at its input size, with the overrides of the settings.
 
     Raises:
@@ -324,13 +372,17 @@ def write_result(
         OutputError: A file cannot be written.
     """
     dtype = torch.float16 if settings.fp16 else torch.float32
-    state = {key: value.detach().cpu().to(dtype).contiguous() for key, value in trained.state_dict().items()}
+    state = {
+        key: value.detach().cpu().to(dtype).contiguous()
+        for key, value in trained.state_dict().items()
+    }
     # Accuracy is measured with a new float32 model that loads the rounded weights, as a user would.
     model = build_model(settings, len(folders.class_names))
     model.load_state_dict(state)
     model.to(settings.device).eval()
     on_train, on_held_out = (
-        _measure(model, images, preprocessing, settings) for images in (folders.train, folders.held_out)
+        _measure(model, images, preprocessing, settings)
+        for images in (folders.train, folders.held_out)
     )
     with written_beside(out) as partial:
         partial.write_bytes(save(state))
@@ -370,7 +422,9 @@ def folder_sha256(images: ImageFolder) -> str:
         try:
             content = file.read()
         except OSError as error:
-            raise ImageError(str(file.path), reason_of(error), "a file that can be read") from None
+            raise ImageError(
+                str(file.path), reason_of(error), "a file that can be read"
+            ) from None
         digest.update(os.fsencode(f"{images.name_of(file.path)} {len(content)}\n"))
         digest.update(content)
     return digest.hexdigest()

@@ -98,7 +98,9 @@ def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
     )
 
 
-def to_grid(tokens: ArrayT, positions: ArrayT, base: ArrayT, count: ArrayT | None = None) -> ArrayT:
+def to_grid(
+    tokens: ArrayT, positions: ArrayT, base: ArrayT, count: ArrayT | None = None
+) -> ArrayT:
     """Return `base` with a model's tokens at their positions; arrays of NumPy and tensors of PyTorch alike.
 
     Where the last values of dropped patches, or merged ones, are needed, a model gives them as its output `grid`.
@@ -146,7 +148,9 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
 def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     """Read the metadata that `to_metadata` wrote; errors name `source`."""
     own = {
-        key.removeprefix(KEY_PREFIX): value for key, value in metadata.items() if key.startswith(KEY_PREFIX)
+        key.removeprefix(KEY_PREFIX): value
+        for key, value in metadata.items()
+        if key.startswith(KEY_PREFIX)
     }
     if not own:
         raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
@@ -169,7 +173,9 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
     if own.get("schedule_sha256") != hashlib.sha256(own["schedule"].encode()).hexdigest():
-        raise ArtefactError(source, "a schedule that was changed", "the one that it was compiled with")
+        raise ArtefactError(
+            source, "a schedule that was changed", "the one that it was compiled with"
+        )
     _check_shape(artefact, source)
     _check_derived(artefact, own, source)
     return artefact
@@ -181,11 +187,14 @@ def _check_derived(artefact: Artefact, own: Mapping[str, str], source: str) -> N
     same = {
         "method": own.get("method", artefact.method) == artefact.method,
         "preprocessing": preprocessing is None
-        or from_json(Preprocessing, preprocessing, source=source) == artefact.spec.preprocessing,
+        or from_json(Preprocessing, preprocessing, source=source)
+        == artefact.spec.preprocessing,
     }
     for name, is_same in same.items():
         if not is_same:
-            raise ArtefactError(source, f"metadata that was edited: {name}", "that of its model and schedule")
+            raise ArtefactError(
+                source, f"metadata that was edited: {name}", "that of its model and schedule"
+            )
 
 
 def _check_shape(artefact: Artefact, source: str) -> None:
@@ -194,7 +203,9 @@ def _check_shape(artefact: Artefact, source: str) -> None:
     found = (len(schedule.rates), len(schedule.keep), schedule.num_patches)
     if found != (spec.depth, spec.depth, spec.num_patches):
         got = f"a schedule of {found[0]} rates and {found[1]} counts for {found[2]} patches"
-        raise ArtefactError(source, got, f"one for {spec.depth} layers and {spec.num_patches} patches")
+        raise ArtefactError(
+            source, got, f"one for {spec.depth} layers and {spec.num_patches} patches"
+        )
 
 
 def _check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
@@ -231,7 +242,9 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
     """Read the metadata of a dense and a pruned file of the same model."""
     for path in (files.dense, files.pruned):
         if path.stem.rpartition(".")[2] in ALL_VARIANTS:
-            raise ArtefactError(str(path), "a variant", "a model: variants are for check and bench alone")
+            raise ArtefactError(
+                str(path), "a variant", "a model: variants are for check and bench alone"
+            )
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
     dense, pruned = pair.dense.artefact, pair.pruned.artefact
     if dense.prunes:

@@ -24,7 +24,9 @@ class UserError(Exception):
     def __init__(self, subject: str, got: str, expected: str, hint: str = "") -> None:
         self.subject, self.got, self.expected, self.hint = subject, got, expected, hint
         super().__init__(
-            " | ".join(part for part in (subject, f"got {got}", f"need {expected}", hint) if part)
+            " | ".join(
+                part for part in (subject, f"got {got}", f"need {expected}", hint) if part
+            )
         )
 
 

@@ -82,7 +82,11 @@ class Unfinished:
     def append(self, record: Any) -> None:
         """Append a record of plain values."""
         if not self.path.exists():
-            self.replace(lambda path: path.write_text(json.dumps({"job": self.job}) + "\n", encoding="utf-8"))
+            self.replace(
+                lambda path: path.write_text(
+                    json.dumps({"job": self.job}) + "\n", encoding="utf-8"
+                )
+            )
         try:
             with self.path.open("a+b") as file:
                 file.seek(-1, os.SEEK_END)
@@ -115,7 +119,9 @@ def path_of(text: str) -> Path:
     longest = max(map(len, content.split(b"/")))
     is_utf8 = content.decode(errors="replace").encode() == content
     if not is_utf8 or b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
-        raise ValueError(f"a path without NUL, of names of at most {LONGEST_NAME} bytes, in UTF-8")
+        raise ValueError(
+            f"a path without NUL, of names of at most {LONGEST_NAME} bytes, in UTF-8"
+        )
     return Path(text)
 
 
@@ -160,7 +166,9 @@ def folder_beside(folder: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
             aside = Path(name)
             yield aside
-            files = sorted(path.relative_to(aside) for path in aside.rglob("*") if path.is_file())
+            files = sorted(
+                path.relative_to(aside) for path in aside.rglob("*") if path.is_file()
+            )
             for file in files:
                 writable_file(folder / file)
             for file in files:
@@ -240,13 +248,19 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:
     if isinstance(error, RecursionError):  # of Path.mkdir
-        return OutputError(str(path), f"{len(path.parts)} folders in each other", "fewer of them")
+        return OutputError(
+            str(path), f"{len(path.parts)} folders in each other", "fewer of them"
+        )
     return OutputError(str(path), reason_of(error), "a writable path with free space")
 
 
 def partial_of(path: Path) -> Path:
     """Return where this process writes what becomes `path`, in the same folder."""
-    return path.with_name(f".{path.name}.{_numbers()}-{os.getpid()}.partial") if path.name else path
+    return (
+        path.with_name(f".{path.name}.{_numbers()}-{os.getpid()}.partial")
+        if path.name
+        else path
+    )
 
 
 def remove_left(path: Path) -> None:

@@ -72,7 +72,9 @@ class Processes:
         """Raise LaunchError unless all processes have this value."""
         values = self.gathered(value)
         if len(set(values)) > 1:
-            raise LaunchError(subject, f"{len(set(values))} different ones", "one in all processes")
+            raise LaunchError(
+                subject, f"{len(set(values))} different ones", "one in all processes"
+            )
 
 
 @cache
@@ -93,7 +95,9 @@ def processes() -> Processes:
     except (RuntimeError, ValueError, KeyError) as error:
         raise _lost(error) from None
     if state.num_processes == 1:
-        raise LaunchError(WORLD_SIZE, count, "a launcher that starts so many", "use accelerate launch")
+        raise LaunchError(
+            WORLD_SIZE, count, "a launcher that starts so many", "use accelerate launch"
+        )
     atexit.register(_leave, state.destroy_process_group)
     found = Processes(state.process_index, state.num_processes, str(state.device))
     found.same(WORLD_SIZE, count)
@@ -136,4 +140,6 @@ def _patience() -> timedelta:
 
 def _lost(error: Exception) -> LaunchError:
     hint = f"launch the same number of processes on every machine; {PATIENCE_S} says how long to wait"
-    return LaunchError("processes", f"no answer from all of them ({reason_of(error)})", "all of them", hint)
+    return LaunchError(
+        "processes", f"no answer from all of them ({reason_of(error)})", "all of them", hint
+    )

@@ -32,7 +32,9 @@ class Preprocessing:
     def words(self) -> str:
         """All of it in a line, as "224×224, bicubic, center crop 0.875, mean 0.5 0.5 0.5, std 0.5 0.5 0.5"."""
         _, height, width = self.input_size
-        mean, std = (" ".join(f"{each:.4g}" for each in values) for values in (self.mean, self.std))
+        mean, std = (
+            " ".join(f"{each:.4g}" for each in values) for values in (self.mean, self.std)
+        )
         crop = f"{self.crop_mode} crop {self.crop_pct:.4g}"
         return f"{height}×{width}, {self.interpolation}, {crop}, mean {mean}, std {std}"
 
@@ -98,7 +100,11 @@ class ModelSpec:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """1-based layers whose block has attention, by which patches are scored."""
-        return tuple(layer for layer, block in enumerate(self.blocks, start=1) if block.attention_token_macs)
+        return tuple(
+            layer
+            for layer, block in enumerate(self.blocks, start=1)
+            if block.attention_token_macs
+        )
 
     @property
     def as_it_came(self) -> "ModelSpec":
@@ -113,12 +119,16 @@ class ModelSpec:
     @property
     def num_classes(self) -> int:
         """Number of logits; 0 if the model has none."""
-        return next((output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0)
+        return next(
+            (output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0
+        )
 
     @property
     def embedding(self) -> str:
         """Name of the first embedding that the model gives; "" if it gives none."""
-        return next((each.name for each in self.outputs if each.kind == OutputKind.EMBEDDING), "")
+        return next(
+            (each.name for each in self.outputs if each.kind == OutputKind.EMBEDDING), ""
+        )
 
     @property
     def num_patches(self) -> int:
@@ -176,7 +186,9 @@ class Schedule:
     def left_after(self, layer: int) -> int | None:
         """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""
         layer = layer or len(self.rates)
-        varies = self.method.counts_vary and any(pruning <= layer for pruning in self.pruning_layers)
+        varies = self.method.counts_vary and any(
+            pruning <= layer for pruning in self.pruning_layers
+        )
         return None if varies else self.keep[layer - 1]
 
     @property
@@ -187,7 +199,11 @@ class Schedule:
     @property
     def masses(self) -> dict[int, float]:
         """The share of the mass that each 1-based pruning layer keeps; empty for methods other than a-STAR."""
-        return {layer: self.rates[layer - 1] for layer in self.pruning_layers} if self.adaptive else {}
+        return (
+            {layer: self.rates[layer - 1] for layer in self.pruning_layers}
+            if self.adaptive
+            else {}
+        )
 
 
 @dataclass(frozen=True)

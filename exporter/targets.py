@@ -51,13 +51,17 @@ class Target:
             return self.layouts[0]
         wanted = Layout.named(wanted)
         if wanted not in self.layouts:
-            raise ModelError(f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}")
+            raise ModelError(
+                f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}"
+            )
         return wanted
 
     def check_method(self, method: Method) -> None:
         """Raise ModelError if the runtime does not support the method."""
         if method not in self.methods:
-            raise ModelError(f"target {self.name}", f"method {method}", " or ".join(self.methods))
+            raise ModelError(
+                f"target {self.name}", f"method {method}", " or ".join(self.methods)
+            )
 
     def check_top_k(self, most: int) -> None:
         """Raise ModelError if a top-k of the model returns `most` patches, and the runtime's returns fewer."""
@@ -107,7 +111,10 @@ ONNXRUNTIME = Target(
 )
 
 ONNXRUNTIME_FP16 = replace(
-    ONNXRUNTIME, name="onnxruntime-fp16", precision=Precision.FP16, passes=(*ONNXRUNTIME.passes, "to_fp16")
+    ONNXRUNTIME,
+    name="onnxruntime-fp16",
+    precision=Precision.FP16,
+    passes=(*ONNXRUNTIME.passes, "to_fp16"),
 )
 
 ONNXRUNTIME_INT8 = replace(
@@ -140,7 +147,10 @@ OPENVINO = Target(
 
 # OpenVINO's own conversion to bf16 at load time would convert the scores too.
 OPENVINO_BF16 = replace(
-    OPENVINO, name="openvino-bf16", precision=Precision.BF16, passes=(*OPENVINO.passes, "to_bf16")
+    OPENVINO,
+    name="openvino-bf16",
+    precision=Precision.BF16,
+    passes=(*OPENVINO.passes, "to_bf16"),
 )
 
 OPENVINO_INT8 = replace(
@@ -205,7 +215,14 @@ TENSORRT_FP16 = replace(
 TENSORRT_PLUGIN_FP16 = replace(
     TENSORRT_FP16,
     name="tensorrt-plugin-fp16",
-    passes=("name_decisions", "shorten_scores", "select_in_one", "sum_class_rows", *PRIMITIVE[1:], "to_fp16"),
+    passes=(
+        "name_decisions",
+        "shorten_scores",
+        "select_in_one",
+        "sum_class_rows",
+        *PRIMITIVE[1:],
+        "to_fp16",
+    ),
     methods=(Method.STAR,),
     largest_top_k=4096,
     least_version=(10, 7),  # the first that prefers a plugin to the function of its name

@@ -23,7 +23,9 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
-MATRIX: dict[str, dict[str, object]] = tomllib.loads((ROOT / "scripts/matrix.toml").read_text("utf-8"))
+MATRIX: dict[str, dict[str, object]] = tomllib.loads(
+    (ROOT / "scripts/matrix.toml").read_text("utf-8")
+)
 
 
 def interpreter(version: str) -> str:
@@ -34,7 +36,9 @@ def interpreter(version: str) -> str:
     kept = sorted(versions.glob(f"{version}.*/bin/python"))
     found = str(kept[-1]) if kept else shutil.which(f"python{version}")
     if found is None:
-        raise SystemExit(f"Python {version} | got none on PATH and none of pyenv | need it for this cell")
+        raise SystemExit(
+            f"Python {version} | got none on PATH and none of pyenv | need it for this cell"
+        )
     return found
 
 
@@ -47,7 +51,9 @@ def run_cell(name: str, arguments: list[str]) -> int:
         pins = cell["pins"]
         assert isinstance(pins, list)
         constraints.write_text("\n".join(pins), "utf-8")
-        subprocess.run([interpreter(str(cell["python"])), "-m", "venv", place / "venv"], check=True)
+        subprocess.run(
+            [interpreter(str(cell["python"])), "-m", "venv", place / "venv"], check=True
+        )
         install = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
         installed = subprocess.run(
             [*install, "--constraint", constraints, f"{ROOT}[dev]"], cwd=ROOT, check=False
@@ -61,12 +67,18 @@ def run_cell(name: str, arguments: list[str]) -> int:
 
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Run the tests on one row of scripts/matrix.toml.")
+    parser = argparse.ArgumentParser(
+        description="Run the tests on one row of scripts/matrix.toml."
+    )
     parser.add_argument("cell", nargs="?", choices=MATRIX, help="name of the row")
     parser.add_argument("--list", action="store_true", help="print the rows as JSON")
     options, arguments = parser.parse_known_args()
     if options.list:
-        print(json.dumps([{"cell": name, "python": row["python"]} for name, row in MATRIX.items()]))
+        print(
+            json.dumps(
+                [{"cell": name, "python": row["python"]} for name, row in MATRIX.items()]
+            )
+        )
         return 0
     if options.cell is None:
         parser.error("name a cell")

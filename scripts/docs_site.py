@@ -34,7 +34,9 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that do not lie in docs/."""
     from mkdocs.structure.files import File  # noqa: PLC0415  (tests need only the pages)
 
-    pages = {page: inside((ROOT / path).read_text("utf-8"), path) for path, page in OUTSIDE.items()}
+    pages = {
+        page: inside((ROOT / path).read_text("utf-8"), path) for path, page in OUTSIDE.items()
+    }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -71,7 +73,12 @@ def verbs() -> str:
     """Return the reference of all verbs as Markdown, from the parser."""
     lines = []
     for words, verb in _verbs(build_parser(), ()):
-        lines += [f"## {' '.join(words)}\n", f"{_escaped(verb.description or '')}\n", *_flags(verb), ""]
+        lines += [
+            f"## {' '.join(words)}\n",
+            f"{_escaped(verb.description or '')}\n",
+            *_flags(verb),
+            "",
+        ]
     return "\n".join((*lines, *_keys()))
 
 
@@ -83,7 +90,11 @@ def _keys() -> Iterator[str]:
     tables: dict[str, type] = {**sections_of(Recipe), "training": FinetuneSettings}
     for table, settings in tables.items():
         for name, field in fields_of(settings).items():
-            if not field.has_flag and field.key not in known and (table, name) != ("training", "seed"):
+            if (
+                not field.has_flag
+                and field.key not in known
+                and (table, name) != ("training", "seed")
+            ):
                 yield f"| `[{table}] {name}` | {_escaped(field.help)} |"
 
 
@@ -102,7 +113,9 @@ def _flags(verb: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the rows of a table of flags."""
     shown = [each for each in verb._actions if each.help not in (None, argparse.SUPPRESS)]
     shown = [
-        each for each in shown if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)
+        each
+        for each in shown
+        if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)
     ]
     if not shown:
         return

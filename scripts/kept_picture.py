@@ -61,7 +61,11 @@ class Kept:
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add_flags(parser, Recipe, ("model", "checkpoint", "images", "calibration", "mac_reduction", "seed"))
+    add_flags(
+        parser,
+        Recipe,
+        ("model", "checkpoint", "images", "calibration", "mac_reduction", "seed"),
+    )
     parser.add_argument("--out", type=Path, required=True, help="The PNG.")
     options = parser.parse_args(argv)
     recipe = from_flags(Recipe, options, {"prune": {"mac_reduction": 0.4}})
@@ -86,7 +90,9 @@ def _of_some_classes(folder: ImageFolder) -> list[ImageFile]:
     """Return the first image of each of some evenly spaced classes."""
     first = {file.label: file for file in reversed(folder.files) if file.label is not None}
     labels = sorted(first)
-    return [first[labels[at]] for at in np.linspace(1, len(labels) - 1, ROWS).round().astype(int)]
+    return [
+        first[labels[at]] for at in np.linspace(1, len(labels) - 1, ROWS).round().astype(int)
+    ]
 
 
 def _drawn(kept: Sequence[Kept]) -> bytes:
@@ -95,7 +101,10 @@ def _drawn(kept: Sequence[Kept]) -> bytes:
     size = (1.15 * columns, 1.2 * ROWS + 0.35)
     figure = Figure(figsize=size, dpi=110, layout="constrained", facecolor="white")
     for row, places in enumerate(figure.subplots(ROWS, columns, squeeze=False)):
-        cells = [("image", kept[0].images[row]), *(cell for way in kept for cell in way.cells(row))]
+        cells = [
+            ("image", kept[0].images[row]),
+            *(cell for way in kept for cell in way.cells(row)),
+        ]
         for axes, (title, pixels) in zip(places, cells, strict=True):
             axes.imshow(np.asarray(zoomed(pixels)))
             axes.axis("off")

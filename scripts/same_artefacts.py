@@ -45,7 +45,11 @@ def record(images: Path, out: Path) -> None:
 
     for name, flags, calibration in (
         ("digits_vit", ["--model", "digits_vit"], ["--max-images", "24"]),
-        ("deit_tiny", _seeded_deit(out), ["--max-images", "3", *_recipe(out, "[calibrate]\ngamma = 2")]),
+        (
+            "deit_tiny",
+            _seeded_deit(out),
+            ["--max-images", "3", *_recipe(out, "[calibrate]\ngamma = 2")],
+        ),
     ):
         folder = out / name
         where = folder / "calibration.safetensors"
@@ -56,16 +60,22 @@ def record(images: Path, out: Path) -> None:
             _star_export("plan", *flags, *plan)
         for target in TARGETS.values():
             common = [*flags, "--target", target.name, "--images", images, "--max-images", "16"]
-            _star_export("export", *common, "--dense", "--out", folder / f"dense.{target.name}.onnx")
+            _star_export(
+                "export", *common, "--dense", "--out", folder / f"dense.{target.name}.onnx"
+            )
             for method in METHODS:
                 if method not in [str(each) for each in target.methods]:
                     continue
                 made = ["--schedule", folder / f"{method}.json", "--calibration", where]
-                _star_export("export", *common, *made, "--out", folder / f"{method}.{target.name}.onnx")
+                _star_export(
+                    "export", *common, *made, "--out", folder / f"{method}.{target.name}.onnx"
+                )
             for layout in MORE_LAYOUTS.get(target.name, ()):
                 made = ["--schedule", folder / "a-star.json", "--calibration", where]
                 made += _recipe(out, f'[lower]\nlayout = "{layout}"')
-                _star_export("export", *common, *made, "--out", folder / f"{layout}.{target.name}.onnx")
+                _star_export(
+                    "export", *common, *made, "--out", folder / f"{layout}.{target.name}.onnx"
+                )
 
 
 def compare(before: Path, after: Path) -> int:
@@ -74,7 +84,11 @@ def compare(before: Path, after: Path) -> int:
     missing = [str(name) for name in files if not (after / name).is_file()]
     faults = [f"{name}: not there" for name in missing]
     notes: Counter[str] = Counter()
-    checks = {".onnx": _compare_models, ".safetensors": _compare_arrays, ".json": _compare_schedules}
+    checks = {
+        ".onnx": _compare_models,
+        ".safetensors": _compare_arrays,
+        ".json": _compare_schedules,
+    }
     for name in files:
         if str(name) not in missing:
             found, noted = checks[name.suffix](before / name, after / name)
@@ -82,7 +96,9 @@ def compare(before: Path, after: Path) -> int:
             notes.update(noted)
     for note, count in sorted(notes.items()):
         print(f"metadata, {count} files: {note}")
-    print("\n".join(faults) or f"{len(files)} artefacts: the same graphs, calibrations and counts")
+    print(
+        "\n".join(faults) or f"{len(files)} artefacts: the same graphs, calibrations and counts"
+    )
     return 1 if faults or not files else 0
 
 
@@ -91,14 +107,18 @@ def graph_digest(graph: Graph) -> Counter[str]:
 
     Names of the graph's inputs and outputs are included, since users depend on them.
     """
-    digests = {each.name: _digest("input", each.SerializeToString().hex()) for each in graph.input}
+    digests = {
+        each.name: _digest("input", each.SerializeToString().hex()) for each in graph.input
+    }
     digests |= {each.name: _constant(each) for each in graph.initializer}
     found: Counter[str] = Counter()
     for node in graph.node:
         reads = [digests[name] if name else "" for name in node.input]
         own = _digest(node.domain, node.op_type, *reads, *map(str, _attributes(node)))
         found[own] += 1
-        digests |= {name: _digest(own, str(place)) for place, name in enumerate(node.output) if name}
+        digests |= {
+            name: _digest(own, str(place)) for place, name in enumerate(node.output) if name
+        }
     found.update(f"output {each.name} {digests[each.name]}" for each in graph.output)
     return found
 
@@ -110,22 +130,34 @@ def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
     if graphs[0] != graphs[1]:
         changed = [sum((one - other).values()) for one, other in (graphs, graphs[::-1])]
         faults.append(f"{changed[0]} nodes gone, {changed[1]} new")
-    opsets = [sorted((each.domain, each.version) for each in model.opset_import) for model in models]
+    opsets = [
+        sorted((each.domain, each.version) for each in model.opset_import) for model in models
+    ]
     functions = [sorted(_function(each) for each in model.functions) for model in models]
-    faults += [f"another {what}" for what, (a, b) in (("opset", opsets), ("function", functions)) if a != b]
+    faults += [
+        f"another {what}"
+        for what, (a, b) in (("opset", opsets), ("function", functions))
+        if a != b
+    ]
     told = [{each.key: each.value for each in model.metadata_props} for model in models]
     return faults, [*_changed_keys(*told)]
 
 
 def _compare_arrays(before: Path, after: Path) -> tuple[list[str], list[str]]:
     old, new = load_file(before), load_file(after)
-    same = old.keys() == new.keys() and all(old[name].tobytes() == new[name].tobytes() for name in old)
+    same = old.keys() == new.keys() and all(
+        old[name].tobytes() == new[name].tobytes() for name in old
+    )
     return ([] if same else ["other numbers"]), []
 
 
 def _compare_schedules(before: Path, after: Path) -> tuple[list[str], list[str]]:
     old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
-    faults = [f"another {key}" for key in ("rates", "keep", "acs", "rho", "alpha") if old[key] != new[key]]
+    faults = [
+        f"another {key}"
+        for key in ("rates", "keep", "acs", "rho", "alpha")
+        if old[key] != new[key]
+    ]
     return faults, [*_changed_keys(old, new)]
 
 
@@ -145,7 +177,9 @@ def _function(function: onnx.FunctionProto) -> str:
 
 def _constant(tensor: onnx.TensorProto) -> str:
     array = numpy_helper.to_array(tensor)
-    return _digest(str(tensor.data_type), str(array.shape), hashlib.sha256(array.tobytes()).hexdigest())
+    return _digest(
+        str(tensor.data_type), str(array.shape), hashlib.sha256(array.tobytes()).hexdigest()
+    )
 
 
 def _digest(*parts: str) -> str:
@@ -182,11 +216,15 @@ def _star_export(*words: object) -> None:
 
 def main() -> int:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     recorder = verbs.add_parser("record", help="Make all artefacts.")
     recorder.add_argument("--images", type=Path, required=True, help="A folder of images.")
-    recorder.add_argument("--out", type=Path, required=True, help="Folder to write the artefacts to.")
+    recorder.add_argument(
+        "--out", type=Path, required=True, help="Folder to write the artefacts to."
+    )
     comparer = verbs.add_parser("compare", help="Compare two recordings.")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)

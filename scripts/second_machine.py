@@ -30,12 +30,16 @@ LEAST_RIGHT = SHOWN - 1
 
 def block_of(page: str, containing: str) -> str:
     """Return the one block of code of a page that contains a text."""
-    blocks = re.findall(r"```\w+\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```\w+\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     (found,) = (each for each in blocks if containing in each)
     return found
 
 
-def run(step: str, command: Sequence[object] | str, folder: Path, environment: Mapping[str, str]) -> str:
+def run(
+    step: str, command: Sequence[object] | str, folder: Path, environment: Mapping[str, str]
+) -> str:
     """Run a command, or a shell's line, and return what it prints; SystemExit with all of it where it fails."""
     start_s = time.perf_counter()
     words = command if isinstance(command, str) else [str(each) for each in command]
@@ -58,10 +62,24 @@ def environment_of(binaries: Path) -> dict[str, str]:
 def export_folder(place: Path) -> Path:
     """Compile the digits model on this machine; return the folder, beside which the images are."""
     here = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run("images", [sys.executable, ROOT / "calib_data/digits.py", "--out", place / "digits"], place, here)
+    run(
+        "images",
+        [sys.executable, ROOT / "calib_data/digits.py", "--out", place / "digits"],
+        place,
+        here,
+    )
     images, out = place / "digits/held_out", place / "export"
     settings = ("--mac-reduction", "0.4", "--max-eval-images", "100", "--rounds", "5")
-    command = [sys.executable, "-m", "exporter", "compile", "--model", "digits_vit", "--images", images]
+    command = [
+        sys.executable,
+        "-m",
+        "exporter",
+        "compile",
+        "--model",
+        "digits_vit",
+        "--images",
+        images,
+    ]
     run("compile", [*command, *settings, "--out", out], place, here)
     return out
 
@@ -72,7 +90,10 @@ def second_machine(place: Path) -> dict[str, str]:
     clone.mkdir()
     for name in ("exporter", "plugins"):  # a build leaves files beside its sources
         shutil.copytree(
-            ROOT / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+            ROOT / name,
+            clone / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
         )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
@@ -83,7 +104,11 @@ def second_machine(place: Path) -> dict[str, str]:
         run(line, line, clone, there)
     for name in ABSENT:
         run(f"no {name}", f'! python -c "import {name}"', place, there)
-    size = sum(path.stat().st_size for path in venv.rglob("*") if path.is_file() and not path.is_symlink())
+    size = sum(
+        path.stat().st_size
+        for path in venv.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    )
     print(f"the environment: {size / 1e6:.0f} MB")
     return there
 
@@ -118,9 +143,17 @@ def main() -> int:
         run("check", "star-export check export", machine, there)
         run("bench", "star-export bench export --batches 1,8 --rounds 5", machine, there)
         told = run(
-            "eval", "star-export eval export --images held_out --max-eval-images 200 --json", machine, there
+            "eval",
+            "star-export eval export --images held_out --max-eval-images 200 --json",
+            machine,
+            there,
         )
-        print({name: each["accuracy"]["top1"] for name, each in json.loads(told)["models"].items()})
+        print(
+            {
+                name: each["accuracy"]["top1"]
+                for name, each in json.loads(told)["models"].items()
+            }
+        )
         run("serve-config", "star-export serve-config export --out triton", machine, there)
         serve(machine, there)
     print("done")

@@ -59,7 +59,9 @@ class Outcome:
     @property
     def error(self) -> str:
         """The one line of a refusal."""
-        lines = [line for line in self.err.splitlines() if line.strip() and not PROGRESS.match(line)]
+        lines = [
+            line for line in self.err.splitlines() if line.strip() and not PROGRESS.match(line)
+        ]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: ")
         return lines[0]
@@ -88,4 +90,6 @@ class Workplace:
     def recipe(self, **changes: Any) -> Recipe:
         """The model and the images, also to measure on, with more settings."""
         own = {"model": NAME, "checkpoint": self.checkpoint, "model_kwargs": TINY_SHAPE}
-        return Recipe.of(**{**own, "images": self.images, "eval_images": self.images, **changes})
+        return Recipe.of(
+            **{**own, "images": self.images, "eval_images": self.images, **changes}
+        )

@@ -68,8 +68,14 @@ def _folder() -> Path:
 
 @cache
 def _sources() -> tuple[Path, ...]:
-    helpers = [path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")]
-    sources = [path for path in (ROOT / "exporter").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    helpers = [
+        path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")
+    ]
+    sources = [
+        path
+        for path in (ROOT / "exporter").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
     return tuple(sorted(helpers + sources))
 
 
@@ -99,7 +105,9 @@ def _libraries() -> tuple[bytes, ...]:
 
 def _content_of(folder: Path) -> str:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    names_and_bytes = ((str(path.relative_to(folder)).encode(), path.read_bytes()) for path in paths)
+    names_and_bytes = (
+        (str(path.relative_to(folder)).encode(), path.read_bytes()) for path in paths
+    )
     return _digest(*(part for pair in names_and_bytes for part in pair))
 
 

@@ -28,7 +28,11 @@ def mark_further_families(items: Iterable[pytest.Item]) -> None:
             families.setdefault(_function(item), set()).add(_parameters(item)["family"])
     for item in items:
         family = _parameters(item).get("family")
-        if family and family not in FIRST_FAMILIES and families[_function(item)] & {*FIRST_FAMILIES}:
+        if (
+            family
+            and family not in FIRST_FAMILIES
+            and families[_function(item)] & {*FIRST_FAMILIES}
+        ):
             item.add_marker(pytest.mark.exhaustive)
 
 

@@ -98,7 +98,13 @@ def calibration(workplace: Workplace) -> Path:
     """The calibration of that model on those images, with the scores of both kinds."""
 
     def make(folder: Path) -> None:
-        flags = (*workplace.model, "--images", workplace.images, "--out", folder / "c.safetensors")
+        flags = (
+            *workplace.model,
+            "--images",
+            workplace.images,
+            "--out",
+            folder / "c.safetensors",
+        )
         assert main([str(each) for each in ("calibrate", *flags)]) == 0
 
     return shared_folder("calibration", make) / "c.safetensors"
@@ -112,7 +118,10 @@ def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
 
     def folder(*more: str) -> Path:
         def make(place: Path) -> None:
-            assert main([str(each) for each in ("compile", *flags, *more, "--out", place / "out")]) == 0
+            assert (
+                main([str(each) for each in ("compile", *flags, *more, "--out", place / "out")])
+                == 0
+            )
 
         return shared_folder("".join(("compiled", *more)), make) / "out"
 

@@ -63,12 +63,18 @@ def write_folder(
     """Write what `compile` would leave; `told` is what the report says beside the names of the files."""
     place.mkdir(exist_ok=True)
     made = artefacts(target, method=method, input_kind=input_kind, layout=layout)
-    files = Pair(*(place / target.file_name("vit", each.method) for each in (made.dense, made.pruned)))
-    files.dense.write_bytes(linear_classifier(dtype=TYPES[input_kind], metadata=to_metadata(made.dense)))
+    files = Pair(
+        *(place / target.file_name("vit", each.method) for each in (made.dense, made.pruned))
+    )
+    files.dense.write_bytes(
+        linear_classifier(dtype=TYPES[input_kind], metadata=to_metadata(made.dense))
+    )
     metadata = to_metadata(made.pruned)
     files.pruned.write_bytes(pruned_classifier("", TYPES[input_kind], metadata))
     for role in VARIANTS:
-        variant_path(files.pruned, role).write_bytes(pruned_classifier(role, TYPES[input_kind], metadata))
+        variant_path(files.pruned, role).write_bytes(
+            pruned_classifier(role, TYPES[input_kind], metadata)
+        )
     named = {role: path.name for role, path in vars(files).items()}
     parity = {role: {"images": IMAGES} for role in named}
     save_json({"files": named, "parity": parity, **(told or {})}, place / "report.json")
@@ -82,7 +88,8 @@ def write_folder(
 def save_all_checksums(place: Path) -> None:
     """What a test changed was so from the start."""
     save_checksums(
-        place, [path.name for path in place.iterdir() if path.name != "SHA256SUMS" and path.is_file()]
+        place,
+        [path.name for path in place.iterdir() if path.name != "SHA256SUMS" and path.is_file()],
     )
 
 
@@ -103,6 +110,13 @@ def _reference(method: Method, input_kind: InputKind) -> dict[str, np.ndarray]:
     if input_kind == InputKind.UINT8:
         images = np.clip(images * 40 + 60, 0, 255).astype(np.uint8)
     answers = pruned_family().reference.function({"images": images.astype(np.float32)})
-    counts = {f"count_{layer:02d}": np.full(len(images), count) for layer, count in KEEP.items()}
+    counts = {
+        f"count_{layer:02d}": np.full(len(images), count) for layer, count in KEEP.items()
+    }
     dense = images.astype(np.float32).mean(axis=(2, 3)) @ WEIGHT
-    return {"images": images, **answers, "dense_logits": dense, **(counts if method == Method.A_STAR else {})}
+    return {
+        "images": images,
+        **answers,
+        "dense_logits": dense,
+        **(counts if method == Method.A_STAR else {}),
+    }

@@ -39,7 +39,11 @@ def obey(plan: Path, out: Path) -> None:
     torch.set_num_threads(1)
     for name, arguments in json.loads(plan.read_text()).items():
         told = out / f"{name}.json" if processes().main else Path("/dev/null")
-        with told.open("w") as file, redirect_stdout(file), pytest.MonkeyPatch.context() as patch:
+        with (
+            told.open("w") as file,
+            redirect_stdout(file),
+            pytest.MonkeyPatch.context() as patch,
+        ):
             _simplified(patch, out / TIMES)
             if name == INTERRUPTED:
                 _interrupted(patch)
@@ -60,7 +64,10 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
         time.sleep(TIMING_S)
         times.unlink()
         each_ms = [meter.pruned(each).macs.total / 1e6 for each in placed]
-        return [asdict(Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)) for ms in each_ms]
+        return [
+            asdict(Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5))
+            for ms in each_ms
+        ]
 
     def predicted(meter: Meter, candidate: Candidate, part: str) -> dict[str, Any]:
         assert not times.exists(), "a process predicts while the main one times models"
@@ -68,7 +75,11 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
 
     def few(*given: Any) -> list[Way]:
         prunes = ((way, way[0].prune) for way in every(*given))
-        return [way for way, one in prunes if one and one.scorer in ("pairs", "fused") and not one.alpha]
+        return [
+            way
+            for way, one in prunes
+            if one and one.scorer in ("pairs", "fused") and not one.alpha
+        ]
 
     patch.setattr(Meter, "_speeds", speeds)
     patch.setattr(Meter, "_predict", predicted)

@@ -10,8 +10,13 @@ ROOT = Path(__file__).parent.parent
 PAGES = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("[cep]*/**/README.md"))
-        if path.relative_to(ROOT).parts[0] in ("README.md", "docs", "engines", "plugins", "calib_data")
+        for path in (
+            ROOT / "README.md",
+            *ROOT.glob("docs/*.md"),
+            *ROOT.glob("[cep]*/**/README.md"),
+        )
+        if path.relative_to(ROOT).parts[0]
+        in ("README.md", "docs", "engines", "plugins", "calib_data")
     )
 )
 FENCE = re.compile(
@@ -54,6 +59,8 @@ def star_export_commands(block: Block) -> Iterator[list[str]]:
         return
     text = block.text.replace("\\\n", " ").replace("$rho", "0.7").replace("$precision", "fp16")
     for line in text.splitlines():
-        words = shlex.split(re.sub(r"\s[#>].*", "", line))  # a comment, or a file for the output
+        words = shlex.split(
+            re.sub(r"\s[#>].*", "", line)
+        )  # a comment, or a file for the output
         if words and words[0] == "star-export":
             yield words[1:]

@@ -95,7 +95,11 @@ def _infer_plain_shapes_directly() -> None:
     def same(tokens: Any, *_: Any, **__: Any) -> Any:
         return tokens.new_empty(tokens.shape)
 
-    known = {aten.linear.default: linear, aten.layer_norm.default: same, aten.gelu.default: same}
+    known = {
+        aten.linear.default: linear,
+        aten.layer_norm.default: same,
+        aten.gelu.default: same,
+    }
 
     def quick(self: Any, /, *arguments: Any, **more: Any) -> Any:
         infer = known.get(self)

@@ -42,16 +42,24 @@ def work(images: Path, out: Path) -> None:
         settings = CalibrationSettings(gamma=2, relevance=relevance)
         calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
     schedule = shape_schedule(vit.spec, 0.6, Prune())
-    evaluation, differing = evaluate_models(torch_models(vit, schedule), [images], EvalSettings(batch=2))
+    evaluation, differing = evaluate_models(
+        torch_models(vit, schedule), [images], EvalSettings(batch=2)
+    )
     book = Book(out / "measurements.jsonl", "")
-    meter = Meter({OWN: open_recipe(Recipe.of(images=images), model=vit)}, book, out, {"all": folder})
+    meter = Meter(
+        {OWN: open_recipe(Recipe.of(images=images), model=vit)}, book, out, {"all": folder}
+    )
     right = meter.answers(Candidate(Prune(rho=0.6)), "all").hits[:, 0]
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)
     with trainable(vit):
         finetune(student, make_vit("distilled", seed=1).model, batches, SETTINGS)
-        gradients = {name: each.grad for name, each in student.named_parameters() if each.grad is not None}
+        gradients = {
+            name: each.grad
+            for name, each in student.named_parameters()
+            if each.grad is not None
+        }
     if processes().main:
         # The versions are those of the libraries that a process has loaded.
         told = {

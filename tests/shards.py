@@ -18,7 +18,9 @@ def encoded(seed: int, form: str = "PNG", side: int = 40) -> bytes:
     return file.getvalue()
 
 
-def write_shard(path: Path, members: Mapping[str, Any], mode: Literal["w", "w:gz"] = "w") -> Path:
+def write_shard(
+    path: Path, members: Mapping[str, Any], mode: Literal["w", "w:gz"] = "w"
+) -> Path:
     """A tar file of these members, bytes or text, in this order."""
     with tarfile.open(path, mode) as archive:
         for name, content in members.items():

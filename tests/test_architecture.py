@@ -140,7 +140,10 @@ def test_no_two_modules_import_each_other_by_any_way() -> None:
     for path in MODULES:
         own = "/".join(path.relative_to(ROOT).with_suffix("").parts)
         # `import exporter` is for its version alone; the package imports nothing when it is imported.
-        graph[own] = {module for name in imports_of(path) if (module := module_of(name))} - {"__init__", own}
+        graph[own] = {module for name in imports_of(path) if (module := module_of(name))} - {
+            "__init__",
+            own,
+        }
     graph["__init__"] = set()
     list(TopologicalSorter(graph).static_order())
 
@@ -226,9 +229,13 @@ for name in sys.argv[1:]:
 def test_operators_are_registered_by_whoever_names_them() -> None:
     """Each module that names an operator of ours can be imported first: none leans on what another one imported."""
     users = [path for path in MODULES if "torch.ops.star." in path.read_text(encoding="utf-8")]
-    names = [".".join(("exporter", *path.relative_to(ROOT).with_suffix("").parts)) for path in users]
+    names = [
+        ".".join(("exporter", *path.relative_to(ROOT).with_suffix("").parts)) for path in users
+    ]
     assert "exporter.lowering.markers" in names
-    done = subprocess.run([sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -38,7 +38,11 @@ def test_what_is_written_is_read_back(
     for artefact in (made.dense, made.pruned):
         path = written(tmp_path / "m.onnx", linear_classifier(metadata=to_metadata(artefact)))
         # The layout is how a-STAR's tokens lie: other schedules have none to tell.
-        expected = artefact if artefact.schedule.adaptive else replace(artefact, layout=Layout.SHRINKING)
+        expected = (
+            artefact
+            if artefact.schedule.adaptive
+            else replace(artefact, layout=Layout.SHRINKING)
+        )
         assert read_lowered(path).artefact == expected
 
 
@@ -62,7 +66,9 @@ def test_a_file_of_an_earlier_version_is_one_line(missing: str) -> None:
     metadata["star_export.version"] = "0.0.9"
     with pytest.raises(ArtefactError) as error:
         from_metadata(metadata, "old.onnx")
-    assert str(error.value).startswith("old.onnx | got a file of star-export 0.0.9 | need one of")
+    assert str(error.value).startswith(
+        "old.onnx | got a file of star-export 0.0.9 | need one of"
+    )
     assert exporter.__version__ in str(error.value) and "compile it again" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -70,9 +76,15 @@ def test_a_file_of_an_earlier_version_is_one_line(missing: str) -> None:
 @pytest.mark.parametrize("field", ["rates", "keep", "num_patches"])
 def test_a_schedule_of_another_model_is_refused(field: str) -> None:
     schedule = PLAIN.schedule
-    more: dict[str, Any] = {"rates": (*schedule.rates, 0.5), "keep": (*schedule.keep, 1), "num_patches": 99}
+    more: dict[str, Any] = {
+        "rates": (*schedule.rates, 0.5),
+        "keep": (*schedule.keep, 1),
+        "num_patches": 99,
+    }
     forged = replace(PLAIN, schedule=replace(schedule, **{field: more[field]}))
-    with pytest.raises(ArtefactError, match=r"m\.onnx \| got a schedule of .* need one for \d+ layers"):
+    with pytest.raises(
+        ArtefactError, match=r"m\.onnx \| got a schedule of .* need one for \d+ layers"
+    ):
         from_metadata(to_metadata(forged), "m.onnx")
 
 
@@ -107,8 +119,16 @@ def test_random_bytes_are_never_ours(tmp_path: Path, content: bytes) -> None:
 
 
 @MANY
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)), min_size=1, max_size=3))
-def test_a_damaged_file_is_read_or_refused(tmp_path: Path, damage: list[tuple[int, bytes]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_damaged_file_is_read_or_refused(
+    tmp_path: Path, damage: list[tuple[int, bytes]]
+) -> None:
     content = bytearray(linear_classifier(metadata=to_metadata(PLAIN)))
     for where, what in damage:
         at = where % len(content)
@@ -139,7 +159,9 @@ def test_a_pair_is_of_one_model(tmp_path: Path) -> None:
         ({"input_kind": InputKind.UINT8}, "takes uint8 .* takes float32"),
     ],
 )
-def test_a_dense_file_of_something_else(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_a_dense_file_of_something_else(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     files = write_folder(tmp_path)
     other = replace(artefacts().dense, **change)  # type: ignore[arg-type]
     files.dense.write_bytes(linear_classifier(metadata=to_metadata(other)))

@@ -51,7 +51,9 @@ def test_a_block_is_run_or_says_why_not(block: Block) -> None:
         assert (ROOT / path).is_file(), path
 
 
-@pytest.mark.parametrize("block", [each for each in BLOCKS if "star-export " in each.text], ids=str)
+@pytest.mark.parametrize(
+    "block", [each for each in BLOCKS if "star-export " in each.text], ids=str
+)
 def test_flags_in_a_page_exist(block: Block) -> None:
     for words in star_export_commands(block):
         if "…" in words:  # the rest is left to the reader
@@ -62,7 +64,9 @@ def test_flags_in_a_page_exist(block: Block) -> None:
 
 
 def verb_of(words: list[str]) -> argparse.ArgumentParser:
-    (verbs,) = (each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction))
+    (verbs,) = (
+        each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)
+    )
     return verbs.choices[words[0]]
 
 
@@ -72,7 +76,9 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.ort
-def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command) -> None:
+def test_the_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command
+) -> None:
     monkeypatch.chdir(tmp_path)
     draw = [sys.executable, str(ROOT / "calib_data/digits.py"), "--out", "build/digits"]
     subprocess.run(draw, check=True, capture_output=True)
@@ -90,7 +96,9 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_expo
 
 
 @pytest.mark.ort
-def test_the_serving_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command) -> None:
+def test_the_serving_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()
     write_folder(tmp_path / "build/deit")
@@ -147,7 +155,11 @@ def test_an_error_line_of_the_page_is_the_products(
     write_folder(tmp_path / "folder")
     with (tmp_path / "folder/schedule.json").open("a") as file:
         file.write(" ")
-    places = {"folder": tmp_path / "folder", "whole": tmp_path / "whole", "images": workplace.images}
+    places = {
+        "folder": tmp_path / "folder",
+        "whole": tmp_path / "whole",
+        "images": workplace.images,
+    }
     model = " ".join(map(str, workplace.model))
     words = MISTAKES[mistake].format(**places, model=model, weights=DIGITS_VIT.weights).split()
     done = star_export(*words)
@@ -158,7 +170,10 @@ def test_an_error_line_of_the_page_is_the_products(
 
 def told_lines() -> list[re.Pattern[str]]:
     """The lines of the page; what depends on the case matches anything."""
-    told = [cell.replace("\\|", "|") for cell in re.findall(r"^\| `(.*?)`", TROUBLE, flags=re.MULTILINE)]
+    told = [
+        cell.replace("\\|", "|")
+        for cell in re.findall(r"^\| `(.*?)`", TROUBLE, flags=re.MULTILINE)
+    ]
     assert len(told) >= 10
     names = "FILE(?! gives)|FOLDER(?! makes)|MODEL|LIBRARY|cls_token"
     varies = rf"\\\[[\d,\\ ]+\\\]|[0-9a-f]{{12}}|…|\b\d+\b|{names}"
@@ -180,7 +195,8 @@ def test_every_public_name_is_in_the_reference() -> None:
     text = docs_site().public_names()
     assert text.count("::: exporter.") == len(exporter.__all__) - 1
     assert (
-        "::: exporter.workflows.compile.compile_model\n    options:\n      heading: exporter.compile" in text
+        "::: exporter.workflows.compile.compile_model\n    options:\n      heading: exporter.compile"
+        in text
     )
 
 
@@ -192,7 +208,9 @@ def test_links_to_files_outside_lead_to_their_pages() -> None:
     )
     assert inside("[a](../docs/parity.md)", "engines/README.md") == "[a](parity.md)"
     assert inside("[a](tensorrt/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
-    assert inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
+    assert (
+        inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
+    )
 
 
 @pytest.mark.exhaustive

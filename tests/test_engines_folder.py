@@ -42,7 +42,9 @@ TARGETS = re.findall(r"^\| `(tensorrt-[\w-]+)` \|", README, flags=re.MULTILINE)
 
 
 EVERY_ROW = pytest.mark.parametrize(
-    ("name", "own", "others", "saved"), ROWS, ids=lambda each: each if each.isidentifier() else ""
+    ("name", "own", "others", "saved"),
+    ROWS,
+    ids=lambda each: each if each.isidentifier() else "",
 )
 
 
@@ -59,16 +61,24 @@ def spec_of(model: str) -> ModelSpec:
 
 def test_the_readme_names_every_recipe() -> None:
     recipes = {path.name for path in ENGINES.glob("*.toml")}
-    assert recipes == {"demo.toml"} | {f"{name}.{m}.toml" for name, *_ in ROWS for m in ("star", "a-star")}
-    assert sorted(TARGETS) == sorted(name for name in ALL_TARGETS if name.startswith("tensorrt-"))
+    assert recipes == {"demo.toml"} | {
+        f"{name}.{m}.toml" for name, *_ in ROWS for m in ("star", "a-star")
+    }
+    assert sorted(TARGETS) == sorted(
+        name for name in ALL_TARGETS if name.startswith("tensorrt-")
+    )
 
 
 def test_the_readme_says_what_the_paper_loses_before_fine_tuning() -> None:
-    assert {name: pytest.approx(dense - pruned) for name, (dense, pruned) in TOP1.items()} == LOSSES
+    assert {
+        name: pytest.approx(dense - pruned) for name, (dense, pruned) in TOP1.items()
+    } == LOSSES
 
 
 @EVERY_ROW
-def test_a_star_saves_the_macs_that_star_saves(name: str, own: str, others: str, saved: str) -> None:
+def test_a_star_saves_the_macs_that_star_saves(
+    name: str, own: str, others: str, saved: str
+) -> None:
     """At the ACS of the authors' code. At STAR's rho it would keep far fewer patches than the paper did."""
     del others
     star, adaptive = (
@@ -84,7 +94,9 @@ def test_a_star_saves_the_macs_that_star_saves(name: str, own: str, others: str,
 
 @pytest.mark.parametrize("method", ["star", "a-star"])
 @EVERY_ROW
-def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, saved: str, method: str) -> None:
+def test_every_point_of_the_paper_resolves(
+    name: str, own: str, others: str, saved: str, method: str
+) -> None:
     del saved
     path = ENGINES / f"{name}.{method}.toml"
     recipe = resolved("--recipe", path)
@@ -101,7 +113,11 @@ def test_every_point_of_the_paper_resolves(name: str, own: str, others: str, sav
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (settled.lower.laid_out == Layout.PADDED) == (method == "star")
         schedule = schedule_of(settled.prune, spec, acs=acs)
-        assert (schedule.method, schedule.rho, schedule.adaptive) == (method, float(rho), method == "a-star")
+        assert (schedule.method, schedule.rho, schedule.adaptive) == (
+            method,
+            float(rho),
+            method == "a-star",
+        )
         assert schedule.pruning_layers
 
 

@@ -29,7 +29,10 @@ def test_what_to_install() -> None:
         (ValueError("one\ntwo"), "one"),
         (ValueError("\n\n  behind empty lines  \n"), "behind empty lines"),
         (OSError(), "OSError"),
-        (FileNotFoundError(2, "No such file or directory", "here"), "No such file or directory"),
+        (
+            FileNotFoundError(2, "No such file or directory", "here"),
+            "No such file or directory",
+        ),
         (KeyError("files"), "no 'files'"),
         (RuntimeError("x" * 500), "x" * 160),
     ],

@@ -78,7 +78,10 @@ def test_a_folder_on_a_full_disk_is_as_before(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_filled_where_one_file_cannot_be_replaced(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
-    with pytest.raises(OutputError, match=r"b \| got a folder"), folder_beside(tmp_path) as aside:
+    with (
+        pytest.raises(OutputError, match=r"b \| got a folder"),
+        folder_beside(tmp_path) as aside,
+    ):
         for name in ("a", "b"):
             (aside / name).write_text("new")
     assert list(tmp_path.iterdir()) == [tmp_path / "b"]
@@ -99,7 +102,9 @@ def _read_only(path: Path) -> None:
         (Path.mkdir, "a folder"),
     ],
 )
-def test_only_a_file_is_replaced(make: Callable[[Path], object], got: str, tmp_path: Path) -> None:
+def test_only_a_file_is_replaced(
+    make: Callable[[Path], object], got: str, tmp_path: Path
+) -> None:
     path = tmp_path / "place"
     make(path)
     before = path.lstat()
@@ -128,14 +133,23 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
         assert real.read_text() == text
 
 
-def test_a_name_too_long_for_the_temporary_file_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_name_too_long_for_the_temporary_file_is_refused_before_the_work(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(OutputError, match="File name too long"):
         writable_file(tmp_path / ("x" * 250))
 
 
-def test_processes_try_the_same_place_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_try_the_same_place_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both have made the folder when the first one ends; only then does the second one write into it."""
-    place, write, both, ended = tmp_path / "new" / "out", tempfile.TemporaryFile, Barrier(2), Event()
+    place, write, both, ended = (
+        tmp_path / "new" / "out",
+        tempfile.TemporaryFile,
+        Barrier(2),
+        Event(),
+    )
 
     def written(*, dir: Path) -> object:  # noqa: A002  (the name is tempfile's)
         if both.wait(5) == 1:
@@ -167,7 +181,10 @@ def test_folders_deeper_than_python_makes_are_refused(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*"x" * 1900, "file")
     with pytest.raises(OutputError, match=r"got \d{4} folders in each other"):
         writable_folder(deep.parent)
-    with pytest.raises(OutputError, match=r"got \d{4} folders in each other"), written_beside(deep):
+    with (
+        pytest.raises(OutputError, match=r"got \d{4} folders in each other"),
+        written_beside(deep),
+    ):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -208,7 +225,12 @@ def test_files_of_living_processes_and_of_other_machines_stay(tmp_path: Path) ->
     own = partial_of(target)
     where = own.name.split(".")[2].split("-")[0]
     # Process 1 is alive; nobody knows whether process 999999999 of another machine is; the last one has no number.
-    names = [own.name, f".w.{where}-1.partial", ".w.00000000-999999999.partial", f".w.{where}-x.partial"]
+    names = [
+        own.name,
+        f".w.{where}-1.partial",
+        ".w.00000000-999999999.partial",
+        f".w.{where}-x.partial",
+    ]
     dead = f".w.{where}-999999999.partial"
     for name in (*names, dead):
         (tmp_path / name).touch()
@@ -230,12 +252,16 @@ def test_records_are_appended_for_their_own_job_alone(tmp_path: Path) -> None:
     for record in (1, {"a": [2.5, "é"]}):
         unfinished(path).append(record)
     assert unfinished(path).records() == [1, {"a": [2.5, "é"]}]
-    with pytest.raises(ArtefactError, match=r"records \| got a search of other settings.*delete it to start"):
+    with pytest.raises(
+        ArtefactError, match=r"records \| got a search of other settings.*delete it to start"
+    ):
         unfinished(path, "another job").records()
 
 
 @pytest.mark.parametrize("torn", [1, 3, 7])
-def test_a_record_that_is_torn_is_none_and_the_next_one_is_whole(tmp_path: Path, torn: int) -> None:
+def test_a_record_that_is_torn_is_none_and_the_next_one_is_whole(
+    tmp_path: Path, torn: int
+) -> None:
     file = unfinished(tmp_path / "records")
     file.append("whole")
     file.append("half")

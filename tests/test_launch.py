@@ -53,7 +53,10 @@ def shard(place: Path, total: int, torn: int) -> Path:
     """Images of two classes in turns, of which one is torn."""
     members: dict[str, bytes | str] = {}
     for at in range(total):
-        members |= {f"{at:02}.cls": str(at % 2), f"{at:02}.png": encoded(at)[: 60 if at == torn else None]}
+        members |= {
+            f"{at:02}.cls": str(at % 2),
+            f"{at:02}.png": encoded(at)[: 60 if at == torn else None],
+        }
     return write_shard(place, members)
 
 
@@ -64,7 +67,14 @@ def plan(workplace: Workplace, folder: Path, out: Path) -> dict[str, list[str]]:
     tuned = ("finetune", *workplace.model, *STAR, *images, *QUICK)
     least = ("--max-drop", "99", "--metric", "agreement", "--rounds", "5", "--batch", "2")
     commands: dict[str, tuple[object, ...]] = {
-        "calibrate": ("calibrate", *workplace.model, *images[:2], "--out", out / "c.safetensors", "--json"),
+        "calibrate": (
+            "calibrate",
+            *workplace.model,
+            *images[:2],
+            "--out",
+            out / "c.safetensors",
+            "--json",
+        ),
         "finetune": (*tuned, "1", "--out", out / "w.safetensors"),
         "tune": ("tune", *workplace.model, *images, *least, "--out", out / "tune"),
         "whole": (*tuned, "2", "--out", out / "whole.safetensors"),
@@ -148,8 +158,13 @@ def test_weights_are_those_of_one_process_but_for_rounding(runs: Runs) -> None:
 
 def test_training_that_was_interrupted_ends_with_the_same_bytes(runs: Runs) -> None:
     two = runs[1]
-    assert (two / "resumed.safetensors").read_bytes() == (two / "whole.safetensors").read_bytes()
-    assert sorted(path.suffix for path in two.iterdir() if path.suffix in (".ckpt", ".partial")) == []
+    assert (two / "resumed.safetensors").read_bytes() == (
+        two / "whole.safetensors"
+    ).read_bytes()
+    assert (
+        sorted(path.suffix for path in two.iterdir() if path.suffix in (".ckpt", ".partial"))
+        == []
+    )
 
 
 def test_a_search_makes_the_same_choice(runs: Runs) -> None:
@@ -169,7 +184,9 @@ def test_a_search_makes_the_same_choice(runs: Runs) -> None:
     assert list(two["calibration_skipped"]) == ["train.tar/05.png"]
 
 
-def test_accelerate_launch_as_the_docs_give_it(runs: Runs, workplace: Workplace, tmp_path: Path) -> None:
+def test_accelerate_launch_as_the_docs_give_it(
+    runs: Runs, workplace: Workplace, tmp_path: Path
+) -> None:
     out = tmp_path / "new" / "c.safetensors"
     flags = ("--images", runs[0].parent / "train.tar", "--out", out, "--json")
     done = launched([*accelerate(), "-m", "exporter", "calibrate", *workplace.model, *flags])
@@ -182,11 +199,20 @@ def test_accelerate_launch_as_the_docs_give_it(runs: Runs, workplace: Workplace,
     )
 
 
-def test_launchers_of_different_sizes_end_in_one_line_each(workplace: Workplace, tmp_path: Path) -> None:
+def test_launchers_of_different_sizes_end_in_one_line_each(
+    workplace: Workplace, tmp_path: Path
+) -> None:
     """The first machine has all processes that it waits for, the second one misses a third."""
     alike = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "LOCAL_RANK": "0"}
     alike |= {"OMP_NUM_THREADS": "1", "STAR_EXPORT_PATIENCE_S": "5"}
-    words = ["calibrate", *workplace.model, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
+    words = [
+        "calibrate",
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--out",
+        tmp_path / "c.safetensors",
+    ]
     started = [
         subprocess.Popen(
             [*PYTHON, "exporter", *map(str, words)],

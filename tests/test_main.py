@@ -35,7 +35,10 @@ def test_the_command_is_the_module() -> None:
     project = Path(__file__).parent.with_name("pyproject.toml").read_text(encoding="utf-8")
     assert 'star-export = "exporter.__main__:main"' in project
     done = subprocess.run(
-        [sys.executable, "-m", "exporter", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "exporter", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.startswith("star-export ")
 

@@ -22,7 +22,13 @@ from tests.several import work
 
 ROOT = Path(__file__).parents[1]
 # A launcher that waits for a process that never comes.
-ALONE = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+ALONE = {
+    "WORLD_SIZE": "2",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
 # Processes that still wait for each other by then do so for ever.
 HUNG_S = 300
 
@@ -43,7 +49,9 @@ def test_every_process_has_its_own_part() -> None:
 
 def test_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "gathered", lambda self, item: [item, "other"])
-    with pytest.raises(LaunchError, match=r"the run \| got 2 different ones \| need one in all processes"):
+    with pytest.raises(
+        LaunchError, match=r"the run \| got 2 different ones \| need one in all processes"
+    ):
         Processes(0, 2).same("the run", "x")
 
 
@@ -71,7 +79,9 @@ def seven_classes(root: Path) -> Path:
     for at in range(11):
         place = root / f"class{at % 7}"
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.integers(0, 256, (70, 70, 3), dtype=np.uint8)).save(place / f"{at}.png")
+        Image.fromarray(random.integers(0, 256, (70, 70, 3), dtype=np.uint8)).save(
+            place / f"{at}.png"
+        )
     (root / "class3" / "3.png").write_bytes(b"no image")
     return root
 
@@ -79,9 +89,22 @@ def seven_classes(root: Path) -> Path:
 def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     images, one, two = seven_classes(tmp_path / "images"), tmp_path / "one", tmp_path / "two"
     work(images, one)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tests.several"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "-m",
+        "tests.several",
+    ]
     done = subprocess.run(
-        [*launcher, images, two], cwd=ROOT, capture_output=True, text=True, check=False, timeout=HUNG_S
+        [*launcher, images, two],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HUNG_S,
     )
     assert done.returncode == 0, done.stderr
     assert "still runs: " in done.stderr
@@ -93,11 +116,19 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     largest = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     assert largest < 1e-6, largest
     assert max(float(each.abs().max()) for each in ours.values()) > 1e-3
-    assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+    assert sorted(path.name for path in two.iterdir()) == sorted(
+        path.name for path in one.iterdir()
+    )
 
 
 def test_a_process_that_does_not_come_is_one_line(workplace: Workplace, tmp_path: Path) -> None:
-    flags = [*workplace.model, "--images", workplace.images, "--out", tmp_path / "c.safetensors"]
+    flags = [
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--out",
+        tmp_path / "c.safetensors",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "exporter", "calibrate", *map(str, flags)],
         env={**os.environ, **ALONE, "STAR_EXPORT_PATIENCE_S": "1", "OMP_NUM_THREADS": "1"},
@@ -125,15 +156,21 @@ def test_a_launcher_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatc
         processes.__wrapped__()
 
 
-def test_a_launcher_that_started_one_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerate, "PartialState", lambda **_: SimpleNamespace(num_processes=1))
+def test_a_launcher_that_started_one_process_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        accelerate, "PartialState", lambda **_: SimpleNamespace(num_processes=1)
+    )
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(LaunchError, match="use accelerate launch"):
         processes.__wrapped__()
 
 
 @pytest.mark.parametrize("patience", ["", "soon", "0", "-1", "nan", "1e300"])
-def test_patience_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, patience: str) -> None:
+def test_patience_is_a_number_of_seconds(
+    monkeypatch: pytest.MonkeyPatch, patience: str
+) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("STAR_EXPORT_PATIENCE_S", patience)
     with pytest.raises(
@@ -149,7 +186,8 @@ def test_verbs_that_one_process_does_refuse_several(
     done = star_export("plan", *workplace.model, "--rho", "0.7")
     assert done.code == 2
     assert (
-        "error: plan | got 2 processes | need one | tune, eval, finetune, calibrate take several" in done.err
+        "error: plan | got 2 processes | need one | tune, eval, finetune, calibrate take several"
+        in done.err
     )
 
 
@@ -158,7 +196,9 @@ def test_only_the_main_process_prints(
 ) -> None:
     monkeypatch.setattr(plan, "SPREAD", True, raising=False)
     for index in range(2):
-        monkeypatch.setattr(exporter.cli.main, "processes", lambda index=index: Processes(index, 2))
+        monkeypatch.setattr(
+            exporter.cli.main, "processes", lambda index=index: Processes(index, 2)
+        )
         done = star_export("plan", *workplace.model, "--rho", "0.7", "--json")
         assert done.code == 0, done.err
         assert bool(done.out) == (index == 0)

@@ -53,7 +53,14 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         "reveal_type(exporter.compile)\n"
         "reveal_type(exporter.Method.STAR)\n"
     )
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir",
+    ]
     done = subprocess.run(
         [*command, str(tmp_path / "cache"), "user.py"],
         check=False,
@@ -62,8 +69,13 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         cwd=tmp_path,
         env={"MYPYPATH": str(Path(exporter.__file__).parents[1]), "PATH": ""},
     )
-    assert 'user.py:3: error: Unexpected keyword argument "imagess" for "Images"' in done.stdout, done
-    assert 'user.py:4: error: Argument "images" to "Images" has incompatible type "int"' in done.stdout
+    assert (
+        'user.py:3: error: Unexpected keyword argument "imagess" for "Images"' in done.stdout
+    ), done
+    assert (
+        'user.py:4: error: Argument "images" to "Images" has incompatible type "int"'
+        in done.stdout
+    )
     assert 'user.py:15: error: List item 0 has incompatible type "str"' in done.stdout
     assert 'Revealed type is "pathlib.Path | None"' in done.stdout
     assert "-> exporter.evaluation.report.record.Report" in done.stdout

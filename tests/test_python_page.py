@@ -25,7 +25,10 @@ def run(page: str, test: str, **names: Any) -> dict[str, Any]:
 @pytest.mark.ort
 def test_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    given: dict[str, Any] = {"model": make_model(num_classes=3), "images": random_images(make_vit(), 8)}
+    given: dict[str, Any] = {
+        "model": make_model(num_classes=3),
+        "images": random_images(make_vit(), 8),
+    }
     names = run("docs/python.md", "test_the_chain", **given)
     assert names["parity"].passed
     assert {path.name for path in tmp_path.iterdir()} == {"dense.onnx", "star.onnx"}
@@ -68,10 +71,13 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
-            each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, dim=2)
+            each.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for each in self.qkv(x).chunk(3, dim=2)
         )
         return self.proj(
-            nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+            nn.functional.scaled_dot_product_attention(query, key, value)
+            .transpose(1, 2)
+            .flatten(2)
         )
 
 
@@ -98,7 +104,8 @@ class OwnNetwork(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         return torch.cat(
-            [self.token.expand(images.shape[0], -1, -1), self.patches(images).flatten(2).mT], dim=1
+            [self.token.expand(images.shape[0], -1, -1), self.patches(images).flatten(2).mT],
+            dim=1,
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -108,7 +115,10 @@ class OwnNetwork(nn.Module):
 @pytest.mark.ort
 def test_an_adapter_to_copy() -> None:
     torch.manual_seed(0)
-    network, adapter = OwnNetwork().eval(), run("docs/models.md", "test_an_adapter_to_copy")["YourViT"]
+    network, adapter = (
+        OwnNetwork().eval(),
+        run("docs/models.md", "test_an_adapter_to_copy")["YourViT"],
+    )
     vit = exporter.load_model(adapter(network, "mine"))
     images = torch.randn(4, 3, 224, 224)
     pruned = exporter.prune(vit, exporter.plan(vit, 0.5))

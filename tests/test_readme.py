@@ -31,7 +31,13 @@ COMMANDS = [each.text for each in pages.blocks("README.md") if each.language == 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     done = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
@@ -48,20 +54,26 @@ def photos(tmp_path: Path) -> Path:
 @pytest.mark.ort
 def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     assert "make demo\n" in COMMANDS
-    listed = run(f"make --dry-run --always-make demo VENV={sys.prefix}", ROOT).stdout.splitlines()
+    listed = run(
+        f"make --dry-run --always-make demo VENV={sys.prefix}", ROOT
+    ).stdout.splitlines()
     lines = " ".join(listed).replace("\\ ", "")
     prepare, compile_ = (
         re.search(rf"\S+ {name} .*?--out \S+", lines) for name in (r"calib_data\S+", "compile")
     )
     assert prepare and compile_
     run(prepare.group(), ROOT)
-    shown = run(f"{compile_.group().replace('build/demo', str(tmp_path))} {SHORTER}", ROOT).stdout
+    shown = run(
+        f"{compile_.group().replace('build/demo', str(tmp_path))} {SHORTER}", ROOT
+    ).stdout
     for method in ("matching", "tome", "star", "a-star"):
         report = json.loads((tmp_path / method / "report.json").read_text())
         assert all(each["passed"] for each in report["parity"].values())
         assert (report["model"], report["schedule"]["method"]) == ("digits_vit", method)
         assert report["accuracy"]["dense"]["top1"] >= 0.95
-        assert report["gmacs"]["pruned"] == pytest.approx(0.6 * report["gmacs"]["dense"], rel=0.02)
+        assert report["gmacs"]["pruned"] == pytest.approx(
+            0.6 * report["gmacs"]["dense"], rel=0.02
+        )
         row = rf"^│ {method} +│ {report['gmacs']['pruned']:.3f} │ "
         assert re.search(row, shown, flags=re.MULTILINE)
         assert method == "a-star" or re.search(row, README, flags=re.MULTILINE)
@@ -85,17 +97,27 @@ def test_compiling_your_own_model(photos: Path) -> None:
     report = json.loads((photos / "build/cifar/report.json").read_text())
     assert all(each["passed"] for each in report["parity"].values())
     assert report["accuracy"]["dense"]["images"] == report["pair"]["images"] == 10
-    assert f"{report['gmacs']['dense']:.3f} │" in README and f"{report['gmacs']['pruned']:.3f} │" in README
+    assert (
+        f"{report['gmacs']['dense']:.3f} │" in README
+        and f"{report['gmacs']['pruned']:.3f} │" in README
+    )
 
 
 @pytest.mark.exhaustive
 @pytest.mark.ort
 def test_compiling_a_hugging_face_model(photos: Path) -> None:
     (command,) = (each for each in COMMANDS if "./my-vit" in each)
-    shape: dict[str, Any] = {"image_size": 64, "patch_size": 8, "num_hidden_layers": 6, "hidden_size": 96}
+    shape: dict[str, Any] = {
+        "image_size": 64,
+        "patch_size": 8,
+        "num_hidden_layers": 6,
+        "hidden_size": 96,
+    }
     shape |= {"num_attention_heads": 3, "intermediate_size": 384}
     torch.manual_seed(0)
-    transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(photos / "my-vit")
+    transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(
+        photos / "my-vit"
+    )
     run(f"{command.rstrip()} --rounds 0", photos)
     report = json.loads((photos / "build/hf/report.json").read_text())
     assert all(each["passed"] for each in report["parity"].values())
@@ -118,6 +140,9 @@ def test_the_python_example(photos: Path) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (README, *(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))):
+    for page in (
+        README,
+        *(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")),
+    ):
         for target in re.findall(r"\]\((?!http)([^)#]+)", page):
             assert (ROOT / target).exists() or (ROOT / "docs" / target).exists(), target

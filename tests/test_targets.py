@@ -35,7 +35,9 @@ def test_a_layout_that_is_none() -> None:
 
 def test_a_method_that_a_runtime_cannot_follow() -> None:
     ONNXRUNTIME.check_method(Method.A_STAR)
-    with pytest.raises(ModelError, match=r"tensorrt-plugin-fp16 \| got method a-star \| need star"):
+    with pytest.raises(
+        ModelError, match=r"tensorrt-plugin-fp16 \| got method a-star \| need star"
+    ):
         TENSORRT_PLUGIN_FP16.check_method(Method.A_STAR)
     for target in TARGETS.values():
         with pytest.raises(ModelError):
@@ -62,7 +64,9 @@ def test_a_row_is_found_by_its_name(target: Target) -> None:
 
 
 def test_a_name_that_is_none() -> None:
-    with pytest.raises(ModelError, match=r"target \| got 'abacus' \| need one of onnxruntime-fp32, "):
+    with pytest.raises(
+        ModelError, match=r"target \| got 'abacus' \| need one of onnxruntime-fp32, "
+    ):
         target_named("abacus")
 
 

@@ -12,7 +12,9 @@ from exporter.artefact import to_grid
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.booleans())
-def test_each_token_is_at_its_position_and_the_base_elsewhere(seed: int, width: int, counted: bool) -> None:
+def test_each_token_is_at_its_position_and_the_base_elsewhere(
+    seed: int, width: int, counted: bool
+) -> None:
     generator = np.random.default_rng(seed)
     base = generator.standard_normal((2, 9, 3))
     tokens = generator.standard_normal((2, width, 3))
@@ -33,7 +35,8 @@ def test_each_token_is_at_its_position_and_the_base_elsewhere(seed: int, width: 
 
 
 @pytest.mark.parametrize(
-    "shapes", [((2, 3, 4), (2, 2), (2, 9, 4)), ((2, 3, 4), (2, 3), (2, 9, 5)), ((3, 4), (3,), (9, 4))]
+    "shapes",
+    [((2, 3, 4), (2, 2), (2, 9, 4)), ((2, 3, 4), (2, 3), (2, 9, 5)), ((3, 4), (3,), (9, 4))],
 )
 def test_shapes_that_do_not_fit_are_named(shapes: Any) -> None:
     tokens, positions, base = (np.zeros(shape) for shape in shapes)

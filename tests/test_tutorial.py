@@ -22,7 +22,9 @@ def cells(kind: str) -> list[dict[str, Any]]:
 def test_its_cells_run_one_after_another(tmp_path: Path) -> None:
     """Without a kernel: no cell uses more than Python."""
     script = tmp_path / "tutorial.py"
-    script.write_text("\n\n".join("".join(cell["source"]) for cell in cells("code")), encoding="utf-8")
+    script.write_text(
+        "\n\n".join("".join(cell["source"]) for cell in cells("code")), encoding="utf-8"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         capture_output=True,

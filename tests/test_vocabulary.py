@@ -47,7 +47,15 @@ def test_a_word_that_is_none(kind: type[Word], subject: str) -> None:
     assert str(error.value) == f"{subject} | got 'abacus' | need one of {', '.join(kind)}"
 
 
-NAMES = (keep_name, count_name, score_name, tokens_name, class_row_name, context_name, ranked_name)
+NAMES = (
+    keep_name,
+    count_name,
+    score_name,
+    tokens_name,
+    class_row_name,
+    context_name,
+    ranked_name,
+)
 
 
 def test_layers_are_numbered_from_one_with_two_digits() -> None:
@@ -62,7 +70,16 @@ def test_no_two_names_meet() -> None:
 
 
 def test_layers_come_back_from_names_in_order() -> None:
-    names = ["logits", "score_01", "keep_12", ranked_name(3), "keep_05", "keep_", "keep_x", "count_02"]
+    names = [
+        "logits",
+        "score_01",
+        "keep_12",
+        ranked_name(3),
+        "keep_05",
+        "keep_",
+        "keep_x",
+        "count_02",
+    ]
     assert keep_layers(names) == (3, 5, 12)
     assert keep_layers([]) == ()
 
@@ -96,9 +113,14 @@ def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -
     for method in Method.STAR, Method.A_STAR:
         schedule = manual_schedule(tiny_vit.spec, rates, Prune("intra", method=method))
         left = [schedule.left_after(layer) for layer in (1, 2, 3, 4, 0)]
-        assert left == ([16, 8, 8, 4, 4] if method == Method.STAR else [16, None, None, None, None])
+        assert left == (
+            [16, 8, 8, 4, 4] if method == Method.STAR else [16, None, None, None, None]
+        )
 
 
 def test_the_embedding_is_the_first_output_of_its_kind(tiny_vit: PrunableViT) -> None:
     several = (Output("logits", OutputKind.LOGITS), Output("pooled", OutputKind.EMBEDDING))
-    assert (tiny_vit.spec.embedding, replace(tiny_vit.spec, outputs=several).embedding) == ("", "pooled")
+    assert (tiny_vit.spec.embedding, replace(tiny_vit.spec, outputs=several).embedding) == (
+        "",
+        "pooled",
+    )

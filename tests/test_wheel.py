@@ -28,7 +28,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel's content, as an installer lays it out."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(source),
+    ]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("star_export-*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -37,7 +46,11 @@ def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
-    names = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    names = {
+        path.relative_to(installed).as_posix()
+        for path in installed.rglob("*")
+        if path.is_file()
+    }
     assert {
         "exporter/bundled/digits_vit.safetensors",
         "exporter/bundled/digits_vit.json",
@@ -57,7 +70,9 @@ def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> Non
     assert "cmake -S source -B source/build" in done.stdout
     origin = ROOT / "plugins/tensorrt"
     sources = {path.relative_to(origin) for path in origin.rglob("[!.]*") if path.is_file()}
-    assert {path.relative_to(tmp_path / "source") for path in (tmp_path / "source").rglob("*.*")} == sources
+    assert {
+        path.relative_to(tmp_path / "source") for path in (tmp_path / "source").rglob("*.*")
+    } == sources
     for name in sources:
         assert (tmp_path / "source" / name).read_bytes() == (origin / name).read_bytes()
 
@@ -76,9 +91,13 @@ def test_it_runs_from_where_it_is_installed(installed: Path, tmp_path: Path) -> 
     assert done.stdout.strip() == "10"
 
 
-def test_an_editable_install_is_a_path_which_type_checkers_follow(source: Path, tmp_path: Path) -> None:
+def test_an_editable_install_is_a_path_which_type_checkers_follow(
+    source: Path, tmp_path: Path
+) -> None:
     code = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True
+    )
     (wheel,) = tmp_path.glob("star_export-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if "/" not in name)
@@ -87,7 +106,9 @@ def test_an_editable_install_is_a_path_which_type_checkers_follow(source: Path, 
 
 @pytest.mark.exhaustive
 @pytest.mark.ort
-def test_a_second_machine_checks_measures_and_serves_what_the_first_one_made(tmp_path: Path) -> None:
+def test_a_second_machine_checks_measures_and_serves_what_the_first_one_made(
+    tmp_path: Path,
+) -> None:
     """From the wheel in an empty environment, by the commands and the script of the pages."""
     pip = [
         sys.executable,

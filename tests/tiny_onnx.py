@@ -25,7 +25,9 @@ _IMAGES: list[str | int] = ["batch", 3, SIDE, SIDE]
 
 
 def linear_classifier(
-    batch: int | str = "batch", dtype: int = TensorProto.FLOAT, metadata: dict[str, str] | None = None
+    batch: int | str = "batch",
+    dtype: int = TensorProto.FLOAT,
+    metadata: dict[str, str] | None = None,
 ) -> bytes:
     """Mean over pixels, then a linear layer."""
     nodes = [
@@ -49,7 +51,12 @@ def pruned_classifier(
         helper.make_node("Reshape", ["pixels", "flat"], ["planes"]),
         helper.make_node("Transpose", ["planes"], ["patches_0"], perm=[0, 2, 1]),
     ]
-    constants = {"flat": np.array([0, 3, -1]), "axis": np.array([2]), "weight": WEIGHT, "one": np.array([1])}
+    constants = {
+        "flat": np.array([0, 3, -1]),
+        "axis": np.array([2]),
+        "weight": WEIGHT,
+        "one": np.array([1]),
+    }
     tokens = "patches_0"
     for channel, (layer, count) in enumerate(KEEP.items()):
         constants |= {f"k_{layer}": np.array([count]), f"channel_{layer}": np.array(channel)}
@@ -57,7 +64,9 @@ def pruned_classifier(
             nodes += _selection(layer, tokens)
         nodes += [
             helper.make_node("Unsqueeze", [f"keep_{layer:02d}", "axis"], [f"index_{layer}"]),
-            helper.make_node("GatherND", [tokens, f"index_{layer}"], [f"patches_{layer}"], batch_dims=1),
+            helper.make_node(
+                "GatherND", [tokens, f"index_{layer}"], [f"patches_{layer}"], batch_dims=1
+            ),
         ]
         tokens = f"patches_{layer}"
     nodes += [
@@ -69,7 +78,9 @@ def pruned_classifier(
         for layer, count in KEEP.items()
     ]
     images = helper.make_tensor_value_info("images", dtype, _IMAGES)
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", WEIGHT.shape[1]])
+    logits = helper.make_tensor_value_info(
+        "logits", TensorProto.FLOAT, ["batch", WEIGHT.shape[1]]
+    )
     inputs = [images, *keeps] if variant == "forced" else [images]
     outputs = [logits, *keeps] if variant == "tracing" else [logits]
     return _model(nodes, constants, inputs, outputs, metadata)
@@ -80,7 +91,10 @@ def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:
     return [
         helper.make_node("Gather", [tokens, f"channel_{layer}"], [f"score_{layer}"], axis=2),
         helper.make_node(
-            "TopK", [f"score_{layer}", f"k_{layer}"], [f"best_{layer}", f"order_{layer}"], axis=1
+            "TopK",
+            [f"score_{layer}", f"k_{layer}"],
+            [f"best_{layer}", f"order_{layer}"],
+            axis=1,
         ),
         helper.make_node(
             "TopK",

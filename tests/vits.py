@@ -109,7 +109,11 @@ def cut_vit(family: str = "vit") -> PrunableViT:
     merged = nn.Linear(vit.spec.dim, vit.spec.dim).requires_grad_(False)
     nn.init.normal_(merged.weight, std=0.15)
     blocks = [replace(block) for block in vit.blocks]
-    for layer, mlp, attention in ((2, model.blocks[1].mlp, False), (3, merged, True), (4, None, True)):
+    for layer, mlp, attention in (
+        (2, model.blocks[1].mlp, False),
+        (3, merged, True),
+        (4, None, True),
+    ):
         whole = CutBlock(model.blocks[layer - 1], mlp, attention=attention).eval()
         model.blocks[layer - 1] = whole
         parts = blocks[layer - 1]

@@ -13,7 +13,12 @@ import sys
 from pathlib import Path
 
 from exporter.errors import UserError
-from exporter.runtimes.tensorrt.plugin_library import LIBRARY, check_version, checked_library, write_source
+from exporter.runtimes.tensorrt.plugin_library import (
+    LIBRARY,
+    check_version,
+    checked_library,
+    write_source,
+)
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
 
 HEADERS = "TENSORRT_INCLUDE_DIR"
@@ -22,7 +27,9 @@ HEADERS = "TENSORRT_INCLUDE_DIR"
 def main() -> int:
     """Build it, check it, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="Folder for the source and the library.")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="Folder for the source and the library."
+    )
     out: Path = parser.parse_args().out.resolve()
     try:
         print(built(out))
@@ -41,13 +48,18 @@ def built(out: Path) -> Path:
     check_version(version)
     headers = os.environ.get(HEADERS)
     if not headers:
-        raise UserError(HEADERS, "nothing", "the folder of TensorRT's headers, which no wheel has")
+        raise UserError(
+            HEADERS, "nothing", "the folder of TensorRT's headers, which no wheel has"
+        )
     for program in ("cmake", "nvcc"):
         if shutil.which(program) is None:
             raise UserError(program, "no such program on PATH", "CMake and the CUDA toolkit")
     write_source(out)
     # What CMake prints goes to stderr: stdout is for the path.
-    for words in (("-S", str(out), "-B", str(out / "build")), ("--build", str(out / "build"), "--parallel")):
+    for words in (
+        ("-S", str(out), "-B", str(out / "build")),
+        ("--build", str(out / "build"), "--parallel"),
+    ):
         subprocess.run(["cmake", *words], check=True, stdout=sys.stderr)
     return checked_library(out / "build" / LIBRARY, version)
 

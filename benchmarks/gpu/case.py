@@ -95,7 +95,9 @@ def model_files(
     if not target.quantization:
         files[STOCK] = _stock(model, target.precision, folder)
     for name, (method, rho) in methods.items():
-        pruned = prune(schedule(model, rho, method=method), model, target.layout(layouts.get(name)))
+        pruned = prune(
+            schedule(model, rho, method=method), model, target.layout(layouts.get(name))
+        )
         kind = f"{method}{rho:g}{layouts.get(name, '')}"
         files[name] = _lowered(pruned, target, folder / target.file_name(model, kind))
     return files
@@ -103,7 +105,9 @@ def model_files(
 
 def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
     if not path.is_file():
-        images = noise(network.vit.spec, "float32", RANGE_IMAGES) if target.takes_ranges else None
+        images = (
+            noise(network.vit.spec, "float32", RANGE_IMAGES) if target.takes_ranges else None
+        )
         save_onnx(lower(network, target, images=images), path)
     return path
 

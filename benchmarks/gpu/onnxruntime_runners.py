@@ -23,7 +23,11 @@ from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 
 GRAPH = "CUDA graph"
-MODES = tuple(f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("kernels", GRAPH))
+MODES = tuple(
+    f"{way}, {precision}"
+    for precision in ("fp16", "tf32", "fp32")
+    for way in ("kernels", GRAPH)
+)
 METHODS = {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)}
 CUDA = PROVIDERS["onnxruntime-cuda"]
 
@@ -46,7 +50,12 @@ class BoundRunner(Runner):
     ) -> None:
         """Store the settings; `options` are those of the first provider, e.g. `enable_cuda_graph`."""
         super().__init__(name)
-        self._path, self._images, self._runtime, self._given = path, images, runtime, dict(options)
+        self._path, self._images, self._runtime, self._given = (
+            path,
+            images,
+            runtime,
+            dict(options),
+        )
         self._device = "cuda" if runtime == "onnxruntime-cuda" else "cpu"
         self._session: Any = None
         self._binding: Any = None
@@ -59,10 +68,14 @@ class BoundRunner(Runner):
         options.add_free_dimension_override_by_name(BATCH, len(self._images))
         first, *rest = PROVIDERS[self._runtime]
         providers = [(first, self._given), *rest]
-        session = ort.InferenceSession(str(self._path), options, providers=providers, enable_fallback=0)
+        session = ort.InferenceSession(
+            str(self._path), options, providers=providers, enable_fallback=0
+        )
         (output,) = session.get_outputs()
         shape = [len(self._images), output.shape[1]]
-        self._logits = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, self._device, 0)
+        self._logits = ort.OrtValue.ortvalue_from_shape_and_type(
+            shape, np.float32, self._device, 0
+        )
         self._binding = session.io_binding()
         images = ort.OrtValue.ortvalue_from_numpy(self._images, self._device, 0)
         self._binding.bind_ortvalue_input(IMAGES, images)
@@ -92,14 +105,21 @@ def prepared(case: Case) -> Timing:
     part.
     """
     way, precision = case.mode.split(", ")
-    methods = {name: each for name, each in METHODS.items() if way != GRAPH or each[0] == Method.STAR}
+    methods = {
+        name: each for name, each in METHODS.items() if way != GRAPH or each[0] == Method.STAR
+    }
     target = ONNXRUNTIME_FP16 if precision == "fp16" else ONNXRUNTIME
-    options = {"use_tf32": str(int(precision == "tf32")), "enable_cuda_graph": str(int(way == GRAPH))}
+    options = {
+        "use_tf32": str(int(precision == "tf32")),
+        "enable_cuda_graph": str(int(way == GRAPH)),
+    }
     made: dict[str, Runner] = {}
     for name, path in model_files(case.model, methods, target, case.folder / "models").items():
         _require_gpu(path, case.model)
         made[name] = BoundRunner(path, case.images, options=options, name=name)
-    return partial(throughput, made, {IMAGES: case.images}, batch=case.batch, rounds=case.rounds, warmup=5)
+    return partial(
+        throughput, made, {IMAGES: case.images}, batch=case.batch, rounds=case.rounds, warmup=5
+    )
 
 
 @cache

@@ -19,7 +19,13 @@ from exporter.files import written_beside
 from exporter.formats.canonical_json import load_json, save_json
 
 ROOT = Path(__file__).parents[2]
-DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = "done", "failed", "interrupted", "waiting", "not run"
+DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = (
+    "done",
+    "failed",
+    "interrupted",
+    "waiting",
+    "not run",
+)
 RAN, UNFINISHED = (DONE, FAILED, INTERRUPTED), (FAILED, INTERRUPTED, WAITING)
 # A stopped step has this long to end by itself.
 GRACE_S = 5.0
@@ -61,7 +67,11 @@ def run_steps(
             continue
         spent_s = before.seconds if before.state == INTERRUPTED else 0.0
         # Until it ends: this process may be killed.
-        _save(Outcome(INTERRUPTED, spent_s, "the call ended before it did", step.command), step, out)
+        _save(
+            Outcome(INTERRUPTED, spent_s, "the call ended before it did", step.command),
+            step,
+            out,
+        )
         tell()
         _save(_run(step, out, spent_s, left_s, clock), step, out)
         tell()
@@ -92,7 +102,10 @@ def _run(step: Step, out: Path, spent_s: float, left_s: float, clock: Clock) -> 
     start = clock()
     paths = [str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    with (out / f"{step.name}.out").open("w") as printed, (out / f"{step.name}.err").open("w") as errors:
+    with (
+        (out / f"{step.name}.out").open("w") as printed,
+        (out / f"{step.name}.err").open("w") as errors,
+    ):
         try:
             process = subprocess.Popen(
                 step.command,
@@ -107,7 +120,9 @@ def _run(step: Step, out: Path, spent_s: float, left_s: float, clock: Clock) -> 
         code = _wait(process, left_s)
     seconds = round(spent_s + clock() - start, 1)
     if code is None:
-        return Outcome(INTERRUPTED, seconds, "its time was up; the next call continues it", step.command)
+        return Outcome(
+            INTERRUPTED, seconds, "its time was up; the next call continues it", step.command
+        )
     lines = printed_by(step, out, "err").splitlines() or [f"exit code {code}"]
     why = lines[-1].removeprefix("error: ")
     if code == REFUSED:
@@ -140,7 +155,9 @@ def write_report(all_steps: Iterable[Step], out: Path, machine: str) -> None:
     all_steps = tuple(all_steps)
     with written_beside(out / REPORT) as partial:
         sections = "\n".join(line for step in all_steps for line in _lines(step, out))
-        partial.write_text(f"# {machine}\n\n{summary(all_steps, out)}\n\n{sections}", encoding="utf-8")
+        partial.write_text(
+            f"# {machine}\n\n{summary(all_steps, out)}\n\n{sections}", encoding="utf-8"
+        )
 
 
 def summary(all_steps: Iterable[Step], out: Path) -> str:
@@ -149,7 +166,9 @@ def summary(all_steps: Iterable[Step], out: Path) -> str:
     for step in all_steps:
         found = outcome_of(step, out)
         seconds = f"{found.seconds:.0f}" if found.state in RAN else ""
-        rows.append(f"| {step.name} | {found.state} | {seconds} | {found.reason.replace('|', '·')} |")
+        rows.append(
+            f"| {step.name} | {found.state} | {seconds} | {found.reason.replace('|', '·')} |"
+        )
     return "\n".join(rows)
 
 

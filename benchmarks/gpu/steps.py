@@ -17,7 +17,19 @@ NETWORK = ("--model", "deit_tiny_patch16_224", "--model-kwargs", "img_size=56", 
 EPOCHS = ("--epochs", "100", "--small-epochs", "60", "--warmup-epochs", "5")
 # As in docs/results.md, at equal multiply-adds.
 SHARES = ("0.2", "0.35", "0.48", "0.65")
-TUNING = ("--epochs", "1", "--batch-size", "128", "--lr", "3e-4", "--seeds", "1", "--workers", "8", "--amp")
+TUNING = (
+    "--epochs",
+    "1",
+    "--batch-size",
+    "128",
+    "--lr",
+    "3e-4",
+    "--seeds",
+    "1",
+    "--workers",
+    "8",
+    "--amp",
+)
 LACKS = "--cifar FOLDER"
 
 
@@ -55,17 +67,31 @@ class Step:
 def steps(request: Request) -> tuple[Step, ...]:
     """Return all steps in order. No step needs the network. `check` and `bench` of engines need their `build`."""
     kernel = (sys.executable, "-m", "tests.plugins.gpu_check")
-    plugin = (sys.executable, f"{HERE}/build_plugin.py", "--out", str(request.plugin.parents[1]))
+    plugin = (
+        sys.executable,
+        f"{HERE}/build_plugin.py",
+        "--out",
+        str(request.plugin.parents[1]),
+    )
     return (
         Step("kernel", "the plugin's kernel: correctness, compute-sanitizer, time", kernel),
         _table("pytorch", "PyTorch, eager and compiled", request),
-        _table("onnxruntime", "ONNX Runtime's CUDA provider, IO binding and CUDA graphs", request),
+        _table(
+            "onnxruntime", "ONNX Runtime's CUDA provider, IO binding and CUDA graphs", request
+        ),
         *_verbs("onnxruntime", "ONNX Runtime's CUDA provider", ("check", "bench"), request),
         *_cifar_steps(request),
-        Step("plugin", "the plugin's library, for engines of a-STAR whose tokens shrink", plugin),
+        Step(
+            "plugin", "the plugin's library, for engines of a-STAR whose tokens shrink", plugin
+        ),
         _table("tensorrt", "TensorRT engines beside the stock timm model", request),
         *_verbs("engines", "TensorRT engines", ("build", "check", "bench"), request),
-        *_verbs("shrinking", "TensorRT engines with the plugin", ("build", "check", "bench"), request),
+        *_verbs(
+            "shrinking",
+            "TensorRT engines with the plugin",
+            ("build", "check", "bench"),
+            request,
+        ),
     )
 
 
@@ -82,7 +108,11 @@ def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> I
     runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
     plugin: tuple[str, ...] = ()
     if name == "shrinking":
-        folder, lacks, plugin = request.shrinking, "--shrinking FOLDER", ("--plugin", str(request.plugin))
+        folder, lacks, plugin = (
+            request.shrinking,
+            "--shrinking FOLDER",
+            ("--plugin", str(request.plugin)),
+        )
     batches = ("--batches", ",".join(map(str, request.batches)))
     flags = {"build": batches, "check": runtime, "bench": (*runtime, *batches)}
     for verb in verbs:
@@ -91,7 +121,9 @@ def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> I
             yield Step(step, line, lacks=lacks)
         else:
             yield Step(
-                step, line, (sys.executable, "-m", "exporter", verb, str(folder), *flags[verb], *plugin)
+                step,
+                line,
+                (sys.executable, "-m", "exporter", verb, str(folder), *flags[verb], *plugin),
             )
 
 
@@ -117,12 +149,29 @@ def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
     network = (*NETWORK, *_preprocess(), *trained)
     images, tested = ("--images", str(cifar / "train")), ("--eval-images", str(cifar / "test"))
     calibrated = ("--calibration", str(calibration), "--mac-reductions", *SHARES)
-    finetune = (sys.executable, "benchmarks/finetuning.py", *network, *images, *tested, *calibrated, *TUNING)
+    finetune = (
+        sys.executable,
+        "benchmarks/finetuning.py",
+        *network,
+        *images,
+        *tested,
+        *calibrated,
+        *TUNING,
+    )
     return {
         "cifar": _training(cifar, out / f"{CIFAR_VIT.name}.safetensors"),
         NAME: (*_training(cifar, weights), *NETWORK, *EPOCHS),
         f"{NAME}-calibrate": (
-            *(sys.executable, "-m", "exporter", "calibrate", "--recipe", RECIPE, *trained, *images),
+            *(
+                sys.executable,
+                "-m",
+                "exporter",
+                "calibrate",
+                "--recipe",
+                RECIPE,
+                *trained,
+                *images,
+            ),
             *("--out", str(calibration)),
         ),
         f"{NAME}-finetune": (*finetune, "--out", str(out / f"{NAME}-finetune")),
@@ -141,10 +190,16 @@ def _training(cifar: Path, out: Path) -> tuple[str, ...]:
         "--threads": 0,
         "--workers": 8,
     }
-    return (sys.executable, *recorded[1:], *(str(word) for flag in here.items() for word in flag))
+    return (
+        sys.executable,
+        *recorded[1:],
+        *(str(word) for flag in here.items() for word in flag),
+    )
 
 
 def _preprocess() -> tuple[str, ...]:
     """Return the flags of the preprocessing that both models are trained with, for the scripts of benchmarks."""
-    values = (f"{key}={str(value).replace(' ', '')}" for key, value in CIFAR_VIT.preprocessing.items())
+    values = (
+        f"{key}={str(value).replace(' ', '')}" for key, value in CIFAR_VIT.preprocessing.items()
+    )
     return ("--preprocess", *values)

@@ -40,7 +40,19 @@ RUNTIMES = {
 }
 # Speed-ups in the paper's tables 1 and 8: PyTorch fp32 on an A100, batch 128, STAR at rho 0.7.
 PUBLISHED = {"deit_small_patch16_224": 2.04, "deit_base_patch16_224": 1.85}
-COLUMNS = ("model", "mode", "batch", "method", "img/s", "speed-up", "quartiles", "", "MACs", "E", "paper")
+COLUMNS = (
+    "model",
+    "mode",
+    "batch",
+    "method",
+    "img/s",
+    "speed-up",
+    "quartiles",
+    "",
+    "MACs",
+    "E",
+    "paper",
+)
 COUNTED_IMAGES = 8
 
 
@@ -62,12 +74,20 @@ def main() -> int:
     """Measure the missing rows, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runtime", choices=RUNTIMES, help="The runtime.")
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure.")
-    parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes.")
+    parser.add_argument(
+        "--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure."
+    )
+    parser.add_argument(
+        "--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes."
+    )
     parser.add_argument("--modes", nargs="*", help="Modes by name; all by default.")
-    parser.add_argument("--plugin", type=Path, help="The CdfRetain library, for tokens that shrink.")
+    parser.add_argument(
+        "--plugin", type=Path, help="The CdfRetain library, for tokens that shrink."
+    )
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument("--out", type=Path, default=Path("build/gpu/table"), help="Folder for the records.")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/gpu/table"), help="Folder for the records."
+    )
     options = parser.parse_args()
     return on_a_gpu(lambda machine: _table(options, machine))
 
@@ -76,7 +96,10 @@ def _table(options: argparse.Namespace, machine: str) -> int:
     failed, runtime = False, importlib.import_module(RUNTIMES[options.runtime])
     runtime.require()
     why_not = getattr(runtime, "why_not", lambda *_: "")
-    print(f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
+    print(
+        f"{options.runtime}, {machine}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|",
+        flush=True,
+    )
     for model in options.models:
         for mode in options.modes or runtime.MODES:
             if reason := why_not(mode, options.plugin):
@@ -100,7 +123,9 @@ def _reasoned(first: list[str], why: str) -> list[str]:
 
 
 def _row(runtime: ModuleType, machine: str, case: Case) -> dict[str, object]:
-    name = f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
+    name = (
+        f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
+    )
     place = case.folder / name
     if place.is_file():
         before: dict[str, object] = json.loads(place.read_text(encoding="utf-8"))
@@ -137,7 +162,9 @@ def _macs(model: str, method: Method, rho: float) -> int:
     pruned = prune(schedule(model, rho, method=method), model)
     if method == Method.STAR:
         return pruned.macs.total
-    images = torch.from_numpy(noise(pruned.vit.spec, "float32", COUNTED_IMAGES)).to(pruned.vit.device)
+    images = torch.from_numpy(noise(pruned.vit.spec, "float32", COUNTED_IMAGES)).to(
+        pruned.vit.device
+    )
     with torch.inference_mode():
         return mean_macs(pruned.vit.spec, pruned.patches_left(images).numpy()).total
 
@@ -158,7 +185,14 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
         low, high = found["quartiles"]
         published = PUBLISHED.get(where[0]) if name == "STAR 0.7" else None
         yield [
-            *(*where, name, rate, f"{found['speedup']:.3f}", f"{low:.3f} to {high:.3f}", found["outcome"]),
+            *(
+                *where,
+                name,
+                rate,
+                f"{found['speedup']:.3f}",
+                f"{low:.3f} to {high:.3f}",
+                found["outcome"],
+            ),
             *(
                 f"{found['mac_ratio']:.3f}",
                 f"{found['efficiency']:.3f}",

@@ -87,16 +87,22 @@ def prepared(case: Case) -> Timing:
     plain = tuple(name for name in METHODS if name not in LAYOUTS)
     names, holders = ROWS.get(case.mode, (plain, ()))
     methods = {name: METHODS[name] for name in names}
-    files = model_files(case.model, methods, TARGETS[case.mode], case.folder / "models", LAYOUTS)
+    files = model_files(
+        case.model, methods, TARGETS[case.mode], case.folder / "models", LAYOUTS
+    )
     if holders:
         del files[STOCK]
     engines = {
-        name: _engine(trt, onnx, case, folder / ENGINES, case.plugin if name in holders else None)
+        name: _engine(
+            trt, onnx, case, folder / ENGINES, case.plugin if name in holders else None
+        )
         for name, onnx in files.items()
     }
     save_raw_images(case.images, (case.batch,), folder)
     settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
-    run = Run(case.images, settings, timer_here(trt.__version__), case.plugin if holders else None)
+    run = Run(
+        case.images, settings, timer_here(trt.__version__), case.plugin if holders else None
+    )
     return lambda: engine_times(engines, case.batch, run)
 
 

@@ -22,7 +22,9 @@ from exporter.vocabulary import Method
 DEVICE = "cuda"
 # Execution mode and precision.
 MODES = tuple(
-    f"{way}, {precision}" for precision in ("fp16", "tf32", "fp32") for way in ("eager", "compiled")
+    f"{way}, {precision}"
+    for precision in ("fp16", "tf32", "fp32")
+    for way in ("eager", "compiled")
 )
 METHODS = {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)}
 
@@ -44,7 +46,9 @@ def _products_in(precision: str) -> Iterator[None]:
 class Resident(nn.Module):
     """A network with its images on the device; it ignores the feed."""
 
-    def __init__(self, network: Callable[[Tensor], Tensor], images: Tensor, precision: str) -> None:
+    def __init__(
+        self, network: Callable[[Tensor], Tensor], images: Tensor, precision: str
+    ) -> None:
         super().__init__()
         self.network, self.precision = network, precision
         self.images = nn.Buffer(images)
@@ -71,7 +75,9 @@ def halved(network: PrunedViT) -> PrunedViT:
 def require() -> None:
     """Raise UserError where PyTorch does not see the GPU."""
     if not torch.cuda.is_available():
-        raise UserError("PyTorch", f"{torch.__version__}, which sees no GPU", "a build for CUDA")
+        raise UserError(
+            "PyTorch", f"{torch.__version__}, which sees no GPU", "a build for CUDA"
+        )
 
 
 def prepared(case: Case) -> Timing:
@@ -79,7 +85,9 @@ def prepared(case: Case) -> Timing:
     torch._dynamo.reset()
     model = case.model
     networks: dict[str, PrunedViT] = {"dense": dense(model)}
-    networks |= {name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in METHODS.items()}
+    networks |= {
+        name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in METHODS.items()
+    }
     runners = {name: _runner(name, network, case) for name, network in networks.items()}
     feed = {IMAGES: case.images}
     return partial(throughput, runners, feed, batch=case.batch, rounds=case.rounds, warmup=5)

@@ -50,7 +50,9 @@ def accuracy(row: Prepared) -> Numbers:
         max_images=place.max_eval_images,
     )
     answers = predict_models(
-        torch_models(row.tuned, row.pruned.schedule if way.drops_patches else None, row.calibration)[-1:],
+        torch_models(
+            row.tuned, row.pruned.schedule if way.drops_patches else None, row.calibration
+        )[-1:],
         source,
         row.batch,
         _unseen,
@@ -71,7 +73,8 @@ def asymmetry(row: Prepared) -> Numbers:
     found = [recovery(each) for each in plans_of_one_unit(row)]
     whole = accuracy(replace(row, way=replace(row.way, each=None, training={})))["top-1"]
     before, after = (
-        float(np.mean([each[f"top-1 {when}"] for each in found])) for when in ("before", "after")
+        float(np.mean([each[f"top-1 {when}"] for each in found]))
+        for when in ("before", "after")
     )
     assert whole is not None
     return {"lost, points": whole - before, "won back, points": after - before}

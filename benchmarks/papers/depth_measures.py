@@ -42,7 +42,13 @@ from exporter.workflows.recipe import Recipe
 
 # The columns of a split with noise.
 NOISY = (
-    *("same split, %", "one layer off, %", "further, %", "attention kept, mean", "attention kept, std"),
+    *(
+        "same split, %",
+        "one layer off, %",
+        "further, %",
+        "attention kept, mean",
+        "attention kept, std",
+    ),
     "one layer off, points",
 )
 # The columns of what a collection costs.
@@ -84,7 +90,9 @@ def cost_of_samples(row: Prepared) -> dict[str, float | None]:
         raise Missing from None
     fitted = time.perf_counter() - start
     hours = read_json(folder / SECONDS) / 3600
-    return dict(zip(COST, (hours, fitted, (folder / SAMPLES).stat().st_size / 1e6), strict=True))
+    return dict(
+        zip(COST, (hours, fitted, (folder / SAMPLES).stat().st_size / 1e6), strict=True)
+    )
 
 
 def _samples(row: Prepared) -> tuple[Measured, ...]:
@@ -92,7 +100,11 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
 
 
 def _collection(row: Prepared) -> Path:
-    place, settings, tuning = row.place, ChoiceSettings(units=row.place.most_units), row.tuning_settings
+    place, settings, tuning = (
+        row.place,
+        ChoiceSettings(units=row.place.most_units),
+        row.tuning_settings,
+    )
     assert tuning is not None
     recipe = Recipe.of(
         model=row.request.name,
@@ -166,7 +178,11 @@ def robustness(
 
     predictor = fit(samples, folds.best(accuracies))
     split = best_split(predictor, depth, units)
-    near = (each for each in splits(predictor, depth, units) if abs(each.attention - split.attention) == 1)
+    near = (
+        each
+        for each in splits(predictor, depth, units)
+        if abs(each.attention - split.attention) == 1
+    )
     draws = np.random.default_rng(seed).normal(0, 1, (trials, len(samples)))
     noises = DEVIATION * draws.clip(-MOST, MOST)
     found = np.array([chosen(noise).attention for noise in noises])
@@ -196,7 +212,9 @@ def gradient_gap(row: Prepared) -> dict[str, float | None]:
     vit = row.vit
     if row.way.each is not None:
         raise Missing  # that row is of training
-    folder = sample(images_at(needed(row.place.images), vit.spec.num_classes), MEASURED_IMAGES, 0)
+    folder = sample(
+        images_at(needed(row.place.images), vit.spec.num_classes), MEASURED_IMAGES, 0
+    )
     labels = torch.tensor([file.label for file in folder.files], device=vit.device)
     pixels = first_images(folder.files, vit.spec.preprocessing, "float32", MEASURED_IMAGES)
     squares = dict.fromkeys(UnitType, 0.0)

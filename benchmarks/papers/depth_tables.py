@@ -71,7 +71,13 @@ def _narrower() -> Iterator[Row]:
     )
     for first, theirs, second, printed in rows:
         yield row(f"Isomorphic {first}", DEIT_B_KD, None, *theirs, why=OTHERS)
-        yield row(f"BoundaryDPT+ {second}", DEIT_B_KD, None, *printed, why="its recipe is not published")
+        yield row(
+            f"BoundaryDPT+ {second}",
+            DEIT_B_KD,
+            None,
+            *printed,
+            why="its recipe is not published",
+        )
 
 
 def _samples() -> Iterator[Row]:
@@ -100,7 +106,10 @@ def _observations() -> Iterator[Row]:
     """Yield what the two observations of the rebuttal (Z6dS) are measured by."""
     yield row("gradients of the gates", DEIT_B, DENSE, None, None, None)
     means = np.mean(PRINTED, axis=0).round(2).tolist()
-    for unit, (before, after) in ((UnitType.ACTIVATION, means[:2]), (UnitType.ATTENTION, means[3:5])):
+    for unit, (before, after) in (
+        (UnitType.ACTIVATION, means[:2]),
+        (UnitType.ATTENTION, means[3:5]),
+    ):
         way = Way(each=unit, training={**RECOVERY_TRAINING, "epochs": 10}, drop_path=DROP_PATH)
         printed = (round(WHOLE - before, 2), round(after - before, 2))
         yield row(f"one {unit} less, 10 epochs", DEIT_B, way, None, *printed)
@@ -154,10 +163,14 @@ def _recovery() -> Iterator[Row]:
     for place, epochs in enumerate((10, 50), start=1):
         for layer, printed in enumerate(PRINTED, start=1):
             plan = DepthPlan(activation=(layer,))
-            yield _one_less(f"activation of layer {layer}", plan, epochs, printed[0], printed[place])
+            yield _one_less(
+                f"activation of layer {layer}", plan, epochs, printed[0], printed[place]
+            )
         for layer, printed in enumerate(PRINTED, start=1):
             plan = DepthPlan(attention=(layer,))
-            yield _one_less(f"attention of layer {layer}", plan, epochs, printed[3], printed[3 + place])
+            yield _one_less(
+                f"attention of layer {layer}", plan, epochs, printed[3], printed[3 + place]
+            )
 
 
 def _one_less(unit: str, plan: DepthPlan, epochs: int, *printed: float) -> Row:
@@ -181,7 +194,9 @@ TABLES: Mapping[str, Table] = {
         "The printed model started from the distilled DeiT-Base, ours starts from the plain one. The printed "
         "multiply-adds of pruned rows leave out the two products of attention; ours have them.",
     ),
-    "depth-width": Table("BoundaryDPT+: fewer layers and narrower ones", MODELS, tuple(_narrower())),
+    "depth-width": Table(
+        "BoundaryDPT+: fewer layers and narrower ones", MODELS, tuple(_narrower())
+    ),
     "depth-samples": Table("BoundaryDPT: the samples of MAP", ("accuracy",), tuple(_samples())),
     "depth-robustness": Table(
         "BoundaryDPT: the split of units when noise is added to the samples",
@@ -193,7 +208,16 @@ TABLES: Mapping[str, Table] = {
     "depth-cost": Table(
         "BoundaryDPT: what MAP costs",
         COST,
-        (row("samples and fit", DEIT_B, Way(training=FAST, split_units=SPLIT_UNITS), 7.0, 0.01, 1.0),),
+        (
+            row(
+                "samples and fit",
+                DEIT_B,
+                Way(training=FAST, split_units=SPLIT_UNITS),
+                7.0,
+                0.01,
+                1.0,
+            ),
+        ),
         "Printed: about 7 hours (14 on one NPU, elsewhere), under 0.01 s, under 1 MB. A fit here has its "
         "cross-validation in it. The hours of a collection that was interrupted are those of its last run.",
     ),

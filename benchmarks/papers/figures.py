@@ -23,7 +23,9 @@ def draw(name: str, lab: Lab, path: Path, models: Collection[str] | None = None)
     mpl.use("Agg")
     figure = FIGURES[name](lab, models)
     with written_beside(path) as partial:
-        figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None})
+        figure.savefig(
+            partial, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None}
+        )
 
 
 def _figure_3(lab: Lab, models: Collection[str] | None) -> Figure:
@@ -52,7 +54,10 @@ def _figure_4(lab: Lab, _: Collection[str] | None) -> Figure:
     _by_layer(by_rate, "(a) retention rate", found)
     _by_rho(by_rho, lab)
     ways = {"STAR": "star", "a-STAR": A_STAR}
-    found = {name: lab.measured(DEIT_B, Way(way, RHO_OF_4C), kept_shares) for name, way in ways.items()}
+    found = {
+        name: lab.measured(DEIT_B, Way(way, RHO_OF_4C), kept_shares)
+        for name, way in ways.items()
+    }
     _by_layer(by_share, f"(c) share kept, ρ {RHO_OF_4C:g}", found)
     return figure
 

@@ -58,13 +58,16 @@ class Place(Settings):
     shifted_classes: Path | None = option(None, "JSON of its folder names and class indices.")
     weights: Path | None = option(None, "Folder of checkpoints, named after the models.")
     stand_in: str | None = option(
-        None, "A model in place of every other: a name, e.g. digits_vit, or weights that name their network."
+        None,
+        "A model in place of every other: a name, e.g. digits_vit, or weights that name their network.",
     )
     max_images: Positive | None = option(None, "Most training images to calibrate on.")
     max_eval_images: Positive | None = option(None, "Most images for accuracy.")
     most_batch: Positive = option(512, "Largest batch that fits.")
     rounds: Positive = option(20, "Timed rounds.")
-    tuning_epochs: Positive | None = option(None, "Epochs of fine-tuning, in place of the paper's.")
+    tuning_epochs: Positive | None = option(
+        None, "Epochs of fine-tuning, in place of the paper's."
+    )
     most_units: Positive = option(8, "Most units that a collection of samples removes.")
     device: str = option("cpu", "PyTorch device.")
     out: Path = option(Path("build/reproduce"), "Folder of what was measured.")
@@ -77,19 +80,32 @@ class Place(Settings):
         found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
         kwargs, preprocessing = AS_EVALUATED.get(model.split("_", maxsplit=1)[0], ({}, {}))
         return ModelRequest(
-            model, found[0] if found else None, model_kwargs=dict(kwargs), preprocess=dict(preprocessing)
+            model,
+            found[0] if found else None,
+            model_kwargs=dict(kwargs),
+            preprocess=dict(preprocessing),
         )
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""
         super().check()
-        self.require("rounds", self.rounds >= LEAST_ROUNDS, f"at least {LEAST_ROUNDS}, for quartiles")
+        self.require(
+            "rounds", self.rounds >= LEAST_ROUNDS, f"at least {LEAST_ROUNDS}, for quartiles"
+        )
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
         """The digest of each set of images, and of the classes of the shifted ones, by name."""
-        folders = {"images": self.images, "eval_images": self.eval_images, "shifted": self.shifted_images}
-        found = {name: listing_sha256(images_at(folder)) for name, folder in folders.items() if folder}
+        folders = {
+            "images": self.images,
+            "eval_images": self.eval_images,
+            "shifted": self.shifted_images,
+        }
+        found = {
+            name: listing_sha256(images_at(folder))
+            for name, folder in folders.items()
+            if folder
+        }
         classes = self.shifted_classes
         return found if classes is None else {**found, "shifted_classes": sha256_of(classes)}
 

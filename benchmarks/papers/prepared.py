@@ -58,7 +58,9 @@ class Prepared:
             return None
         epochs = self.place.tuning_epochs or training["epochs"]
         warmup = training.get("warmup_epochs", 0) * epochs // training["epochs"]
-        return FinetuneSettings(**{**training, "epochs": epochs, "warmup_epochs": warmup, **self.tuning})
+        return FinetuneSettings(
+            **{**training, "epochs": epochs, "warmup_epochs": warmup, **self.tuning}
+        )
 
     @property
     def batch(self) -> int:
@@ -69,7 +71,9 @@ class Prepared:
     def plan(self) -> DepthPlan:
         """The units that the way removes, of those that the model has; one attention stays."""
         depth = self.vit.spec.depth
-        attention = tuple(layer for layer in self.way.depth.attention if layer <= depth)[: depth - 1]
+        attention = tuple(layer for layer in self.way.depth.attention if layer <= depth)[
+            : depth - 1
+        ]
         activation = tuple(layer for layer in self.way.depth.activation if layer <= depth)
         return DepthPlan(attention, activation, self.way.depth.variant)
 
@@ -103,7 +107,9 @@ class Prepared:
             return None
         settings = self.calibration_settings(relevance=scored)
         # Training goes on with the linear layers apart, and merged ones compute the same.
-        network = apply_plan(self.vit, self.plan, unmerged=True) if self.plan.units else self.vit
+        network = (
+            apply_plan(self.vit, self.plan, unmerged=True) if self.plan.units else self.vit
+        )
         record = {
             "weights": network.weights_sha256,
             "images": self.place.digests["images"],
@@ -143,13 +149,20 @@ class Prepared:
             "settings": settings,
             "drop_path": self.way.drop_path,
         }
-        path = kept(self.place.out, record, ".safetensors", lambda path: self._tune(path, schedule, settings))
+        path = kept(
+            self.place.out,
+            record,
+            ".safetensors",
+            lambda path: self._tune(path, schedule, settings),
+        )
         trained = load_vit(ModelRequest("", path), self.place.device)
         return apply_plan(trained, self.plan) if self.plan.units else trained
 
     def _schedule(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
-        scoring = Prune(way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce)
+        scoring = Prune(
+            way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce
+        )
         inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
             rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
@@ -174,7 +187,9 @@ class Prepared:
             save_calibration(self.calibration, scores)
         request, teacher = self.request, None
         if self.plan.units:
-            request = ModelRequest("", self._written(path.with_suffix(".apart.safetensors"), self.plan))
+            request = ModelRequest(
+                "", self._written(path.with_suffix(".apart.safetensors"), self.plan)
+            )
             teacher = self._written(path.with_suffix(".whole.safetensors"), DepthPlan())
         recipe = Recipe.of(
             model=request.name,

@@ -45,9 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(path)
             return 0
         table = TABLES[options.table]
-        rows = [each for each in table.rows if not options.models or each.model in options.models]
+        rows = [
+            each for each in table.rows if not options.models or each.model in options.models
+        ]
         shown = track(rows, options.table, console=Console(stderr=True))
-        found = [{} if row.way is None else lab.numbers(row.model, row.way, table.columns) for row in shown]
+        found = [
+            {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
+            for row in shown
+        ]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -58,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("table", choices=[*TABLES, *FIGURES], help="The table or the figure.")
-    parser.add_argument("--models", nargs="*", help="Only the rows of these models, by timm's names.")
+    parser.add_argument(
+        "--models", nargs="*", help="Only the rows of these models, by timm's names."
+    )
     add_flags(parser, Place)
     add_flags(parser, FinetuneSettings, TUNING)
     return parser

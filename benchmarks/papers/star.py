@@ -34,7 +34,9 @@ TOME = Way(
 )
 
 
-def row(label: str, model: str, way: Way | None, *printed: float | None, why: str = OTHERS) -> Row:
+def row(
+    label: str, model: str, way: Way | None, *printed: float | None, why: str = OTHERS
+) -> Row:
     """Return a row that names its model; `why` is for one without a way."""
     return Row(f"{NAMES[model]}, {label}", model, way, printed, "" if way else why)
 
@@ -139,9 +141,21 @@ def _table_2() -> Iterator[Row]:
         ("intra-layer, 0.5 at 4, 7, 10", manual(deep, 0.5, "intra"), (71.1, 88.4, 7.8)),
         ("intra-layer, 0.7 at 5, 8, 10", manual(late, 0.7, "intra"), (78.0, 93.1, 11.0)),
         ("intra-layer, 0.7 at 4, 7, 10", manual(deep, 0.7, "intra"), (79.4, 94.2, 10.2)),
-        ("inter-layer, 0.7 at 5, 8, 10, batch 64", manual(late, 0.7, "inter", 64), (64.1, 79.6, 11.0)),
-        ("inter-layer, 0.7 at 5, 8, 10, batch 128", manual(late, 0.7, "inter", 128), (77.3, 93.1, 11.0)),
-        ("inter-layer, 0.7 at 4, 7, 10, batch 128", manual(deep, 0.7, "inter", 128), (78.2, 93.9, 10.2)),
+        (
+            "inter-layer, 0.7 at 5, 8, 10, batch 64",
+            manual(late, 0.7, "inter", 64),
+            (64.1, 79.6, 11.0),
+        ),
+        (
+            "inter-layer, 0.7 at 5, 8, 10, batch 128",
+            manual(late, 0.7, "inter", 128),
+            (77.3, 93.1, 11.0),
+        ),
+        (
+            "inter-layer, 0.7 at 4, 7, 10, batch 128",
+            manual(deep, 0.7, "inter", 128),
+            (78.2, 93.9, 10.2),
+        ),
         ("ACS, intra-layer, 0.65", Way(rho=0.65, scorer="intra"), (76.6, 92.6, 8.4)),
         ("ACS, intra-layer, 0.7", Way(rho=0.7, scorer="intra"), (78.2, 93.6, 9.3)),
         ("ACS, intra-layer, 0.75", Way(rho=0.75, scorer="intra"), (79.7, 94.5, 10.2)),
@@ -203,7 +217,11 @@ def _table_5() -> Iterator[Row]:
 
 
 def _table_6() -> Iterator[Row]:
-    rows = ((1000, 27.6, 10.22, 80.0, 94.7), (500, 14.2, 10.20, 80.0, 94.7), (250, 7.3, 10.20, 79.9, 94.5))
+    rows = (
+        (1000, 27.6, 10.22, 80.0, 94.7),
+        (500, 14.2, 10.20, 80.0, 94.7),
+        (250, 7.3, 10.20, 79.9, 94.5),
+    )
     for images, *printed in (*rows, (100, 3.4, 10.18, 79.8, 94.5)):
         yield row(f"ACS of {images} images", DEIT_B, Way(rho=0.75, acs_images=images), *printed)
 
@@ -219,19 +237,33 @@ def _table_9() -> Iterator[Row]:
         yield row("STAR 0.8", model, Way(rho=0.8, shifted=True), *after)
 
 
-TABLE_2 = Table("Table 2: the modules of STAR, without fine-tuning", (*ACCURACY, "GFLOPs"), tuple(_table_2()))
-TABLE_4 = Table("Table 4: DeiT by ρ, without fine-tuning", ("GFLOPs", *ACCURACY), tuple(_table_4()))
-TABLE_5 = Table("Table 5: LV-ViT by ρ, without fine-tuning", ("GFLOPs", *ACCURACY), tuple(_table_5()))
-TABLE_6 = Table("Table 6: the number of images of ACS", ("ACS, s", "GFLOPs", *ACCURACY), tuple(_table_6()))
+TABLE_2 = Table(
+    "Table 2: the modules of STAR, without fine-tuning",
+    (*ACCURACY, "GFLOPs"),
+    tuple(_table_2()),
+)
+TABLE_4 = Table(
+    "Table 4: DeiT by ρ, without fine-tuning", ("GFLOPs", *ACCURACY), tuple(_table_4())
+)
+TABLE_5 = Table(
+    "Table 5: LV-ViT by ρ, without fine-tuning", ("GFLOPs", *ACCURACY), tuple(_table_5())
+)
+TABLE_6 = Table(
+    "Table 6: the number of images of ACS", ("ACS, s", "GFLOPs", *ACCURACY), tuple(_table_6())
+)
 TABLE_9 = Table(
-    "Table 9: ImageNet-R, without fine-tuning", ("top-1", "GFLOPs", "FLOPs saved, %"), tuple(_table_9())
+    "Table 9: ImageNet-R, without fine-tuning",
+    ("top-1", "GFLOPs", "FLOPs saved, %"),
+    tuple(_table_9()),
 )
 
 
 DEIT_ALPHAS = (0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LV_ALPHAS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # Model, batch, rho, alphas; top-1 and top-5 of the unpruned model; top-1 and top-5 by alpha of STAR and a-STAR.
-AlphaRow = tuple[str, int, float, tuple[float, ...], tuple[float, float], Mapping[str, tuple[str, str]]]
+AlphaRow = tuple[
+    str, int, float, tuple[float, ...], tuple[float, float], Mapping[str, tuple[str, str]]
+]
 ALPHA_ROWS: tuple[AlphaRow, ...] = (
     (DEIT_B, 192, 0.75, DEIT_ALPHAS, (81.8, 95.6), {
         "star": ("77.7 79.9 80.0 79.8 79.7 79.7 79.6 79.6 79.5 79.5 79.4 79.4",
@@ -271,11 +303,14 @@ def _table_3() -> Iterator[Row]:
                 yield row(f"{name}, α {alpha:g}", model, way, float(one), float(five))
 
 
-TABLE_3 = Table("Table 3: the weight α of the fusion, without fine-tuning", ACCURACY, tuple(_table_3()))
+TABLE_3 = Table(
+    "Table 3: the weight α of the fusion, without fine-tuning", ACCURACY, tuple(_table_3())
+)
 
 TABLES: Mapping[str, Table] = {
     f"star-{number}": table
     for number, table in enumerate(
-        (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8, TABLE_9), start=1
+        (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8, TABLE_9),
+        start=1,
     )
 }

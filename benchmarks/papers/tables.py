@@ -107,4 +107,6 @@ class Table:
         """The decimals that each column is printed with: those of its number with the most."""
         columns = zip(*(row.printed for row in self.rows), strict=True)
         texts = ([f"{value:g}" for value in column if value is not None] for column in columns)
-        return tuple(max((len(text.partition(".")[2]) for text in each), default=0) for each in texts)
+        return tuple(
+            max((len(text.partition(".")[2]) for text in each), default=0) for each in texts
+        )

@@ -43,7 +43,11 @@ class BundledModel:
         """What differs from the preprocessing in timm's config, under timm's keys."""
         trained = self.record["settings"]
         colours = {key: tuple(trained[key]) for key in ("mean", "std")}
-        return {"interpolation": trained["interpolation"], "crop_pct": trained["crop_pct"], **colours}
+        return {
+            "interpolation": trained["interpolation"],
+            "crop_pct": trained["crop_pct"],
+            **colours,
+        }
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -57,4 +61,6 @@ OFFSET_DIGITS_VIT = BundledModel("offset_digits_vit")
 # Photos. The images, CIFAR-10, are not bundled.
 CIFAR_VIT = BundledModel("cifar_vit")
 
-MODELS = MappingProxyType({each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)})
+MODELS = MappingProxyType(
+    {each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)}
+)

@@ -79,10 +79,16 @@ def propagate(
     sums = _zeros(arriving)
     for head, queries in tiles(*arriving.signals.shape[:3]):
         _add_tile(sums, arriving, head, queries)
-    signals = (_split(each, heads) for each in (sums.query, sums.key.transpose(1, 2), sums.value))
+    signals = (
+        _split(each, heads) for each in (sums.query, sums.key.transpose(1, 2), sums.value)
+    )
     cams, gradients = zip(*(each.chunk(2, dim=1) for each in signals), strict=True)
     relevance = (each.mul_(factor) for each, factor in zip(cams, factors, strict=True))
-    return sums.row.unflatten(0, (-1, heads)).mean(1), QueryKeyValue(*relevance), QueryKeyValue(*gradients)
+    return (
+        sums.row.unflatten(0, (-1, heads)).mean(1),
+        QueryKeyValue(*relevance),
+        QueryKeyValue(*gradients),
+    )
 
 
 def tiles(heads: int, tokens: int, signals: int) -> Iterator[tuple[slice, slice]]:

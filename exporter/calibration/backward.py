@@ -42,12 +42,16 @@ def pull_back(
     return result.unflatten(0, (images, classes))
 
 
-def cam_to_middle(part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]) -> Float[Tensor, "b k t d"]:
+def cam_to_middle(
+    part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]
+) -> Float[Tensor, "b k t d"]:
     """Propagate from the output of a token-wise part to its input, for the MLP the tokens after attention."""
     middle = seen.tokens.unsqueeze(1)
     skip, branch = rules.add(cam, middle, seen.branch.unsqueeze(1))
     if not isinstance(part.fc2, nn.Identity):
-        branch = rules.linear(branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out))
+        branch = rules.linear(
+            branch, seen.fc2_input.unsqueeze(1), _as_added(part.fc2.weight, part.out)
+        )
     if isinstance(part.act, Gate):
         branch = rules.gate(branch)
     if not isinstance(part.fc1, nn.Identity):
@@ -60,7 +64,9 @@ def cam_to_context(
 ) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t c"]]:
     """Propagate from the tokens after attention to the skip connection and the heads' contexts."""
     skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.branch.unsqueeze(1))
-    branch = rules.linear(branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out))
+    branch = rules.linear(
+        branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out)
+    )
     return skip, branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
 
 
@@ -91,10 +97,16 @@ def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o 
 
 
 def _unturned(
-    rotary: Rotary, cam: Float[Tensor, "b k h t c"], value: Float[Tensor, "b h t c"], turned: Tensor
+    rotary: Rotary,
+    cam: Float[Tensor, "b k h t c"],
+    value: Float[Tensor, "b h t c"],
+    turned: Tensor,
 ) -> Float[Tensor, "b k h t c"]:
     return rules.rotation(
-        cam, value.unsqueeze(1), turned.unsqueeze(1), lambda gradient: pull_back(rotary, value, gradient)
+        cam,
+        value.unsqueeze(1),
+        turned.unsqueeze(1),
+        lambda gradient: pull_back(rotary, value, gradient),
     )
 
 
@@ -185,7 +197,9 @@ def gradient_of_outputs(
     tokens, read = seen.blocks[-1].output, _read(vit, seen, classes)
     if vit.pooling is not None:
         pooling, [(_, weight)] = vit.pooling, read
-        return pull_back(lambda output: vit.features(_mean(pooling, vit.norm(output))), tokens, weight)
+        return pull_back(
+            lambda output: vit.features(_mean(pooling, vit.norm(output))), tokens, weight
+        )
     gradient = tokens.new_zeros(*classes.shape, *tokens.shape[1:])
     for token, weight in read:
         gradient[:, :, token] = weight / len(read)

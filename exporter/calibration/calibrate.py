@@ -16,7 +16,12 @@ from torch.nn import functional as F
 from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
 from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
-from exporter.calibration.settings import CHECKS, CalibrationSettings, count_rounds, planned_images
+from exporter.calibration.settings import (
+    CHECKS,
+    CalibrationSettings,
+    count_rounds,
+    planned_images,
+)
 from exporter.calibration.sums import (
     Scored,
     Sums,
@@ -45,7 +50,10 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     hash; name and depth are compared instead.
     """
     record = calibration.record
-    if record.grid == spec.grid and record.preprocessing.input_size == spec.preprocessing.input_size:
+    if (
+        record.grid == spec.grid
+        and record.preprocessing.input_size == spec.preprocessing.input_size
+    ):
         return calibration
     if record.model != spec.name or len(calibration.acs) != spec.depth:
         got = f"{len(calibration.acs)} layers of {record.model}"
@@ -69,7 +77,9 @@ def resize_scores(
     rows and columns of patches, which the scores of a layer have row by row.
     """
     maps = scores.unflatten(-1, grid).unsqueeze(1)
-    return F.interpolate(maps, size=to, mode="bilinear", align_corners=False, antialias=True).flatten(1)
+    return F.interpolate(
+        maps, size=to, mode="bilinear", align_corners=False, antialias=True
+    ).flatten(1)
 
 
 logger = logging.getLogger(__name__)
@@ -151,7 +161,9 @@ def calibrate(
 
     sums = _summed(sums, chunks, settings, save, tell, images=images)
     read = planned[: sums.done]
-    digest = digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
+    digest = (
+        digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
+    )
     found = _finished(vit, images, sums, digest, settings)
     save(sums)
     return found
@@ -173,7 +185,9 @@ def relevance_maps(
     classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
     scorer = in_dtype(vit, getattr(torch, settings.dtype))
     inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
-    found = (scores_of_image(scorer, image[None], classes, settings.normalize) for image in inputs)
+    found = (
+        scores_of_image(scorer, image[None], classes, settings.normalize) for image in inputs
+    )
     return np.stack([scores.inter for scores in found if scores.inter is not None])
 
 
@@ -234,11 +248,17 @@ def _added(sums: Sums, chunk: Sequence[Scored], images: ImageFolder) -> Sums:
 
 
 def _finished(
-    vit: PrunableViT, images: ImageFolder, sums: Sums, digest: str, settings: CalibrationSettings
+    vit: PrunableViT,
+    images: ImageFolder,
+    sums: Sums,
+    digest: str,
+    settings: CalibrationSettings,
 ) -> Calibration:
     _, used, skipped, in_acs, empty_rows = (int(count) for count in sums.counts)
     if used == 0 or in_acs == 0:
-        raise ImageError(str(images.root), f"{skipped} images, none of which can be read", "readable images")
+        raise ImageError(
+            str(images.root), f"{skipped} images, none of which can be read", "readable images"
+        )
     record = CalibrationRecord(
         model=vit.spec.name,
         weights_sha256=vit.weights_sha256,
@@ -255,7 +275,9 @@ def _finished(
         _check_relevance(vit, sums, empty_rows)
     if not np.isfinite(acs).all() or not acs.any():
         got = "NaN or infinity" if acs.any() else "0 in every layer"
-        raise CalibrationError("ACS", got, "weights that tell images apart", "are they trained?")
+        raise CalibrationError(
+            "ACS", got, "weights that tell images apart", "are they trained?"
+        )
     return Calibration(record, acs, inter, better_half_overlap(sums.halves), sums.skipped)
 
 
@@ -268,10 +290,14 @@ def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:
 
 def _check_relevance(vit: PrunableViT, sums: Sums, empty_rows: int) -> None:
     """Check that each layer with attention has scores, and warn where rows of scores were left out."""
-    without = [layer for layer in vit.spec.attention_layers if not sums.counted[:, layer - 1].any()]
+    without = [
+        layer for layer in vit.spec.attention_layers if not sums.counted[:, layer - 1].any()
+    ]
     if without:
         got = f"no finite, positive score of any image in layers {', '.join(map(str, without))}"
-        raise CalibrationError("relevance", got, "weights that tell images apart", "are they trained?")
+        raise CalibrationError(
+            "relevance", got, "weights that tell images apart", "are they trained?"
+        )
     if empty_rows:
         message = "relevance: %d rows (image, class, layer) without a finite, positive score are left out"
         logger.warning(message, empty_rows)

@@ -48,14 +48,18 @@ def sweep(
     rolled, scores = torch.zeros_like(start), []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
-        for mlp, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
+        for mlp, inside in zip(
+            reversed(block.token_wise), reversed(here.token_wise), strict=True
+        ):
             gradient = backward.gradient_to_middle(mlp, inside, gradient)
             cam = backward.cam_to_middle(mlp, inside, cam)
         if block.attention is not None and here.attention is not None:
             part, inner = block.attention, here.attention
             skip, context_cam = backward.cam_to_context(part, inner, cam)
             context_gradient = backward.gradient_to_context(part, inner, gradient)
-            added, below, slopes = attention.propagate(inner, start + rolled, context_cam, context_gradient)
+            added, below, slopes = attention.propagate(
+                inner, start + rolled, context_cam, context_gradient
+            )
             rolled = rolled + added
             if layer > 0:  # nothing reads results below the first attention
                 cam = backward.cam_to_block_input(part, inner, skip, below)
@@ -106,7 +110,11 @@ def scores_of_image(
     """Explain the image by one pass forward and one back: its top classes, or embedding; ACS alone for 0."""
     seen = trace(vit, image)
     prefix = vit.spec.num_prefix_tokens
-    acs = torch.cat([average_cosine_similarity(block.output, prefix) for block in seen.blocks]).cpu().numpy()
+    acs = (
+        torch.cat([average_cosine_similarity(block.output, prefix) for block in seen.blocks])
+        .cpu()
+        .numpy()
+    )
     if classes == 0:
         return ImageScores(acs)
     rows = sweep(vit, seen, top_outputs(vit, seen, classes))[0].to("cpu", torch.float64)
@@ -115,7 +123,9 @@ def scores_of_image(
 
 
 @torch.inference_mode()
-def acs_of_images(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> list[ImageScores]:
+def acs_of_images(
+    vit: PrunableViT, images: Float[Tensor, "b 3 height width"]
+) -> list[ImageScores]:
     """Compute ACS alone, by the model's plain forward pass over a few images, without the classifier."""
     like = next(vit.model.parameters())
     tokens = vit.embed(images.to(like))

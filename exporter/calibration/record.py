@@ -65,13 +65,19 @@ class Calibration:
 
     def of_first(self, layers: int) -> "Calibration":
         """Return the calibration of a model that ends after so many layers."""
-        inter, overlap = (None if each is None else each[:layers] for each in (self.inter, self.overlap))
+        inter, overlap = (
+            None if each is None else each[:layers] for each in (self.inter, self.overlap)
+        )
         return replace(self, acs=self.acs[:layers], inter=inter, overlap=overlap)
 
     @property
     def inter_sha256(self) -> str:
         """Hex digest of the inter-layer scores, which identifies them in a schedule; "" where there are none."""
-        return "" if self.inter is None else hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
+        return (
+            ""
+            if self.inter is None
+            else hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
+        )
 
 
 def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
@@ -80,8 +86,13 @@ def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256:
     hint = "calibrate this model"
     if len(calibration.acs) != spec.depth:
         got = f"{len(calibration.acs)} layers of {record.model}"
-        raise CalibrationError("calibration", got, f"{spec.depth}, the depth of {spec.name}", hint)
-    if record.preprocessing.input_size != spec.preprocessing.input_size or record.grid != spec.grid:
+        raise CalibrationError(
+            "calibration", got, f"{spec.depth}, the depth of {spec.name}", hint
+        )
+    if (
+        record.preprocessing.input_size != spec.preprocessing.input_size
+        or record.grid != spec.grid
+    ):
         made, need = (
             f"{'x'.join(map(str, size[1:]))} pixels in {'x'.join(map(str, grid))} patches"
             for size, grid in (
@@ -89,22 +100,34 @@ def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256:
                 (spec.preprocessing.input_size, spec.grid),
             )
         )
-        raise CalibrationError("calibration", f"an input of {made}", f"{need} for {spec.name}", hint)
-    crops = [(each.crop_mode, each.crop_pct) for each in (record.preprocessing, spec.preprocessing)]
+        raise CalibrationError(
+            "calibration", f"an input of {made}", f"{need} for {spec.name}", hint
+        )
+    crops = [
+        (each.crop_mode, each.crop_pct) for each in (record.preprocessing, spec.preprocessing)
+    ]
     if crops[0] != crops[1]:
         made, need = (f"crop_mode={mode} crop_pct={share:g}" for mode, share in crops)
         hint = "scores belong to positions: calibrate with this crop, or set preprocess in a recipe"
-        raise CalibrationError("calibration", f"images by {made}", f"{need} of {spec.name}", hint)
+        raise CalibrationError(
+            "calibration", f"images by {made}", f"{need} of {spec.name}", hint
+        )
     if weights_sha256 and record.weights_sha256 != weights_sha256:
         got = f"weights {record.weights_sha256[:12]} of {record.model}"
-        raise CalibrationError("calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint)
+        raise CalibrationError(
+            "calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint
+        )
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write one safetensors file; equal calibrations give equal bytes."""
     arrays = ((name, getattr(calibration, name)) for name in ARRAYS)
     content = save(
-        {name: np.ascontiguousarray(each, np.float64) for name, each in arrays if each is not None},
+        {
+            name: np.ascontiguousarray(each, np.float64)
+            for name, each in arrays
+            if each is not None
+        },
         metadata={"record": to_json(calibration.record)},
     )
     with written_beside(path) as partial:
@@ -127,7 +150,9 @@ def load_calibration(path: Path) -> Calibration:
     return calibration_of(metadata["record"], arrays, str(path))
 
 
-def calibration_of(record: str, arrays: Mapping[str, NDArray[np.float64]], source: str) -> Calibration:
+def calibration_of(
+    record: str, arrays: Mapping[str, NDArray[np.float64]], source: str
+) -> Calibration:
     """Return the calibration of a record in JSON and of arrays by name; ArtefactError unless all of it is whole."""
     made = from_json(CalibrationRecord, record, source=source)
     acs, inter, overlap = map(arrays.get, ARRAYS)
@@ -138,7 +163,9 @@ def calibration_of(record: str, arrays: Mapping[str, NDArray[np.float64]], sourc
     if overlap is not None and overlap.shape != acs.shape:
         raise ArtefactError(source, f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
     if inter is not None and inter.shape != (len(acs), patches):
-        raise ArtefactError(source, f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]")
+        raise ArtefactError(
+            source, f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]"
+        )
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise ArtefactError(source, "values that are not finite", "a calibration")
     return Calibration(made, acs, inter, overlap)

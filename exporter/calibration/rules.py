@@ -24,13 +24,17 @@ def guarded_inverse(denominator: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes
     return inverse.masked_fill_(denominator == 0, 0)
 
 
-def clone(relevance: Float[Tensor, "b k ..."], value: Float[Tensor, "b 1 ..."]) -> Float[Tensor, "b k ..."]:
+def clone(
+    relevance: Float[Tensor, "b k ..."], value: Float[Tensor, "b 1 ..."]
+) -> Float[Tensor, "b k ..."]:
     """Return the relevance of a value used twice, from the sum of its uses' relevance: 0 where the value is 0."""
     return relevance * (value * guarded_inverse(value))
 
 
 def add(
-    relevance: Float[Tensor, "b k t d"], left: Float[Tensor, "b 1 t d"], right: Float[Tensor, "b 1 t d"]
+    relevance: Float[Tensor, "b k t d"],
+    left: Float[Tensor, "b 1 t d"],
+    right: Float[Tensor, "b 1 t d"],
 ) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k t d"]]:
     """Split relevance over the two terms of a sum.
 
@@ -39,15 +43,22 @@ def add(
     """
     ratio = relevance * guarded_inverse(left + right)
     left_part, right_part = left * ratio, right * ratio
-    left_sum, right_sum = left_part.sum((-2, -1), keepdim=True), right_part.sum((-2, -1), keepdim=True)
-    unit = relevance.sum((-2, -1), keepdim=True) * guarded_inverse(left_sum.abs() + right_sum.abs())
+    left_sum, right_sum = (
+        left_part.sum((-2, -1), keepdim=True),
+        right_part.sum((-2, -1), keepdim=True),
+    )
+    unit = relevance.sum((-2, -1), keepdim=True) * guarded_inverse(
+        left_sum.abs() + right_sum.abs()
+    )
     left_part *= left_sum.abs() * unit * guarded_inverse(left_sum)
     right_part *= right_sum.abs() * unit * guarded_inverse(right_sum)
     return left_part, right_part
 
 
 def linear(
-    relevance: Float[Tensor, "b k t o"], value: Float[Tensor, "b 1 t i"], weight: Float[Tensor, "o i"]
+    relevance: Float[Tensor, "b k t o"],
+    value: Float[Tensor, "b 1 t i"],
+    weight: Float[Tensor, "o i"],
 ) -> Float[Tensor, "b k t i"]:
     """Apply the z+ rule to a linear layer: relevance goes to inputs of the weight's sign; the bias gets none."""
     positive, negative = weight.clamp(min=0), weight.clamp(max=0)
@@ -59,14 +70,18 @@ def linear(
 
 
 def output_unit(
-    value: Float[Tensor, "b 1 i"], weight: Float[Tensor, "b k i"], relevance: Float[Tensor, "b k"]
+    value: Float[Tensor, "b 1 i"],
+    weight: Float[Tensor, "b k i"],
+    relevance: Float[Tensor, "b k"],
 ) -> Float[Tensor, "b k i"]:
     """Apply the z+ rule of `linear` to a single output unit per class, given its weight row."""
     agreeing = (value * weight).clamp(min=0)
     return agreeing * (relevance * guarded_inverse(agreeing.sum(-1))).unsqueeze(-1)
 
 
-def mean(relevance: Float[Tensor, "b k d"], value: Float[Tensor, "b 1 n d"]) -> Float[Tensor, "b k n d"]:
+def mean(
+    relevance: Float[Tensor, "b k d"], value: Float[Tensor, "b 1 n d"]
+) -> Float[Tensor, "b k n d"]:
     """Split the relevance of a mean over n values, channel by channel, in proportion to those of the mean's sign.
 
     The z+ rule of `linear` would lose that of a negative channel: it would look for positive values.

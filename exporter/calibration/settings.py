@@ -24,7 +24,10 @@ class CalibrationSettings(Settings):
     """
 
     protocol: str = option(
-        "all", "all: every image once. paper: ten random batches of images.", ("all", "paper"), flag=False
+        "all",
+        "all: every image once. paper: ten random batches of images.",
+        ("all", "paper"),
+        flag=False,
     )
     max_images: Count | None = option(
         512,
@@ -51,14 +54,19 @@ class CalibrationSettings(Settings):
     # Not a key of recipes: it follows from the scorer. Without it ACS alone is computed, by a forward pass.
     relevance: bool = True
     # float32 loses digits layer by layer towards the input.
-    dtype: str = option("float64", "Precision of the relevance.", ("float64", "float32"), flag=False)
+    dtype: str = option(
+        "float64", "Precision of the relevance.", ("float64", "float32"), flag=False
+    )
     seed: Natural = option(0, "Seed of every draw of images to calibrate on.", flag=False)
 
     def check(self) -> None:
         """Raise RecipeError if "auto" is combined with the protocol that sets the number itself."""
         if self.max_images == "auto" and self.protocol == "paper":
             raise RecipeError(
-                "max_images", "auto for protocol paper", "a number", "the protocol sets the number itself"
+                "max_images",
+                "auto for protocol paper",
+                "a number",
+                "the protocol sets the number itself",
             )
 
     def classes_of(self, most: int, name: str) -> int:
@@ -93,7 +101,9 @@ def planned_images(images: ImageFolder, settings: CalibrationSettings) -> list[P
         rounds, in_acs = dict.fromkeys(order, (0,)), set(order)
     half = _halves(place for place in rank if place in rounds)
     return [
-        PlannedImage(images.files[place], rounds.get(place, ()), place in in_acs, half.get(place, 0))
+        PlannedImage(
+            images.files[place], rounds.get(place, ()), place in in_acs, half.get(place, 0)
+        )
         for place in order
     ]
 
@@ -105,7 +115,9 @@ def _in_steps(rank: list[int], settings: CalibrationSettings) -> list[int]:
     return [place for start, end in pairwise((0, *CHECKS)) for place in sorted(rank[start:end])]
 
 
-def _paper(total: int, settings: CalibrationSettings) -> tuple[dict[int, tuple[int, ...]], set[int]]:
+def _paper(
+    total: int, settings: CalibrationSettings
+) -> tuple[dict[int, tuple[int, ...]], set[int]]:
     if settings.relevance and total < settings.images_per_round:
         raise CalibrationError(
             "images",

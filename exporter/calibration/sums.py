@@ -43,7 +43,10 @@ Scored = tuple[PlannedImage, ImageScores | SkippedImage]
 
 
 def scored_chunks(
-    vit: PrunableViT, planned: Sequence[PlannedImage], classes: int, settings: CalibrationSettings
+    vit: PrunableViT,
+    planned: Sequence[PlannedImage],
+    classes: int,
+    settings: CalibrationSettings,
 ) -> Iterator[list[Scored]]:
     """Yield the planned images with their scores, chunk by chunk, in order; for some, why they cannot be read.
 
@@ -80,7 +83,10 @@ def _with_scores(
         else:
             found = acs_of_images(vit, inputs)
     scores, pairs = iter(found), zip(planned, loaded, strict=True)
-    return [(item, image if isinstance(image, SkippedImage) else next(scores)) for item, image in pairs]
+    return [
+        (item, image if isinstance(image, SkippedImage) else next(scores))
+        for item, image in pairs
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +122,9 @@ class Sums:
         """Number of planned images done, used or skipped."""
         return int(self.counts[0])
 
-    def plus(self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool, half: int = 0) -> "Sums":
+    def plus(
+        self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool, half: int = 0
+    ) -> "Sums":
         """Return the sums with one more image: in these rounds, in its half, and with `in_acs` in ACS."""
         inter, counted, halves = self.inter, self.counted, self.halves
         if rounds and scores.inter is not None and scores.counted is not None:
@@ -201,7 +209,9 @@ def is_settled(halves: NDArray[np.float64]) -> bool:
     return overlap is not None and bool(overlap.min() >= ENOUGH)
 
 
-def warn_where_unsettled(overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int) -> None:
+def warn_where_unsettled(
+    overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int
+) -> None:
     """Log one line if the scores of any of these 1-based layers are not settled."""
     shares = {} if overlap is None else {layer: float(overlap[layer - 1]) for layer in layers}
     found = {layer: share for layer, share in shares.items() if share < ENOUGH}

@@ -103,10 +103,17 @@ def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrac
 def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> AttentionTrace:
     batch, count, _ = tokens.shape
     normed = part.norm(tokens)
-    qkv = part.qkv(normed).reshape(batch, count, 3, part.num_heads, part.head_dim).permute(2, 0, 3, 1, 4)
+    qkv = (
+        part.qkv(normed)
+        .reshape(batch, count, 3, part.num_heads, part.head_dim)
+        .permute(2, 0, 3, 1, 4)
+    )
     raw_query, raw_key, value = qkv.unbind(0)
     normed_query, normed_key = part.q_norm(raw_query), part.k_norm(raw_key)
-    query, key = (each if part.rotary is None else part.rotary(each) for each in (normed_query, normed_key))
+    query, key = (
+        each if part.rotary is None else part.rotary(each)
+        for each in (normed_query, normed_key)
+    )
     context = F.scaled_dot_product_attention(query, key, value)
     merged = context.transpose(1, 2).reshape(batch, count, -1)
     proj_input = part.context_norm(merged)
@@ -135,4 +142,6 @@ def _trace_mlp(part: MlpParts, tokens: Float[Tensor, "b t d"]) -> MlpTrace:
     activated = part.act(hidden)
     fc2_input = part.hidden_norm(activated)
     fc2_output = part.fc2(fc2_input)
-    return MlpTrace(tokens, normed, hidden, activated, fc2_input, fc2_output, part.out(fc2_output))
+    return MlpTrace(
+        tokens, normed, hidden, activated, fc2_input, fc2_output, part.out(fc2_output)
+    )

@@ -23,7 +23,19 @@ from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.folders.bench import Bench, bench
 from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
-COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", "speed-up", "quartiles", "E", "")
+COLUMNS = (
+    "batch",
+    "model",
+    "img/s",
+    "GPU ms",
+    "p99",
+    "in",
+    "out",
+    "speed-up",
+    "quartiles",
+    "E",
+    "",
+)
 
 EXAMPLES = (
     "star-export bench build/digits",
@@ -33,8 +45,12 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
-    parser.add_argument("--dense", type=Path, metavar="FILE", help="The dense model, instead of a folder.")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="The export folder that `compile` wrote."
+    )
+    parser.add_argument(
+        "--dense", type=Path, metavar="FILE", help="The dense model, instead of a folder."
+    )
     parser.add_argument("--pruned", type=Path, metavar="FILE", help="The pruned model.")
     parser.add_argument(
         "--reference",
@@ -51,7 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
-    result = bench(models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime)
+    result = bench(
+        models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime
+    )
     show(arguments, result, lambda: _print(result))
     if result.gpu_failure:
         print(f"error: {result.gpu_failure}", file=sys.stderr)
@@ -63,7 +81,9 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
     if arguments.folder is not None and given == (None, None):
         found = read_folder(arguments.folder)
         own = arguments.reference is None
-        return found.models, found.read_reference() if own else read_reference(arguments.reference)
+        return found.models, found.read_reference() if own else read_reference(
+            arguments.reference
+        )
     if arguments.folder is None and None not in given:
         beside = arguments.pruned.parent / REFERENCE
         models = read_pair(Pair(arguments.dense, arguments.pruned))
@@ -74,11 +94,26 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
 
 def _print(result: Bench) -> None:
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
-    title = f"{result.model}, {schedule_words(result.schedule)}: {dense:.2f} → {pruned:.2f} GMACs"
-    columns = ("batch", "model", "img/s", "median ms", "p99 ms", "speed-up", "quartiles", "E", "")
+    title = (
+        f"{result.model}, {schedule_words(result.schedule)}: {dense:.2f} → {pruned:.2f} GMACs"
+    )
+    columns = (
+        "batch",
+        "model",
+        "img/s",
+        "median ms",
+        "p99 ms",
+        "speed-up",
+        "quartiles",
+        "E",
+        "",
+    )
     print_table(title, columns, [row for each in result.batches for row in _rows(each)])
     if parts := [each.breakdown_ms for each in result.batches if each.breakdown_ms]:
-        heads = ("ms per run, dense → pruned", *(f"batch {each.batch}" for each in result.batches))
+        heads = (
+            "ms per run, dense → pruned",
+            *(f"batch {each.batch}" for each in result.batches),
+        )
         rows = [
             (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in parts))
             for name in parts[0].dense
@@ -93,7 +128,12 @@ def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
     yield ("", "pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison))
     if sliced and at.selection is not None:
-        yield ("", "plain slices", *_speed(at.selection.sliced), *against_dense(at.selection.ceiling))
+        yield (
+            "",
+            "plain slices",
+            *_speed(at.selection.sliced),
+            *against_dense(at.selection.ceiling),
+        )
 
 
 def _speed(time: Throughput) -> tuple[str, ...]:
@@ -110,8 +150,14 @@ def _lines(result: Bench) -> Iterator[str]:
         yield from _selection_line(at, "selection cost")
     yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
-    threads = f"{settings.threads} threads" if settings.threads else "one thread per physical core"
-    cpus = f"CPUs {','.join(map(str, hardware.cpus))}" if hardware.cpus else f"{hardware.usable_cpus} CPUs"
+    threads = (
+        f"{settings.threads} threads" if settings.threads else "one thread per physical core"
+    )
+    cpus = (
+        f"CPUs {','.join(map(str, hardware.cpus))}"
+        if hardware.cpus
+        else f"{hardware.usable_cpus} CPUs"
+    )
     yield (
         f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "
         f"{result.runtime}, {', '.join(f'{name} {version}' for name, version in hardware.versions.items())}"
@@ -128,7 +174,9 @@ def _selection_line(at: AtBatch, what: str) -> Iterator[str]:
 def print_gpu_time(result: Bench) -> None:
     """Print the table, the clock rates and the trtexec commands."""
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
-    print_table(title, COLUMNS, [row for each in result.gpu for row in _rows(each, sliced=False)])
+    print_table(
+        title, COLUMNS, [row for each in result.gpu for row in _rows(each, sliced=False)]
+    )
     print_lines(_gpu_lines(result))
 
 
@@ -151,7 +199,9 @@ def clock_words(clocks: Clocks) -> str:
     """Return the clocks in one line, with what held them down."""
     if not clocks.samples:
         return "unknown"
-    sm = f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
+    sm = (
+        f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
+    )
     told = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
     return f"{told}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else told
 
@@ -185,6 +235,8 @@ def _engine_lines(at: AtBatch) -> Iterator[str]:
             yield f"{role} at batch {at.batch}: CUDA graph capture failed, kernels were launched one by one"
     for role, runs in _runs_of(at):
         if load := runs.load:
-            latencies = ", ".join(f"{ms:.3f} ms at {part} %" for part, ms in load.percentiles_ms.items())
+            latencies = ", ".join(
+                f"{ms:.3f} ms at {part} %" for part, ms in load.percentiles_ms.items()
+            )
             rate = f"{load.images_per_s:.1f} img/s in {load.streams} streams"
             yield f"{role} under load at batch {at.batch}: {rate}, latency {latencies}"

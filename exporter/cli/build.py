@@ -29,7 +29,9 @@ FAILS = "an engine is not what its target promises: attention that is not fused,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="The export folder that `compile` wrote."
+    )
     parser.add_argument(
         "--plugin-source",
         type=Path,

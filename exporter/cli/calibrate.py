@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     add_flags(parser, Recipe, (*MODEL_FLAGS, *IMAGE_FLAGS, "scorer"))
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="The calibration to write, .safetensors."
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="The calibration to write, .safetensors.",
     )
 
 
@@ -45,14 +49,27 @@ def run(arguments: argparse.Namespace) -> int:
     calibration = opened.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer
     if record.settings.max_images == "auto":
-        warn_where_unsettled(calibration.overlap, range(1, len(calibration.acs) + 1), record.images)
+        warn_where_unsettled(
+            calibration.overlap, range(1, len(calibration.acs) + 1), record.images
+        )
     if arguments.json:
         values = {"acs": calibration.acs.tolist(), "overlap": overlap}
-        print_json({"file": str(arguments.out), **values, "skipped": calibration.skipped, "record": record})
+        print_json(
+            {
+                "file": str(arguments.out),
+                **values,
+                "skipped": calibration.skipped,
+                "record": record,
+            }
+        )
     else:
-        shares = [f"{share:.2f}" for share in overlap] if overlap else [""] * len(calibration.acs)
+        shares = (
+            [f"{share:.2f}" for share in overlap] if overlap else [""] * len(calibration.acs)
+        )
         columns = zip(calibration.acs, shares, strict=True)
-        rows = [(layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)]
+        rows = [
+            (layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)
+        ]
         images = f"{record.images} images, {record.skipped} skipped"
         print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
         print_lines(skipped_lines({"calibration": calibration.skipped}))

@@ -28,7 +28,9 @@ REFERENCE = (*MODEL_FLAGS, "images", "calibration")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("folder", type=Path, nargs="?", help="The export folder that `compile` wrote.")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="The export folder that `compile` wrote."
+    )
     add_flags(parser, RunSettings)
     add_recipe(parser)
     add_flags(parser, Recipe, REFERENCE)
@@ -45,7 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.folder is None:
         return _check_file(arguments)
     given = REFERENCE if arguments.recipe is None else ("recipe", *REFERENCE)
-    refuse(arguments, given, "an export folder", "the folder has its own images and PyTorch's outputs")
+    refuse(
+        arguments,
+        given,
+        "an export folder",
+        "the folder has its own images and PyTorch's outputs",
+    )
     return _check_folder(arguments)
 
 
@@ -75,9 +82,14 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.workflows.opened import open_recipe
 
     stages = RichStages(quiet=arguments.quiet)
-    opened, asked = open_recipe(recipe_of(arguments), stages), from_flags(RunSettings, arguments).runtime
+    opened, asked = (
+        open_recipe(recipe_of(arguments), stages),
+        from_flags(RunSettings, arguments).runtime,
+    )
     if asked is not None:
-        raise RecipeError("--runtime", asked, "none with --onnx: a file is checked on its target's runtime")
+        raise RecipeError(
+            "--runtime", asked, "none with --onnx: a file is checked on its target's runtime"
+        )
     chosen = opened.recipe.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
@@ -90,14 +102,19 @@ def _check_file(arguments: argparse.Namespace) -> int:
         got = "another preprocessing than that of the model"
         expected = "the model, and preprocess in a recipe, that it was exported with"
         raise ArtefactError(str(arguments.onnx), got, expected)
-    calibration, names = opened.calibration, [asked_as(output) for output in artefact.spec.outputs]
+    calibration, names = (
+        opened.calibration,
+        [asked_as(output) for output in artefact.spec.outputs],
+    )
     vit = with_outputs(whole, names)
     if calibration is not None:
         calibration = calibration.of_first(vit.spec.depth)
     pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
         files = sample(opened.folder, chosen.check_images, chosen.seed).files
-        images = first_images(files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images)
+        images = first_images(
+            files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images
+        )
         report = check(pruned, model, images, threads=opened.recipe.measure.threads)
     show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1

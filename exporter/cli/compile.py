@@ -56,8 +56,14 @@ OVER = f"× {AS_IT_CAME}"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The export folder.")
-    add_flags(parser, Recipe, (*MODEL_FLAGS, *OUTPUT_FLAGS, *IMAGE_FLAGS, "eval_images", "max_eval_images"))
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="The export folder."
+    )
+    add_flags(
+        parser,
+        Recipe,
+        (*MODEL_FLAGS, *OUTPUT_FLAGS, *IMAGE_FLAGS, "eval_images", "max_eval_images"),
+    )
     how = (*AMOUNT_FLAGS, "calibration", "refit", *SCHEDULE_FLAGS, *MEASURING_FLAGS)
     add_flags(parser, Recipe, how)
     add_dry_run(parser)
@@ -115,25 +121,40 @@ def _print(found: Mapping[Method, Report], out: Path) -> None:
 
 def _cells(report: Report) -> dict[str, dict[str, str]]:
     """Return what was measured, by column and model; losses are against the model as it came, in fp32."""
-    gmacs, loss, fp32, at, original = report.gmacs, report.loss, report.in_fp32, report.speed, report.original
+    gmacs, loss, fp32, at, original = (
+        report.gmacs,
+        report.loss,
+        report.in_fp32,
+        report.speed,
+        report.original,
+    )
     macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
     cells = {"GMACs": {role: f"{each:.3f}" for role, each in macs.items()}}
     if report.accuracy:
         every = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
-        cells["top-1 (95 %)"] = {role: _with_interval(each) for role, each in every.items() if each}
+        cells["top-1 (95 %)"] = {
+            role: _with_interval(each) for role, each in every.items() if each
+        }
     if loss and loss.loss_interval_points:
         low, high = loss.loss_interval_points
-        cells["points lost (95 %)"] = {"pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"}
+        cells["points lost (95 %)"] = {
+            "pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"
+        }
         if fp32:
             cells["points lost (95 %)"]["dense"] = f"{report.precision_loss:.2f}"
     elif loss:
-        cells["same class as fp32" if fp32 else "same class"] = {"pruned": f"{loss.agreement:.2%}"}
+        cells["same class as fp32" if fp32 else "same class"] = {
+            "pruned": f"{loss.agreement:.2%}"
+        }
     if agreed := report.agreement:
         cells["cosine of embeddings"] = {"pruned": f"{agreed.embedding_cosine:.4f}"}
         if agreed.retrieval_at_1 is not None:
             cells["same nearest image"] = {"pruned": f"{agreed.retrieval_at_1:.2%}"}
     if at:
-        times = {**({AS_IT_CAME: original.throughput} if original else {}), **vars(at.throughput)}
+        times = {
+            **({AS_IT_CAME: original.throughput} if original else {}),
+            **vars(at.throughput),
+        }
         (low, high), gain = at.comparison.quartiles, at.comparison.speedup
         cells[f"images/s, batch {report.batch}"] = {
             role: f"{each.images_per_s:.1f}" for role, each in times.items()
@@ -164,7 +185,10 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield images and parity, and what fine-tuning recorded of the weights, the last one first."""
     first = reports[0]
     yield f"images: {first.preprocessing.words}"
-    yield from (explain(each)[0] for each in (first.parity.dense, *(each.parity.pruned for each in reports)))
+    yield from (
+        explain(each)[0]
+        for each in (first.parity.dense, *(each.parity.pruned for each in reports))
+    )
     if first.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     yield from dict.fromkeys(line for each in reports for line in _skipped(each))
@@ -182,7 +206,9 @@ def _lines_of_one(report: Report) -> Iterator[str]:
     if report.loss and report.loss.loss_interval_points:
         low, high = report.loss.loss_interval_points
         against = (
-            f"; the dense model loses {report.precision_loss:.2f} by the precision" if report.in_fp32 else ""
+            f"; the dense model loses {report.precision_loss:.2f} by the precision"
+            if report.in_fp32
+            else ""
         )
         against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
         yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"

@@ -66,7 +66,9 @@ def _add_choose(actions: Any) -> None:
     add_flags(action, Recipe, (*MODEL_FLAGS, "images", "eval_images"))
     # None is a number only where it is given.
     add_flags(
-        action, ChoiceSettings, defaults=dict.fromkeys(("units", "attention_units", "activation_units"))
+        action,
+        ChoiceSettings,
+        defaults=dict.fromkeys(("units", "attention_units", "activation_units")),
     )
     action.add_argument(
         "--samples", type=Path, metavar="FILE",
@@ -83,14 +85,20 @@ def _add_choose(actions: Any) -> None:
 
 
 def _add_apply(actions: Any) -> None:
-    apply = add_action(actions, "apply", "Remove units, and write the weights of the smaller model.", APPLY)
+    apply = add_action(
+        actions, "apply", "Remove units, and write the weights of the smaller model.", APPLY
+    )
     add_recipe(apply)
     add_flags(apply, Recipe, [name for name in MODEL_FLAGS if name != "device"])
     add_flags(apply, DepthPlan)
     apply.add_argument(
-        "--unmerged", action="store_true", help="Do not merge linear layers: the form for fine-tuning."
+        "--unmerged",
+        action="store_true",
+        help="Do not merge linear layers: the form for fine-tuning.",
     )
-    apply.add_argument("--out", type=Path, required=True, metavar="FILE", help="The weights, .safetensors.")
+    apply.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="The weights, .safetensors."
+    )
     apply.set_defaults(act=_apply)
 
 
@@ -106,7 +114,9 @@ def _apply(arguments: argparse.Namespace) -> int:
 def _choose(arguments: argparse.Namespace) -> int:
     choice = from_flags(ChoiceSettings, arguments)
     if arguments.samples is not None and not choice.units:
-        raise RecipeError("--samples", "a file beside numbers of each type", "none, or --units N")
+        raise RecipeError(
+            "--samples", "a file beside numbers of each type", "none, or --units N"
+        )
     if choice.units and arguments.out is None:
         found = _split(arguments, choice)
         show(arguments, found, lambda: _print_found(found))
@@ -121,7 +131,9 @@ def _split(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Found":
     from exporter.depth.collect import read_samples
     from exporter.workflows.depth import split_of
 
-    samples = read_samples(needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE"))
+    samples = read_samples(
+        needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE")
+    )
     return split_of(_opened(arguments).described, samples, choice)
 
 
@@ -150,13 +162,17 @@ def _print(done: "Chosen") -> None:
         rows = [(*_layers(each.plan), f"{each.accuracy:.2f}") for each in found.samples]
         title = f"{len(rows)} samples, {found.samples[0].images} images"
         print_table(title, ("without attention", "without activation", "top-1, %"), rows)
-        print_lines(skipped_lines({"training": found.training_skipped, "evaluation": found.skipped}))
+        print_lines(
+            skipped_lines({"training": found.training_skipped, "evaluation": found.skipped})
+        )
     if done.found is not None:
         _print_found(done.found)
     for unit, scores in vars(done.importance).items():
         told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
         print_lines([f"importance of {unit} by layer: {told}"])
-    print_lines([*_applied_lines(done.applied), *skipped_lines({"training": done.training_skipped})])
+    print_lines(
+        [*_applied_lines(done.applied), *skipped_lines({"training": done.training_skipped})]
+    )
 
 
 def _print_found(found: "Found") -> None:
@@ -194,5 +210,7 @@ def _applied_lines(done: "Applied") -> list[str]:
 
 def _layers(plan: DepthPlan) -> tuple[str, str]:
     """Return the layers without attention and those without activation, for a table."""
-    attention, activation = (" ".join(map(str, each)) or "-" for each in (plan.attention, plan.activation))
+    attention, activation = (
+        " ".join(map(str, each)) or "-" for each in (plan.attention, plan.activation)
+    )
     return attention, activation

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of
-from exporter.cli.output import RichStages, percent_interval, print_lines, print_table, show, skipped_lines
+from exporter.cli.output import (
+    RichStages,
+    percent_interval,
+    print_lines,
+    print_table,
+    show,
+    skipped_lines,
+)
 from exporter.errors import RecipeError
 from exporter.evaluation.loss import PairResult
 from exporter.processes import processes
@@ -39,8 +46,12 @@ MOST_CLASSES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file.")
-    parser.add_argument("second", type=Path, nargs="?", help="A second file, to compare with the first.")
+    parser.add_argument(
+        "first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file."
+    )
+    parser.add_argument(
+        "second", type=Path, nargs="?", help="A second file, to compare with the first."
+    )
     parser.add_argument(
         "--images", dest="places", type=Path, nargs="+", required=True, metavar="PATH",
         help="A folder of one folder per class, a folder of tar files, or tar files.",
@@ -89,13 +100,24 @@ def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalMod
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
     # Only these: a recipe has fields of the same names as other flags of this verb.
-    own = argparse.Namespace(**{name: value for name, value in vars(arguments).items() if name in TORCH})
+    own = argparse.Namespace(
+        **{name: value for name, value in vars(arguments).items() if name in TORCH}
+    )
     recipe = recipe_of(own)
     named = recipe.model.name != "" or recipe.model.checkpoint is not None
-    files, wanted = models_at(paths, settings), named * (2 if recipe.prune.schedule is not None else 1)
+    files, wanted = (
+        models_at(paths, settings),
+        named * (2 if recipe.prune.schedule is not None else 1),
+    )
     if not 1 <= wanted + len(files) <= 2:
-        got = f"{wanted + len(files)} models" if wanted or files else "no model (name it before --images)"
-        raise RecipeError("eval", got, "an export folder, or one or two of FILE, FILE and --model NAME")
+        got = (
+            f"{wanted + len(files)} models"
+            if wanted or files
+            else "no model (name it before --images)"
+        )
+        raise RecipeError(
+            "eval", got, "an export folder, or one or two of FILE, FILE and --model NAME"
+        )
     if not named:
         return files
     from exporter.workflows.opened import open_recipe
@@ -112,7 +134,11 @@ def _print(result: "Evaluation") -> None:
         for name, model in result.models.items():
             found, shown = model.accuracy, ["", "", ""]
             if found is not None:
-                shown = [f"{found.top1:.2%}", percent_interval(found.interval), f"{found.top5:.2%}"]
+                shown = [
+                    f"{found.top1:.2%}",
+                    percent_interval(found.interval),
+                    f"{found.top5:.2%}",
+                ]
             rows.append((name, model.runtime, *shown))
         title = f"{result.images} images, {result.scored_classes} classes"
         print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
@@ -143,7 +169,11 @@ def _pair_lines(pair: PairResult) -> Iterator[str]:
         f"less than {pair.loss_bound_points:+.2f} with 95 % confidence"
     )
     yield f"{pair.lost} images lost, {pair.gained} gained: McNemar p = {pair.mcnemar_p:.3g}"
-    changed = sorted((each for each in pair.classes if each.change), key=lambda each: -abs(each.change))
+    changed = sorted(
+        (each for each in pair.classes if each.change), key=lambda each: -abs(each.change)
+    )
     if changed:
-        words = (f"{each.name} {each.change:+d} of {each.images}" for each in changed[:MOST_CLASSES])
+        words = (
+            f"{each.name} {each.change:+d} of {each.images}" for each in changed[:MOST_CLASSES]
+        )
         yield f"classes that change most: {', '.join(words)}"

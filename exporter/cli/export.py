@@ -29,9 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     ranges = ("images", "max_images")  # images for the INT8 activation ranges
     lowered = ("target", "input_kind", *ranges)
-    add_flags(parser, Recipe, (*MODEL_FLAGS, *OUTPUT_FLAGS, "calibration", *lowered, "schedule"))
-    parser.add_argument("--dense", action="store_true", help="Export the dense model; no schedule is given.")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write.")
+    add_flags(
+        parser, Recipe, (*MODEL_FLAGS, *OUTPUT_FLAGS, "calibration", *lowered, "schedule")
+    )
+    parser.add_argument(
+        "--dense", action="store_true", help="Export the dense model; no schedule is given."
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,8 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     lines = _trtexec(out) if lowering.row.runtime == TENSORRT.runtime else []
     show(
         arguments,
-        {"file": str(arguments.out), "method": pruned.method, "gmacs": pruned.macs.gmacs, "trtexec": lines},
-        lambda: print_lines([f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines]),
+        {
+            "file": str(arguments.out),
+            "method": pruned.method,
+            "gmacs": pruned.macs.gmacs,
+            "trtexec": lines,
+        },
+        lambda: print_lines(
+            [f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines]
+        ),
     )
     return 0
 

@@ -47,9 +47,15 @@ def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     images = ("images", "max_images", "eval_images")
-    add_flags(parser, Recipe, (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer"))
+    add_flags(
+        parser, Recipe, (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer")
+    )
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="The weights to write, .safetensors."
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="The weights to write, .safetensors.",
     )
     parser.add_argument(
         "--teacher", type=Path, metavar="FILE",
@@ -71,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
         found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
         show(arguments, found, lambda: print_dry_run(found))
         return 0
-    result = finetune_model(recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages)
+    result = finetune_model(
+        recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages
+    )
     show(arguments, result, lambda: _print(result))
     return 0 if result.trained.epoch else 1
 

@@ -11,7 +11,15 @@ from exporter.records import Schedule
 from exporter.settings.fields import fields_of, flags_of, homes_of, sections_of
 from exporter.settings.flags import Parser, add_flags, from_flags
 from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
-from exporter.workflows.recipe import PRUNE, TRAINING, Recipe, over, read_recipe, read_training, yielding
+from exporter.workflows.recipe import (
+    PRUNE,
+    TRAINING,
+    Recipe,
+    over,
+    read_recipe,
+    read_training,
+    yielding,
+)
 
 if TYPE_CHECKING:
     from exporter.workflows.opened import DryRun
@@ -34,11 +42,19 @@ def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:
 
 def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
     """Declare the flags of every verb; an action of a verb has them with `default` SUPPRESS, so as to keep them."""
-    parser.add_argument("--json", action="store_true", help="Print the result as JSON.", **changes)
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="Print no progress and no warnings to stderr.", **changes
+        "--json", action="store_true", help="Print the result as JSON.", **changes
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="Log every step to stderr.", **changes)
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="Print no progress and no warnings to stderr.",
+        **changes,
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="Log every step to stderr.", **changes
+    )
 
 
 def add_recipe(parser: Any) -> None:
@@ -65,7 +81,9 @@ def refuse(arguments: argparse.Namespace, names: Iterable[str], beside: str, hin
             raise RecipeError(flag, f"a value beside {beside}", f"no {flag}", hint)
 
 
-def recipe_of(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None) -> Recipe:
+def recipe_of(
+    arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None
+) -> Recipe:
     """Return the recipe that `--recipe` names, overridden by other flags; `defaults` replace the recipe's own."""
     base = read_recipe(arguments.recipe) if arguments.recipe is not None else {}
     start = over(Recipe.of(**(defaults or {})).told(), base)
@@ -94,10 +112,16 @@ def add_training(parser: Parser, preset: str) -> None:
 
 def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettings:
     """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset."""
-    table = {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
+    table = (
+        {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
+    )
     own, model = "augment" not in table, recipe.model
-    start = preset_values(arguments.preset, model.name or None, model.checkpoint, own_augmentation=own)
-    return from_flags(FinetuneSettings, arguments, {**start, "seed": recipe.images.seed, **table})
+    start = preset_values(
+        arguments.preset, model.name or None, model.checkpoint, own_augmentation=own
+    )
+    return from_flags(
+        FinetuneSettings, arguments, {**start, "seed": recipe.images.seed, **table}
+    )
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:

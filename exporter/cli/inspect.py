@@ -15,7 +15,9 @@ LONGEST = 300
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("artefact", type=Path, help="A file that star-export wrote, or an export folder.")
+    parser.add_argument(
+        "artefact", type=Path, help="A file that star-export wrote, or an export folder."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,5 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for key, value in described.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        print(f"{key}: {text}" if len(text) <= LONGEST else f"{key}: {text[:LONGEST]} … (--json: all)")
+        print(
+            f"{key}: {text}"
+            if len(text) <= LONGEST
+            else f"{key}: {text[:LONGEST]} … (--json: all)"
+        )
     return 0

@@ -101,7 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         # Python raises it even where a path is only looked at, below a folder that may not be entered.
         return _refuse(
-            ArtefactError(os.fsdecode(error.filename), reason_of(error), "a place that you may use")
+            ArtefactError(
+                os.fsdecode(error.filename), reason_of(error), "a place that you may use"
+            )
         )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -121,9 +123,17 @@ def _run(argv: Sequence[str] | None) -> int:
     if unknown:
         key = recipe_key(unknown[0], arguments)
         if key is not None:
-            raise RecipeError(unknown[0], "no flag of this verb", f"{key} = … in the file of --recipe")
+            raise RecipeError(
+                unknown[0], "no flag of this verb", f"{key} = … in the file of --recipe"
+            )
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    level = logging.ERROR if arguments.quiet else logging.DEBUG if arguments.verbose else logging.WARNING
+    level = (
+        logging.ERROR
+        if arguments.quiet
+        else logging.DEBUG
+        if arguments.verbose
+        else logging.WARNING
+    )
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
     lines.addFilter(_Once())
@@ -135,7 +145,11 @@ def _run(argv: Sequence[str] | None) -> int:
 def _refuse_former(words: Sequence[str]) -> None:
     """Raise RecipeError for a verb, an action or a flag of a verb that is gone."""
     plain = [word for word in words if not word.startswith("-")]
-    flags = [f"{plain[0]} {word.partition('=')[0]}" for word in words if word.startswith("--") and plain]
+    flags = [
+        f"{plain[0]} {word.partition('=')[0]}"
+        for word in words
+        if word.startswith("--") and plain
+    ]
     for name in (*plain[:1], " ".join(plain[:2]), *flags):
         if name in FORMER:
             raise RecipeError(name, "a name that is gone", FORMER[name])
@@ -146,7 +160,9 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
     """Join the processes of a launcher; all but the main one print nothing."""
     crew = processes()
     if crew.count > 1 and not spread:
-        several = ", ".join(name for name, module in verb_modules() if hasattr(module, "SPREAD"))
+        several = ", ".join(
+            name for name, module in verb_modules() if hasattr(module, "SPREAD")
+        )
         raise LaunchError(verb, f"{crew.count} processes", "one", f"{several} take several")
     if crew.main:
         yield
@@ -179,7 +195,9 @@ def build_parser(only: str | None = None) -> Parser:
     """Return the parser of all verbs; those but `only` without their flags, which take longer to declare."""
     parser = Parser(prog="star-export", description=f"{exporter.__doc__}\n{WHICH}")
     parser.explain(EXAMPLES, FAILS)
-    parser.add_argument("--version", action="version", version=f"star-export {exporter.__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"star-export {exporter.__version__}"
+    )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name, module in verb_modules():
         summary = (module.__doc__ or "").partition("\n")[0]
@@ -189,7 +207,9 @@ def build_parser(only: str | None = None) -> Parser:
         verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))
         add_common(verb)
         module.add_arguments(verb)
-        verb.set_defaults(run=module.run, parser=verb, verb=name, spread=hasattr(module, "SPREAD"))
+        verb.set_defaults(
+            run=module.run, parser=verb, verb=name, spread=hasattr(module, "SPREAD")
+        )
     return parser
 
 
@@ -242,7 +262,9 @@ def checked_streams() -> Iterator[None]:
             raise
         if isinstance(fault, BrokenPipeError):
             raise SystemExit(CLOSED) from None
-        raise ArtefactError("stdout", str(fault.strerror), "a place to write the result") from None
+        raise ArtefactError(
+            "stdout", str(fault.strerror), "a place to write the result"
+        ) from None
 
 
 def _open_closed() -> None:

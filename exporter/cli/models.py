@@ -28,9 +28,13 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--why", metavar="NAME", help="Explain whether this model can be pruned, or why not.")
     parser.add_argument(
-        "--refused", action="store_true", help="List models that cannot be pruned, with reasons."
+        "--why", metavar="NAME", help="Explain whether this model can be pruned, or why not."
+    )
+    parser.add_argument(
+        "--refused",
+        action="store_true",
+        help="List models that cannot be pruned, with reasons.",
     )
     add_flags(parser, ModelRequest, ("num_classes", "model_kwargs"))
 
@@ -52,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     refused = {each.name: each.reason for each in models.answers if not each.shape}
     lines = _lines(models.answers, refused=arguments.refused)
-    show(arguments, {"accepted": models.accepted, "refused": refused}, lambda: print_lines(lines))
+    show(
+        arguments, {"accepted": models.accepted, "refused": refused}, lambda: print_lines(lines)
+    )
     return 0
 
 
@@ -77,8 +83,12 @@ def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
         if each.shape is None:
             yield f"{each.name:{width}}  {each.reason}"
             continue
-        pixels, patches = ("×".join(map(str, size)) for size in (each.shape.pixels, each.shape.grid))
-        head = "" if each.shape.own_head else "  gives an embedding; num_classes adds a classifier"
+        pixels, patches = (
+            "×".join(map(str, size)) for size in (each.shape.pixels, each.shape.grid)
+        )
+        head = (
+            "" if each.shape.own_head else "  gives an embedding; num_classes adds a classifier"
+        )
         yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 

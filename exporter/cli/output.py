@@ -92,17 +92,34 @@ class RichStages:
     def __init__(self, *, quiet: bool = False) -> None:
         from rich.console import Console
 
-        self._console = Console(stderr=True, highlight=False, quiet=quiet or not processes().main)
+        self._console = Console(
+            stderr=True, highlight=False, quiet=quiet or not processes().main
+        )
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Advance]:
         """Show a stage until the body ends; call the value with (done, total) to move its progress bar."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         hidden = not self._console.is_terminal
         progress = Progress(
-            *columns, console=self._console, transient=True, disable=hidden, speed_estimate_period=PACE_S
+            *columns,
+            console=self._console,
+            transient=True,
+            disable=hidden,
+            speed_estimate_period=PACE_S,
         )
         start_s = time.perf_counter()
 

@@ -41,9 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     model = tuple(name for name in MODEL_FLAGS if name != "device")  # no weights are needed
-    add_flags(parser, Recipe, (*model, *OUTPUT_FLAGS, *AMOUNT_FLAGS, *SCHEDULE_FLAGS, "calibration"))
-    parser.add_argument("--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer.")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="The schedule to write, as JSON.")
+    add_flags(
+        parser, Recipe, (*model, *OUTPUT_FLAGS, *AMOUNT_FLAGS, *SCHEDULE_FLAGS, "calibration")
+    )
+    parser.add_argument(
+        "--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer."
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="The schedule to write, as JSON."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,7 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     out = writable_file(arguments.out) if arguments.out else None
     spec = with_outputs(opened.described, opened.recipe.model.outputs).spec
     schedule = _schedule(opened, arguments.acs, spec)
-    dense, pruned, came = dense_macs(spec), schedule_macs(spec, schedule), dense_macs(spec.as_it_came)
+    dense, pruned, came = (
+        dense_macs(spec),
+        schedule_macs(spec, schedule),
+        dense_macs(spec.as_it_came),
+    )
     if out:
         save_json(schedule, out)
     answer = {
@@ -99,11 +109,17 @@ def _check_sources(opened: "Opened", acs: Path | None) -> None:
     prune = opened.recipe.prune
     told = [acs is not None, prune.calibration is not None]
     if acs is not None and prune.counted_by != ACS:
-        raise RecipeError("plan", f"--acs for {prune.named}", "no ACS", "its rates follow from rho alone")
+        raise RecipeError(
+            "plan", f"--acs for {prune.named}", "no ACS", "its rates follow from rho alone"
+        )
     if (sum(told) == 1) if opened.follows_acs else acs is None:
         return
-    got = " and ".join(name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here)
-    raise RecipeError("plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction")
+    got = " and ".join(
+        name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here
+    )
+    raise RecipeError(
+        "plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction"
+    )
 
 
 def _read_acs(path: Path) -> list[float]:

@@ -14,13 +14,17 @@ EXAMPLES = ("star-export serve-config build/digits --out repository/",)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="The model repository.")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="The model repository."
+    )
     add_flags(parser, ServeSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the repository; the exit code is 0."""
-    made = write_repository(arguments.folder, arguments.out, from_flags(ServeSettings, arguments))
+    made = write_repository(
+        arguments.folder, arguments.out, from_flags(ServeSettings, arguments)
+    )
     command = shlex.join(made.command)
     show(
         arguments,

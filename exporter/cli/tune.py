@@ -14,7 +14,14 @@ from exporter.cli.output import RichStages, print_lines, print_table, show, skip
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.tuning.choice import USUAL, Judged, Point, TuneResult, TuneSettings, images_needed
+from exporter.workflows.tuning.choice import (
+    USUAL,
+    Judged,
+    Point,
+    TuneResult,
+    TuneSettings,
+    images_needed,
+)
 
 EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
@@ -40,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="More checkpoints of the model to try: without some layers, or fine-tuned.",
     )  # fmt: skip
     add_flags(parser.add_argument_group("fix an axis of the search"), Recipe, PINS)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder for all results.")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="Folder for all results."
+    )
     add_dry_run(parser)
 
 
@@ -78,7 +87,9 @@ def _print(found: TuneResult) -> None:
         "",
     )
     timed = {point.candidate.label for point in found.tried}
-    others = {name: rate for name, rate in found.unpruned.items() if f"unpruned, {name}" not in timed}
+    others = {
+        name: rate for name, rate in found.unpruned.items() if f"unpruned, {name}" not in timed
+    }
     rows: list[tuple[str, ...]] = [
         ("unpruned", name, f"{rate:.1f}", *[""] * 7) for name, rate in others.items()
     ]
@@ -90,8 +101,16 @@ def _print(found: TuneResult) -> None:
 
 def _row(point: Point, mark: str) -> tuple[str, ...]:
     low, high = point.gain.quartiles
-    speed = (f"{point.images_per_s:.1f}", f"{point.gain.median:.2f} ×", f"{low:.2f} to {high:.2f}")
-    loss = (f"{point.loss_points:+.2f}", f"{point.margin_points:+.2f}", f"{point.loss.agreement:.2%}")
+    speed = (
+        f"{point.images_per_s:.1f}",
+        f"{point.gain.median:.2f} ×",
+        f"{low:.2f} to {high:.2f}",
+    )
+    loss = (
+        f"{point.loss_points:+.2f}",
+        f"{point.margin_points:+.2f}",
+        f"{point.loss.agreement:.2%}",
+    )
     size = f"{point.timed.file_bytes / 1e6:.1f}"
     return (point.candidate.on("").label, point.candidate.target, *speed, *loss, size, mark)
 
@@ -105,10 +124,15 @@ def _lines(found: TuneResult) -> Iterator[str]:
         faster = [each for each in found.tried if each.images_per_s > found.choice.images_per_s]
         after = min(faster, key=lambda each: each.images_per_s, default=None)
         if after is not None:
-            speed, loss = f"{after.images_per_s:.1f} images/s", f"{after.loss_points:+.2f} points"
+            speed, loss = (
+                f"{after.images_per_s:.1f} images/s",
+                f"{after.loss_points:+.2f} points",
+            )
             yield f"the next faster one: {after.candidate.label}: {speed}, {loss} on the images to choose by"
         yield f"recipe: {found.recipe}"
-    yield from skipped_lines({"calibration": found.calibration_skipped, "evaluation": found.skipped})
+    yield from skipped_lines(
+        {"calibration": found.calibration_skipped, "evaluation": found.skipped}
+    )
     if found.parity is False:
         yield "the compiled model does not agree with PyTorch: see its report"
 

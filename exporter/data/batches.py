@@ -49,7 +49,9 @@ def batches_of(
         size: Files per batch; fewer images where some cannot be read, and in the last one.
         workers: Threads that decode. They are at most one batch ahead of the thread that stacks images.
     """
-    return made_ahead(_batches(files, views, size, workers=workers, ahead=max(size, 2 * workers)))
+    return made_ahead(
+        _batches(files, views, size, workers=workers, ahead=max(size, 2 * workers))
+    )
 
 
 def batches(
@@ -98,7 +100,10 @@ def _batches(
     while group := list(islice(loaded, size)):
         images = [each for each in group if isinstance(each, LoadedImage)]
         skipped = [each for each in group if isinstance(each, SkippedImage)]
-        made = {view: _input(images, view, preprocessings.index(view.preprocessing)) for view in views}
+        made = {
+            view: _input(images, view, preprocessings.index(view.preprocessing))
+            for view in views
+        }
         labels = [UNKNOWN if each.file.label is None else each.file.label for each in images]
         yield Batch(
             tuple(made[view] for view in views),
@@ -110,7 +115,11 @@ def _batches(
 
 def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
     shape = (0, *view.preprocessing.input_size)
-    pixels = np.stack([each.views[place] for each in images]) if images else np.empty(shape, np.uint8)
+    pixels = (
+        np.stack([each.views[place] for each in images])
+        if images
+        else np.empty(shape, np.uint8)
+    )
     return pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)
 
 

@@ -33,7 +33,10 @@ def _natural(folders: Collection[str]) -> list[str]:
 
 
 # The orders of folders that a class map may name in place of a file.
-ORDERS: Mapping[str, Callable[[Collection[str]], list[str]]] = {"sorted": sorted, "natural": _natural}
+ORDERS: Mapping[str, Callable[[Collection[str]], list[str]]] = {
+    "sorted": sorted,
+    "natural": _natural,
+}
 
 
 def is_order(class_map: Path | None) -> bool:
@@ -61,7 +64,11 @@ class ClassesByName:
     def index_of(self, text: str, subject: str) -> int | None:
         """Return the class of a name, None if no class has it."""
         synonyms = [self._alike.get(_folded(part.strip()), set()) for part in text.split(",")]
-        found = sorted(self._whole.get(text) or self._alike.get(_folded(text)) or set.intersection(*synonyms))
+        found = sorted(
+            self._whole.get(text)
+            or self._alike.get(_folded(text))
+            or set.intersection(*synonyms)
+        )
         if len(found) > 1:
             got = f"{text!r}, a name of the classes {', '.join(map(str, found[:MOST]))}"
             raise ImageError(subject, got, "a name of one class", MAP_HINT)
@@ -109,10 +116,17 @@ def class_indices(
     if class_map is not None and not is_order(class_map):
         return read_class_map(class_map, num_classes)
     if class_map is None and len(names) == num_classes:
-        found = ClassesByName(names).indices([each for each in folders if each not in empty], subject)
+        found = ClassesByName(names).indices(
+            [each for each in folders if each not in empty], subject
+        )
         if found:
             if len(found) < num_classes:
-                logger.warning("%s: images of %d of the model's %d classes", subject, len(found), num_classes)
+                logger.warning(
+                    "%s: images of %d of the model's %d classes",
+                    subject,
+                    len(found),
+                    num_classes,
+                )
             return found
     if len(folders) != num_classes:
         return {}
@@ -121,7 +135,8 @@ def class_indices(
         _require_one_order(ordered, subject)
         if names:
             pairs = ", ".join(
-                f"{folder!r} is {name!r}" for folder, name in zip(ordered[:2], names, strict=False)
+                f"{folder!r} is {name!r}"
+                for folder, name in zip(ordered[:2], names, strict=False)
             )
             text = "%s: no class folder has the name of a class: their order decides, %s (%s)"
             logger.warning(text, subject, pairs, MAP_HINT)
@@ -143,7 +158,9 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or value < 0 or (num_classes is not None and value >= num_classes):
             limit = "" if num_classes is None else f" below {num_classes}"
-            raise ImageError(str(path), f"{value!r} for {name!r}", f"a class index from 0{limit}")
+            raise ImageError(
+                str(path), f"{value!r} for {name!r}", f"a class index from 0{limit}"
+            )
     return content
 
 

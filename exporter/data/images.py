@@ -18,7 +18,20 @@ from exporter.files import regular
 logger = logging.getLogger(__name__)
 
 SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif"}
+    {
+        ".jpg",
+        ".jpeg",
+        ".png",
+        ".webp",
+        ".bmp",
+        ".gif",
+        ".tif",
+        ".tiff",
+        ".ppm",
+        ".pgm",
+        ".jp2",
+        ".avif",
+    }
 )
 
 # In an array of classes: that of an image whose class is not known.
@@ -123,7 +136,9 @@ class LeftOut:
 
     def say(self, subject: str, *more: str) -> None:
         """Log one line if anything was left out, or if there is `more` to say."""
-        by_ending = ", ".join(f"{number} {ending}" for ending, number in sorted(self.endings.items()))
+        by_ending = ", ".join(
+            f"{number} {ending}" for ending, number in sorted(self.endings.items())
+        )
         parts = (
             by_ending and f"files left out by their ending: {by_ending}",
             self.hidden and f"hidden folders and images left out: {self.hidden}",
@@ -156,21 +171,30 @@ def list_images(
     left = LeftOut()
     paths = sorted(_walk(folder, left), key=lambda path: path.relative_to(folder).parts)
     if not paths:
-        raise ImageError(str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}")
+        raise ImageError(
+            str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}"
+        )
     folders, held = class_folders(folder), {_folder_of(path, folder) for path in paths}
     empty = [name for name in folders if name not in held]
     mapped = class_map is not None and not is_order(class_map)
     index: Mapping[str, int] = {}
     if num_classes or mapped:
-        index = class_indices(folders, num_classes, names, class_map, empty=empty, subject=str(folder))
+        index = class_indices(
+            folders, num_classes, names, class_map, empty=empty, subject=str(folder)
+        )
     files = tuple(
-        ImageFile(path, _label(path, folder, index, class_map if mapped else None)) for path in paths
+        ImageFile(path, _label(path, folder, index, class_map if mapped else None))
+        for path in paths
     )
-    left.say(str(folder), *_of_classes(files, empty if num_classes else (), labelled=bool(index)))
+    left.say(
+        str(folder), *_of_classes(files, empty if num_classes else (), labelled=bool(index))
+    )
     return ImageFolder(folder, files, {place: name for name, place in index.items()})
 
 
-def _of_classes(files: Sequence[ImageFile], empty: Sequence[str], *, labelled: bool) -> Iterator[str]:
+def _of_classes(
+    files: Sequence[ImageFile], empty: Sequence[str], *, labelled: bool
+) -> Iterator[str]:
     """Say which class folders hold no image, and how many images are in none."""
     if empty:
         yield f"class folders without an image: {len(empty)} ({quoted(empty)})"
@@ -182,7 +206,9 @@ def _of_classes(files: Sequence[ImageFile], empty: Sequence[str], *, labelled: b
 def check_readable(folder: Path) -> None:
     """Open a folder and its subfolders, before the work that needs the images in them."""
     if not folder.is_dir():
-        raise ImageError(str(folder), "no such folder", "a folder of images, or of one folder per class")
+        raise ImageError(
+            str(folder), "no such folder", "a folder of images, or of one folder per class"
+        )
     for name in ("", *class_folders(folder)):
         try:
             # Names alone can be listed where nothing may be opened.
@@ -205,7 +231,9 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     """Draw at most `count` of the images by the seed, and keep their order; all of them for None."""
     if count is None or count >= len(images.files):
         return images
-    return replace(images, files=tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}")))
+    return replace(
+        images, files=tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}"))
+    )
 
 
 def halves(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
@@ -236,7 +264,9 @@ def draw(total: int, count: int, seed: str) -> list[int]:
 
 def ranked(total: int, seed: str) -> list[int]:
     """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them."""
-    return sorted(range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest())
+    return sorted(
+        range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest()
+    )
 
 
 def _walk(folder: Path, left: LeftOut) -> Iterator[Path]:
@@ -272,10 +302,16 @@ def _folder_of(path: Path, root: Path) -> str:
     return parts[0] if len(parts) > 1 else ""
 
 
-def _label(path: Path, root: Path, index: Mapping[str, int], class_map: Path | None) -> int | None:
+def _label(
+    path: Path, root: Path, index: Mapping[str, int], class_map: Path | None
+) -> int | None:
     name = _folder_of(path, root)
     if class_map is not None and name not in index:
-        got = f"no class for folder {name!r}" if name else f"{path.name} outside the class folders"
+        got = (
+            f"no class for folder {name!r}"
+            if name
+            else f"{path.name} outside the class folders"
+        )
         raise ImageError(str(class_map), got, "an index for every folder that holds images")
     return index.get(name)
 

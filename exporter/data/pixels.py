@@ -67,7 +67,11 @@ def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image
 def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Image:
     height, width = size
     top, left = (image.height - height) / 2, (image.width - width) / 2
-    top, left = (floor(top), floor(left)) if rounding == CropRounding.DOWN else (round(top), round(left))
+    top, left = (
+        (floor(top), floor(left))
+        if rounding == CropRounding.DOWN
+        else (round(top), round(left))
+    )
     # Pillow gives black for pixels outside the image.
     return image.crop((left, top, left + width, top + height))
 
@@ -120,7 +124,9 @@ def _array_of(batch: Any) -> Array:
         batch = next(iter(batch), None)
     if not _is_array(batch):
         got = f"a batch with {type(batch).__name__} in the place of images"
-        raise ImageError("images", got, f"an array alone, first in a tuple, or under {', '.join(KEYS)}")
+        raise ImageError(
+            "images", got, f"an array alone, first in a tuple, or under {', '.join(KEYS)}"
+        )
     # A tensor of torch may need its gradient, or lie on a GPU.
     return np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
 
@@ -132,11 +138,15 @@ def _checked(images: Array, input_size: Sequence[int]) -> Iterator[Array]:
     if images.dtype != np.uint8:
         if not np.issubdtype(images.dtype, np.floating):
             raise ImageError(
-                "images", f"{images.dtype}", "uint8 pixels, or floats as normalised for the model"
+                "images",
+                f"{images.dtype}",
+                "uint8 pixels, or floats as normalised for the model",
             )
         images = images.astype(np.float32)
         if not np.isfinite(images).all():
-            raise ImageError("images", "values that are not finite", "floats as normalised for the model")
+            raise ImageError(
+                "images", "values that are not finite", "floats as normalised for the model"
+            )
     yield from images
 
 
@@ -144,7 +154,11 @@ MAX_PIXELS = 89_478_485  # Pillow's own limit against small files that unpack to
 MAX_ASPECT = 100  # scaling a strip's short side up to the input size scales its long side too
 
 BITS_PER_SAMPLE = 258  # a tag of TIFF
-ALWAYS_16_BITS = ("PNG", "PPM", "JPEG2000")  # formats of which Pillow decodes all deeper grey to 16 bits
+ALWAYS_16_BITS = (
+    "PNG",
+    "PPM",
+    "JPEG2000",
+)  # formats of which Pillow decodes all deeper grey to 16 bits
 
 logger = logging.getLogger(__name__)
 
@@ -281,7 +295,11 @@ def _depth(image: Image.Image) -> int:
     told = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (0,))[0]
     if 8 < told <= 16:
         return int(told)
-    return 16 if image.mode.startswith("I;") or (image.mode == "I" and image.format in ALWAYS_16_BITS) else 0
+    return (
+        16
+        if image.mode.startswith("I;") or (image.mode == "I" and image.format in ALWAYS_16_BITS)
+        else 0
+    )
 
 
 def _absurd(width: int, height: int) -> str:

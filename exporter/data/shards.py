@@ -74,13 +74,21 @@ class Labels:
         """Return the class that a label means."""
         if self.index is not None:
             if str(told) not in self.index:
-                raise ImageError(str(place), f"the class {told!r}", "one that --class-map has an index for")
+                raise ImageError(
+                    str(place), f"the class {told!r}", "one that --class-map has an index for"
+                )
             return self.index[str(told)]
         named = self._known.index_of(told, str(place)) if isinstance(told, str) else None
         number = None if isinstance(told, bool | float) else _whole(str(told))
         if number is None and named is None:
-            expected = "a class index, or the model's name of a class" if self.names else "a class index"
-            raise ImageError(str(place), f"the class {told!r}", expected, "--class-map FILE maps names")
+            expected = (
+                "a class index, or the model's name of a class"
+                if self.names
+                else "a class index"
+            )
+            raise ImageError(
+                str(place), f"the class {told!r}", expected, "--class-map FILE maps names"
+            )
         if number is not None and named not in (None, number):
             got = f"the class {told!r}, the name of class {named} and the index of another"
             raise ImageError(str(place), got, "one of them", "--class-map FILE decides")
@@ -89,7 +97,9 @@ class Labels:
         if self.count is not None and not 0 <= found < self.count:
             counted = "labels counted from 1? " if found == self.count else ""
             hint = f"{counted}--class-map FILE maps them"
-            raise ImageError(str(place), f"the class {found}", f"an index from 0 below {self.count}", hint)
+            raise ImageError(
+                str(place), f"the class {found}", f"an index from 0 below {self.count}", hint
+            )
         return found
 
 
@@ -112,11 +122,15 @@ def is_packed(path: Path) -> bool:
 
 def find_shards(folder: Path) -> tuple[Path, ...]:
     """Return the tar files of a folder, sorted by name; hidden ones are left out."""
-    found = (path for path in folder.iterdir() if is_shard(path) and not path.name.startswith("."))
+    found = (
+        path for path in folder.iterdir() if is_shard(path) and not path.name.startswith(".")
+    )
     return tuple(sorted(found))
 
 
-def read_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Iterator[ImageFile]:
+def read_shards(
+    paths: Sequence[Path], labels: Labels | None = ANY_INDEX
+) -> Iterator[ImageFile]:
     """Yield the images of shards in order, each with its bytes; only one shard is open, and few images in memory.
 
     Compressed ones are recognised by their content. Without `labels`, no label is read.
@@ -134,10 +148,14 @@ def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ima
     for path in paths:
         if is_packed(path):
             expected = "an uncompressed one: its images are read in any order"
-            raise ImageError(str(path), "a compressed tar file", expected, "unpack it with gunzip")
+            raise ImageError(
+                str(path), "a compressed tar file", expected, "unpack it with gunzip"
+            )
         found = tuple(_images(path, _members(path, "r:", left), labels, left))
         if not found:
-            raise ImageError(str(path), "no image", f"members ending in {', '.join(sorted(SUFFIXES))}")
+            raise ImageError(
+                str(path), "no image", f"members ending in {', '.join(sorted(SUFFIXES))}"
+            )
         files += found
     unlabelled = [] if labels is None else [file for file in files if file.label is None]
     some = [f"images without a label: {len(unlabelled)} of {len(files)}"] if unlabelled else []
@@ -159,7 +177,11 @@ def _images(
             left.seconds += [image.name for image in images[1:]]
             for image in images[:1]:
                 place = path / image.name
-                told = None if labels is None else _told(place, {each.ending: each for each in group})
+                told = (
+                    None
+                    if labels is None
+                    else _told(place, {each.ending: each for each in group})
+                )
                 label = None if labels is None or told is None else labels.index_of(told, place)
                 yield ImageFile(place, label, image.content, image.span)
 
@@ -223,7 +245,9 @@ def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[
                 else:
                     file = archive.extractfile(each)
                     content = file.read(MOST_BYTES) if file else b""
-                first, key = (str(place.with_name(part)) for part in (place.name.partition(".")[0], stem))
+                first, key = (
+                    str(place.with_name(part)) for part in (place.name.partition(".")[0], stem)
+                )
                 yield Member(each.name, first, key, ending, content, span)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         reason = reason_of(error)

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from exporter.data.class_map import MAP_HINT, is_order, quoted, read_class_map
-from exporter.data.images import ImageFile, ImageFolder, ImageSource, class_folders, list_images, sample
+from exporter.data.images import (
+    ImageFile,
+    ImageFolder,
+    ImageSource,
+    class_folders,
+    list_images,
+    sample,
+)
 from exporter.data.shards import (
     Labels,
     common_folder,
@@ -66,8 +73,14 @@ def open_source(
             raise ImageError(str(path), got, "a folder of images, or tar files")
     told = _labels(num_classes, class_map, names) if labels else None
     if any(map(is_packed, shards)):
-        files, known = islice(read_shards(shards, told), max_images), told.class_names if told else {}
-        return _alike(ImageSource(common_folder(shards), files, known, max_images), needs_labels=needs_labels)
+        files, known = (
+            islice(read_shards(shards, told), max_images),
+            told.class_names if told else {},
+        )
+        return _alike(
+            ImageSource(common_folder(shards), files, known, max_images),
+            needs_labels=needs_labels,
+        )
     every = list_shards(shards, told)
     return _alike(replace(every, files=every.files[:max_images]), needs_labels=needs_labels)
 
@@ -93,7 +106,9 @@ def images_at(
     """
     shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
     if shards:
-        return list_shards(shards, _labels(num_classes, class_map, names) if num_classes else None)
+        return list_shards(
+            shards, _labels(num_classes, class_map, names) if num_classes else None
+        )
     if num_classes is None:
         return list_images(place)
     return list_images(place, num_classes=num_classes, class_map=class_map, names=names)
@@ -102,7 +117,11 @@ def images_at(
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     """Return how many class folders the images are in if these are not the model's classes; else ""."""
     unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
-    folders = class_folders(images.root) if unpacked and num_classes and not images.class_names else ()
+    folders = (
+        class_folders(images.root)
+        if unpacked and num_classes and not images.class_names
+        else ()
+    )
     return f"{len(folders)} class folders ({quoted(folders)})" if folders else ""
 
 
@@ -125,7 +144,9 @@ def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
         if has_label != labelled:
             got, expected = ("no label", "one") if labelled else ("a label", "none")
             hint = "--no-labels leaves out all"
-            raise ImageError(source.name_of(file.path), got, f"{expected}, as the images before it", hint)
+            raise ImageError(
+                source.name_of(file.path), got, f"{expected}, as the images before it", hint
+            )
         yield file
 
 
@@ -135,6 +156,8 @@ def _shards_in(place: Path) -> tuple[Path, ...]:
 
 def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:
     if is_order(class_map):
-        raise ImageError("--class-map", f"{class_map} for tar files", "a file: folders alone have an order")
+        raise ImageError(
+            "--class-map", f"{class_map} for tar files", "a file: folders alone have an order"
+        )
     index = None if class_map is None else read_class_map(class_map, num_classes)
     return Labels(num_classes, names, index)

@@ -46,7 +46,11 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     network, state = create(source), read_state_dict(request.checkpoint)
     # An adapter may read weights when it is made, so those that the plan leaves alone are loaded before.
     own = network.state_dict()
-    same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
+    same = {
+        key: value
+        for key, value in state.items()
+        if key in own and own[key].shape == value.shape
+    }
     network.load_state_dict({**own, **same})
     names = checkpoint_names(request.checkpoint)
     whole = adapt(network, source.name, source.preprocessing, class_names=names)
@@ -57,7 +61,11 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
 
 
 def with_weights(
-    whole: PrunableViT, depth: Depth, state: Mapping[str, Tensor], source: str, asked: Collection[str] = ()
+    whole: PrunableViT,
+    depth: Depth,
+    state: Mapping[str, Tensor],
+    source: str,
+    asked: Collection[str] = (),
 ) -> PrunableViT:
     """Return the ViT without some units, with the weights of a file; arguments as of `load_into`."""
     pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)

@@ -65,7 +65,9 @@ class RankedViT:
         """Return it without its least important units of a type; of equal ones the first layers go."""
         spare(self.vit, unit, settings, count)
         scores = self.importance.of(unit)
-        least = sorted(_candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1])[:count]
+        least = sorted(
+            _candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1]
+        )[:count]
         plan = self.plan.also(unit, least)
         return RankedViT(apply_plan(self.vit, plan, unmerged=True), plan, self.importance)
 
@@ -126,7 +128,9 @@ class Bookmark:
     run: str
     skipped: Skipped = field(default_factory=Skipped)
 
-    def write(self, stages: int, ranked: RankedViT, kept: Mapping[str, object] | None = None) -> None:
+    def write(
+        self, stages: int, ranked: RankedViT, kept: Mapping[str, object] | None = None
+    ) -> None:
         """Replace the state by that after so many stages; `kept` are records by name that belong to it.
 
         OutputError where the file cannot be written.

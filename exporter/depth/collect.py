@@ -118,7 +118,11 @@ def collect(
     save_json(kept.samples, out)
     ranking = kept.ranking or ranked.trained(train, Stage("ranking", 0)).importance
     if kept.ranking is None:
-        stages, ranked, kept = 1, replace(whole, importance=ranking), replace(kept, ranking=ranking)
+        stages, ranked, kept = (
+            1,
+            replace(whole, importance=ranking),
+            replace(kept, ranking=ranking),
+        )
         bookmark.write(stages, ranked, vars(kept))
     start = replace(whole, importance=ranking)
     for number, step in enumerate(steps[stages - 1 :], start=stages):

@@ -67,7 +67,9 @@ class GatedViT(nn.Module):
 
 @contextmanager
 def gated(
-    vit: PrunableViT, importance: Importance, variant: AttentionVariant = AttentionVariant.REMOVE
+    vit: PrunableViT,
+    importance: Importance,
+    variant: AttentionVariant = AttentionVariant.REMOVE,
 ) -> Iterator[GatedViT]:
     """Put a gate on every unit that can be removed, until the `with` ends; scores start from `importance`.
 
@@ -90,7 +92,11 @@ def gated(
 def removable(vit: PrunableViT) -> dict[UnitType, tuple[int, ...]]:
     """Return the layers, counted from 1, whose unit of a type is there and can be removed."""
     layers = list(enumerate(vit.blocks, start=1))
-    attention = [layer for layer, block in layers if block.attention is not None and block.mlp is not None]
+    attention = [
+        layer
+        for layer, block in layers
+        if block.attention is not None and block.mlp is not None
+    ]
     activation = [
         layer
         for layer, block in layers

@@ -20,8 +20,12 @@ class DepthPlan(Settings):
     A model of L blocks has 2L units: each block's attention and the activation of its MLP (BoundaryDPT).
     """
 
-    attention: tuple[Positive, ...] = option((), "Layers whose attention is removed, counted from 1.")
-    activation: tuple[Positive, ...] = option((), "Layers whose MLP loses its activation, counted from 1.")
+    attention: tuple[Positive, ...] = option(
+        (), "Layers whose attention is removed, counted from 1."
+    )
+    activation: tuple[Positive, ...] = option(
+        (), "Layers whose MLP loses its activation, counted from 1."
+    )
     variant: AttentionVariant = option(AttentionVariant.REMOVE, VARIANTS)
 
     @property
@@ -49,7 +53,9 @@ class DepthPlan(Settings):
         for name in map(str, UnitType):
             beyond = next((layer for layer in getattr(self, name) if layer > depth), None)
             if beyond is not None:
-                raise DepthError(name, f"layer {beyond}", f"layers from 1 to {depth}, the model's depth")
+                raise DepthError(
+                    name, f"layer {beyond}", f"layers from 1 to {depth}, the model's depth"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +72,23 @@ class ChoiceSettings(Settings):
     )
     attention_units: Natural = option(0, "Attention layers to remove.")
     activation_units: Natural = option(0, "Activations to remove.")
-    keep_attention: tuple[Positive, ...] = option((), "Layers whose attention stays, counted from 1.")
-    keep_activation: tuple[Positive, ...] = option((), "Layers whose activation stays, counted from 1.")
-    step: Positive = option(1, "Units to remove in each step of collecting samples.", group="advanced")
+    keep_attention: tuple[Positive, ...] = option(
+        (), "Layers whose attention stays, counted from 1."
+    )
+    keep_activation: tuple[Positive, ...] = option(
+        (), "Layers whose activation stays, counted from 1."
+    )
+    step: Positive = option(
+        1, "Units to remove in each step of collecting samples.", group="advanced"
+    )
     variant: AttentionVariant = option(AttentionVariant.REMOVE, VARIANTS, group="advanced")
     growth: Natural = option(
         2, "Number of epochs that each stage has more than the one before.", group="advanced"
     )
     last_weights: bool = option(
-        False, "Write the weights of the last stage, not those of the whole model.", group="advanced"
+        False,
+        "Write the weights of the last stage, not those of the whole model.",
+        group="advanced",
     )
 
     def kept(self, unit: UnitType) -> tuple[int, ...]:
@@ -87,5 +101,7 @@ class ChoiceSettings(Settings):
             got = "units in all and units of a type" if self.units else "no number of units"
             expected = "--units N, or --attention-units N and --activation-units N"
             raise RecipeError("depth choose", got, expected)
-        most = f"at most {self.units}, the units" if self.units else "none with units of each type"
+        most = (
+            f"at most {self.units}, the units" if self.units else "none with units of each type"
+        )
         self.require("step", self.step <= max(self.units, 1), most)

@@ -28,7 +28,9 @@ class Sample(Settings):
     attention: Weight = option(0.0, "Share of attention layers removed.")
     activation: Weight = option(0.0, "Share of activations removed.")
     accuracy: Number = option(0.0, "Top-1 accuracy in percent.")
-    images: Natural = option(0, "Images that the accuracy was measured on; 0 for an unknown number.")
+    images: Natural = option(
+        0, "Images that the accuracy was measured on; 0 for an unknown number."
+    )
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,11 @@ class CrossValidation:
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         kept = _kept(samples)
-        self.designs = {degree: _terms(kept, degree) for degree in DEGREES if len(kept) - 2 >= _count(degree)}
+        self.designs = {
+            degree: _terms(kept, degree)
+            for degree in DEGREES
+            if len(kept) - 2 >= _count(degree)
+        }
         if not self.designs:
             expected = f"at least {_count(DEGREES[0]) + 2}"
             why = "two models are left out at a time"
@@ -68,7 +74,9 @@ class CrossValidation:
     @cached_property
     def determined(self) -> tuple[int, ...]:
         """Degrees whose coefficients are all determined by all samples together: the others are not chosen."""
-        return tuple(degree for degree, design in self.designs.items() if _is_determined(design))
+        return tuple(
+            degree for degree, design in self.designs.items() if _is_determined(design)
+        )
 
     def rmse(self, accuracies: Array) -> dict[int, float]:
         """Return the root-mean-square error of each degree, in percentage points."""
@@ -81,7 +89,9 @@ class CrossValidation:
         """Return the degree with the lowest error; of equal ones the lower degree."""
         if not self.determined:
             got = "no degree whose coefficients they determine"
-            raise DepthError("samples", got, "samples with both types removed, in different shares")
+            raise DepthError(
+                "samples", got, "samples with both types removed, in different shares"
+            )
         rmse = self.rmse(accuracies)
         return min(self.determined, key=rmse.__getitem__)
 
@@ -97,7 +107,9 @@ def fit(samples: Sequence[Sample], degree: int) -> Predictor:
     design = _terms(kept, degree)
     if not _is_determined(design):
         got = f"shares that leave coefficients of degree {degree} open"
-        raise DepthError("samples", got, "samples at more different shares", "or a lower degree")
+        raise DepthError(
+            "samples", got, "samples at more different shares", "or a lower degree"
+        )
     solved = np.linalg.lstsq(design, accuracies_of(samples), rcond=RANK_CUT)[0]
     return Predictor(degree, tuple(map(float, solved)))
 
@@ -113,7 +125,9 @@ def accuracies_of(samples: Sequence[Sample]) -> Array:
 
 
 def _kept(samples: Sequence[Sample]) -> Array:
-    return np.array([[1 - each.attention, 1 - each.activation] for each in samples]).reshape(-1, 2)
+    return np.array([[1 - each.attention, 1 - each.activation] for each in samples]).reshape(
+        -1, 2
+    )
 
 
 def _count(degree: int) -> int:
@@ -122,7 +136,11 @@ def _count(degree: int) -> int:
 
 def _terms(kept: Array, degree: int) -> Array:
     """Return the products of the shares [samples, 2], [samples, terms], by rising total degree."""
-    factors = [term for total in range(degree + 1) for term in combinations_with_replacement(range(2), total)]
+    factors = [
+        term
+        for total in range(degree + 1)
+        for term in combinations_with_replacement(range(2), total)
+    ]
     return np.stack([kept[:, list(term)].prod(axis=1) for term in factors], axis=1)
 
 
@@ -162,7 +180,10 @@ def best_split(
         split
         for split in splits(predictor, depth, units)
         if most is None
-        or (split.attention <= most[UnitType.ATTENTION] and split.activation <= most[UnitType.ACTIVATION])
+        or (
+            split.attention <= most[UnitType.ATTENTION]
+            and split.activation <= most[UnitType.ACTIVATION]
+        )
     ]
     if not allowed and most is not None:
         raise DepthError("units", str(units), f"at most {sum(most.values())}, which can go")
@@ -177,7 +198,9 @@ def splits(predictor: Predictor, depth: int, units: int) -> Iterator[Split]:
         raise DepthError("units", str(units), expected)
     return (
         Split(
-            attention, units - attention, predictor.accuracy(attention / depth, (units - attention) / depth)
+            attention,
+            units - attention,
+            predictor.accuracy(attention / depth, (units - attention) / depth),
         )
         for attention in range(max(0, units - depth), min(units, depth - 1) + 1)
     )

@@ -34,7 +34,9 @@ class MlpBlock(nn.Module):
         self.norm2, self.mlp, self.out = mlp.norm, mlp.whole, mlp.out
 
     @override
-    def forward(self, tokens: Float[Tensor, "b t d"], *_: Any, **__: Any) -> Float[Tensor, "b t d"]:
+    def forward(
+        self, tokens: Float[Tensor, "b t d"], *_: Any, **__: Any
+    ) -> Float[Tensor, "b t d"]:
         if self.norm1 is not None and self.out1 is not None:
             tokens = tokens + self.out1(self.norm1(tokens))
         return tokens + self.out(self.mlp(self.norm2(tokens)))
@@ -43,7 +45,10 @@ class MlpBlock(nn.Module):
 def exchange(root: nn.Module, old: nn.Module, new: nn.Module) -> bool:
     """Put a module in the place of another wherever `root` has it; return whether it has it."""
     places = [
-        (parent, name) for parent in root.modules() for name, child in parent.named_children() if child is old
+        (parent, name)
+        for parent in root.modules()
+        for name, child in parent.named_children()
+        if child is old
     ]
     for parent, name in places:
         parent.register_module(name, new)
@@ -66,7 +71,11 @@ class Affine:
     def of(cls, linear: nn.Linear) -> "Affine":
         """Return the map of a linear layer; a missing bias is zero."""
         weight = linear.weight.detach().double()
-        bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach().double()
+        bias = (
+            weight.new_zeros(len(weight))
+            if linear.bias is None
+            else linear.bias.detach().double()
+        )
         return cls(weight, bias)
 
     def then(self, after: "Affine") -> "Affine":
@@ -120,13 +129,17 @@ def remove_activation(block: BlockParts, layer: int) -> BlockParts:
     reason = why_not_merged(mlp)
     if mlp is None or reason:
         raise DepthError(
-            f"activation of layer {layer}", reason, "two linear layers and an activation between"
+            f"activation of layer {layer}",
+            reason,
+            "two linear layers and an activation between",
         )
     if isinstance(mlp.act, nn.Identity):
         return block
     nothing = nn.Identity().train(mlp.act.training)
     if not exchange(mlp.whole, mlp.act, nothing):
-        raise DepthError(f"activation of layer {layer}", "a function", "a module of the MLP, to be replaced")
+        raise DepthError(
+            f"activation of layer {layer}", "a function", "a module of the MLP, to be replaced"
+        )
     return replace(block, mlp=replace(mlp, act=nothing))
 
 
@@ -154,11 +167,16 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
         return block
     if not saves_macs(mlp.fc1, mlp.fc2):
         return block
-    active = [each.p for each in mlp.whole.modules() if isinstance(each, nn.Dropout) and each.training]
+    active = [
+        each.p for each in mlp.whole.modules() if isinstance(each, nn.Dropout) and each.training
+    ]
     if any(active):
         got = f"dropout {max(active)} in training mode"
         raise DepthError(
-            f"activation of layer {layer}", got, "a model in eval mode", "call model.eval() first"
+            f"activation of layer {layer}",
+            got,
+            "a model in eval mode",
+            "call model.eval() first",
         )
     affine = Affine.of(mlp.fc1).then(Affine.of(mlp.fc2))
     norm, affine = _fold_norm(block, mlp, affine)
@@ -166,11 +184,19 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
     merged = affine.linear(like=mlp.fc2)
     if not exchange(block.whole, mlp.whole, merged):
         raise DepthError(
-            f"activation of layer {layer}", "an MLP that is no module of its block", "one that is"
+            f"activation of layer {layer}",
+            "an MLP that is no module of its block",
+            "one that is",
         )
     nothing = nn.Identity()
     parts = MlpParts(
-        norm=norm, fc1=nothing, act=nothing, hidden_norm=nothing, fc2=merged, whole=merged, out=out
+        norm=norm,
+        fc1=nothing,
+        act=nothing,
+        hidden_norm=nothing,
+        fc2=merged,
+        whole=merged,
+        out=out,
     )
     return replace(block, mlp=parts)
 
@@ -212,14 +238,22 @@ def halve_later_branches(vit: PrunableViT, layer: int) -> None:
 
 def _later_norms(vit: PrunableViT, layer: int) -> list[nn.LayerNorm]:
     """Return every norm that reads tokens after the removed attention, each once."""
-    parts = [part for block in vit.blocks[layer - 1 :] for part in (block.attention, *block.token_wise)]
+    parts = [
+        part
+        for block in vit.blocks[layer - 1 :]
+        for part in (block.attention, *block.token_wise)
+    ]
     # `norm` names the final norm in all built-in families; a network without one is refused.
-    found = [part.norm for part in parts if part is not None] + [getattr(vit.model, "norm", vit.model)]
+    found = [part.norm for part in parts if part is not None] + [
+        getattr(vit.model, "norm", vit.model)
+    ]
     norms = []
     for norm in {id(each): each for each in found if isinstance(each, nn.Module)}.values():
         if not isinstance(norm, nn.LayerNorm):
             got = f"nose with a norm of the kind {type(norm).__name__}"
-            raise DepthError("variant", got, "a LayerNorm wherever tokens are read", "use remove")
+            raise DepthError(
+                "variant", got, "a LayerNorm wherever tokens are read", "use remove"
+            )
         norms.append(norm)
     return norms
 
@@ -273,13 +307,17 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
     if block.attention is None:
         return
     if block.mlp is None:
-        raise DepthError(f"layer {layer}", "a block of attention alone", "a block that also has an MLP")
+        raise DepthError(
+            f"layer {layer}", "a block of attention alone", "a block that also has an MLP"
+        )
     stand_in = None
     if variant == AttentionVariant.IDENTITY:
         stand_in = MlpParts(norm=block.attention.norm, out=block.attention.out)
     whole = MlpBlock(block.mlp, stand_in).train(block.whole.training)
     if not exchange(vit.model, block.whole, whole):
-        raise DepthError(f"layer {layer}", "a block that is no module of the network", "one that is")
+        raise DepthError(
+            f"layer {layer}", "a block that is no module of the network", "one that is"
+        )
     _put(vit, layer, BlockParts(whole, None, block.mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)

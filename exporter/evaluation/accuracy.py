@@ -44,21 +44,35 @@ def answer_each(
         for runner, output in zip(runners, outputs, strict=True):
             returned = [info.name for info in active.enter_context(runner).outputs]
             if output not in returned:
-                raise UserError(runner.name, f"the outputs {', '.join(returned)}", f"{output}, to measure by")
+                raise UserError(
+                    runner.name,
+                    f"the outputs {', '.join(returned)}",
+                    f"{output}, to measure by",
+                )
         for feeds, labels in batches:
-            for runner, output, images, found in zip(runners, outputs, feeds, rows, strict=True):
+            for runner, output, images, found in zip(
+                runners, outputs, feeds, rows, strict=True
+            ):
                 values = runner.run({IMAGES: _filled(images, size)})[output][: len(images)]
                 if not np.isfinite(values).all():
-                    raise UserError(f"{runner.name}: {output}", "NaN or infinite values", "finite ones")
+                    raise UserError(
+                        f"{runner.name}: {output}", "NaN or infinite values", "finite ones"
+                    )
                 found.append(row_of(values))
             true.append(labels)
     none = np.empty(0, np.int64)
-    return tuple(np.concatenate(found or [none[:, None]]) for found in rows), np.concatenate([none, *true])
+    return tuple(np.concatenate(found or [none[:, None]]) for found in rows), np.concatenate(
+        [none, *true]
+    )
 
 
 def _filled(images: Array, size: int) -> Array:
     missing = size - len(images)
-    return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing > 0 else images
+    return (
+        np.concatenate([images, np.repeat(images[-1:], missing, axis=0)])
+        if missing > 0
+        else images
+    )
 
 
 @dataclass(frozen=True)
@@ -125,7 +139,10 @@ def top_classes(logits: Array, count: int) -> Array:
     """
     count = min(count, logits.shape[1])
     # A few searches for the maximum, which finds the first of equals, are many times faster than sorting.
-    left, rows = logits.astype(np.promote_types(logits.dtype, np.float16)), np.arange(len(logits))
+    left, rows = (
+        logits.astype(np.promote_types(logits.dtype, np.float16)),
+        np.arange(len(logits)),
+    )
     best = np.empty((len(logits), count), np.int64)
     for place in range(count):
         best[:, place] = left.argmax(axis=1)
@@ -147,7 +164,11 @@ def predict_each(
     """
 
     def best_of(logits: Array) -> Array:
-        return top_classes(logits, 5) if classes is None else classes[top_classes(logits[:, classes], 5)]
+        return (
+            top_classes(logits, 5)
+            if classes is None
+            else classes[top_classes(logits[:, classes], 5)]
+        )
 
     best, true = answer_each(runners, batches, [LOGITS] * len(runners), best_of, size=size)
     return tuple(Predictions(each, true) for each in best)

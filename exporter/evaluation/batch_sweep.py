@@ -30,20 +30,38 @@ from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.schedule.macs import MacCount
-from exporter.settings.fields import MOST, BatchSizes, Natural, Positive, Settings, Threads, option
+from exporter.settings.fields import (
+    MOST,
+    BatchSizes,
+    Natural,
+    Positive,
+    Settings,
+    Threads,
+    option,
+)
 from exporter.tensor_names import CONTEXT, IMAGES, Array
 
-Rounds = Annotated[int, Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer, at least {LEAST_ROUNDS}")]
+Rounds = Annotated[
+    int, Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer, at least {LEAST_ROUNDS}")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings(Settings):
     """Batch sizes, rounds, threads and optional measurements of a benchmark."""
 
-    batches: BatchSizes = option((1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement")
-    rounds: Rounds = option(20, "Timed rounds; every model runs once per round.", group="measurement")
-    warmup: Natural = option(WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced")
-    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
+    batches: BatchSizes = option(
+        (1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement"
+    )
+    rounds: Rounds = option(
+        20, "Timed rounds; every model runs once per round.", group="measurement"
+    )
+    warmup: Natural = option(
+        WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced"
+    )
+    threads: Threads = option(
+        0, "CPU threads of the runtime; 0: one per physical core.", group="measurement"
+    )
     gpu_time: bool = option(
         True,
         "With engines, also measure GPU time: with trtexec if it is on PATH, else with CUDA events.",
@@ -93,7 +111,9 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
     try:
         from exporter.lowering.variants import selection_nodes, sliced_variant  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.warning("the selection cost is left out: it needs %s, in star-export[export]", error.name)
+        logger.warning(
+            "the selection cost is left out: it needs %s, in star-export[export]", error.name
+        )
         return NOT_SLICED
     model = load_onnx(pruned.path)
     load_external_data_for_model(model, str(pruned.path.parent))
@@ -213,7 +233,9 @@ _OPERATORS = {
     "layout": "Transpose Reshape Concat Split Slice Gather Squeeze Unsqueeze Expand Cast Identity Shape Tile "
     "ReorderInput ReorderOutput Flatten",
 }
-_CLASS_OF = {operator: name for name, operators in _OPERATORS.items() for operator in operators.split()}
+_CLASS_OF = {
+    operator: name for name, operators in _OPERATORS.items() for operator in operators.split()
+}
 
 
 def breakdown(kernels: Iterable[Kernel], selection: Collection[str] = ()) -> dict[str, float]:
@@ -234,14 +256,21 @@ def _class_of(kernel: Kernel, selection: Collection[str]) -> str:
     if any(stem in selection for stem in stems):
         return "selection"
     # Unfused attention is a few nodes named after its output. Nodes that split the heads do not count.
-    if parts[0].startswith(CONTEXT) and kernel.operator in {"Mul", "MatMul", "FusedMatMul", "Softmax"}:
+    if parts[0].startswith(CONTEXT) and kernel.operator in {
+        "Mul",
+        "MatMul",
+        "FusedMatMul",
+        "Softmax",
+    }:
         return "attention"
     return _CLASS_OF.get(kernel.operator, "other")
 
 
 # Words in a layer's name, type or kernel, in the order in which they count.
 _WORDS = {
-    "linear": re.compile(r"gemm|matmul|matrixmultiply|matrix_multiply|fully_?connected|conv", re.IGNORECASE),
+    "linear": re.compile(
+        r"gemm|matmul|matrixmultiply|matrix_multiply|fully_?connected|conv", re.IGNORECASE
+    ),
     "norm": re.compile(r"layer_?norm|normalization|meansub", re.IGNORECASE),
     "activation": re.compile(r"gelu|erf|sigmoid|tanh", re.IGNORECASE),
     "selection": re.compile(r"topk|gathernd|cdfretain", re.IGNORECASE),
@@ -252,7 +281,9 @@ _WORDS = {
 
 
 def engine_breakdown(
-    times_ms: Mapping[str, float], layers: Iterable[EngineLayer], selection: Collection[str] = ()
+    times_ms: Mapping[str, float],
+    layers: Iterable[EngineLayer],
+    selection: Collection[str] = (),
 ) -> dict[str, float]:
     """Return the milliseconds per run of each class, from the times by name and the layers of an engine's profile.
 
@@ -275,7 +306,9 @@ def _class_of_layer(name: str, layer: EngineLayer | None, selection: frozenset[s
     nodes = frozenset() if layer is None else layer.nodes
     if nodes and nodes <= selection:
         return "selection"
-    if any(node.startswith(CONTEXT) for node in nodes) or (layer is not None and layer.is_fused_attention):
+    if any(node.startswith(CONTEXT) for node in nodes) or (
+        layer is not None and layer.is_fused_attention
+    ):
         return "attention"
     words = name if layer is None else f"{name} {layer.kind} {layer.tactic}"
     return next((each for each, pattern in _WORDS.items() if pattern.search(words)), "other")

@@ -162,11 +162,15 @@ def ratio_of(base: Throughput, other: Throughput) -> Ratio:
         got = f"batch {other.batch} in {len(other.rounds_ms)} rounds"
         expected = f"batch {base.batch} in {len(base.rounds_ms)} rounds, as the other"
         raise UserError("two models to compare", got, expected)
-    low, median, high = np.percentile(np.divide(base.rounds_ms, other.rounds_ms), [25, 50, 75]).tolist()
+    low, median, high = np.percentile(
+        np.divide(base.rounds_ms, other.rounds_ms), [25, 50, 75]
+    ).tolist()
     return Ratio(median, (low, high))
 
 
-def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None, *, clock: str = HOST) -> Throughput:
+def summary(
+    batch: int, times_ms: Array, rounds_ms: Array | None = None, *, clock: str = HOST
+) -> Throughput:
     """Compute the statistics of run times in milliseconds, taken by `clock`.
 
     `rounds_ms` has one time per round, if a round has more than one run.
@@ -178,7 +182,9 @@ def summary(batch: int, times_ms: Array, rounds_ms: Array | None = None, *, cloc
     return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds, clock)
 
 
-def _check(runners: Mapping[KeyT, Runner], feed: Feed, batch: int, rounds: int, warmup: int) -> None:
+def _check(
+    runners: Mapping[KeyT, Runner], feed: Feed, batch: int, rounds: int, warmup: int
+) -> None:
     if not runners:
         raise UserError("runners", "none", "at least one")
     if batch < 1 or rounds < LEAST_ROUNDS or warmup < 0:
@@ -276,7 +282,8 @@ class Hardware:
 def environment(threads: int | None = None, *, installed: bool = False) -> Hardware:
     """Describe this machine, and the versions of NumPy and of the loaded runtimes, or of all that are installed."""
     loaded = {
-        name: sys.modules.get(name) for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")
+        name: sys.modules.get(name)
+        for name in ("numpy", "onnxruntime", "openvino", "tensorrt", "torch")
     }
     versions = {name: str(module.__version__) for name, module in loaded.items() if module}
     cpus = _affinity()
@@ -325,4 +332,7 @@ def _cpuinfo(wanted: str) -> str:
     """Return the first value of a key that Linux has for the CPU, "" for none."""
     lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
     pairs = (line.partition(":") for line in lines)
-    return next((value.strip() for key, _, value in pairs if key.strip() == wanted and value.strip()), "")
+    return next(
+        (value.strip() for key, _, value in pairs if key.strip() == wanted and value.strip()),
+        "",
+    )

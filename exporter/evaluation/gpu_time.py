@@ -16,9 +16,21 @@ from exporter.evaluation.batch_sweep import (
     filled_batch,
     onnx_nodes_of,
 )
-from exporter.evaluation.benchmark import LEAST_ROUNDS, EngineRuns, Throughput, in_turns, summary
+from exporter.evaluation.benchmark import (
+    LEAST_ROUNDS,
+    EngineRuns,
+    Throughput,
+    in_turns,
+    summary,
+)
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.gpu_timer import Cuda, GpuTimer, RunTimes, clocks_of, sampled_clocks
+from exporter.runtimes.tensorrt.gpu_timer import (
+    Cuda,
+    GpuTimer,
+    RunTimes,
+    clocks_of,
+    sampled_clocks,
+)
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
@@ -55,7 +67,9 @@ class EngineFile:
 Engines: TypeAlias = Mapping[int, Mapping[str, EngineFile]]
 
 
-def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profile: bool = False) -> Engines:
+def engine_files(
+    files: Mapping[str, Path], batches: Sequence[int], *, one_profile: bool = False
+) -> Engines:
     """Find the engines of ONNX files, given by role, for each batch size.
 
     With `one_profile` each batch size has an engine of its own.
@@ -67,11 +81,17 @@ def engine_files(files: Mapping[str, Path], batches: Sequence[int], *, one_profi
         profile_for(manifest, batch, engine.name)
         return EngineFile(onnx, engine, manifest)
 
-    return {batch: {role: found(onnx, batch) for role, onnx in files.items()} for batch in batches}
+    return {
+        batch: {role: found(onnx, batch) for role, onnx in files.items()} for batch in batches
+    }
 
 
 def gpu_time(
-    turns: Sequence[RunTimes], batch: int, clock: str, line: tuple[str, ...], load: Load | None = None
+    turns: Sequence[RunTimes],
+    batch: int,
+    clock: str,
+    line: tuple[str, ...],
+    load: Load | None = None,
 ) -> Throughput:
     """Summarise the turns of one engine, one per round: the times of its compute. `line` is the trtexec command."""
     copied_in, compute, copied_out = (
@@ -79,7 +99,8 @@ def gpu_time(
         for part in ("copy_in_ms", "compute_ms", "copy_out_ms")
     )
     latency = [
-        going + ran + coming for going, ran, coming in zip(copied_in, compute, copied_out, strict=True)
+        going + ran + coming
+        for going, ran, coming in zip(copied_in, compute, copied_out, strict=True)
     ]
     runs = EngineRuns(
         latency=_summary(batch, latency, clock),
@@ -138,14 +159,18 @@ def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterato
         yield replace(AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown)
 
 
-def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[str, Throughput]:
+def engine_times(
+    named: Mapping[str, EngineFile], batch: int, run: Run
+) -> dict[str, Throughput]:
     """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
     by_trtexec = run.timer == TRTEXEC
     rounds = (LEAST_ROUNDS, 0) if by_trtexec else (run.settings.rounds, run.settings.warmup)
     taken: dict[str, list[RunTimes]] = {role: [] for role in named}
     with ExitStack() as stack:
         turns = {
-            role: _by_trtexec(each, batch, run) if by_trtexec else _by_events(each, batch, run, stack)
+            role: _by_trtexec(each, batch, run)
+            if by_trtexec
+            else _by_events(each, batch, run, stack)
             for role, each in named.items()
         }
         for role, counts in in_turns(named, *rounds):
@@ -153,7 +178,9 @@ def engine_times(named: Mapping[str, EngineFile], batch: int, run: Run) -> dict[
             if counts:
                 taken[role].append(times)
     return {
-        role: gpu_time(taken[role], batch, run.timer, _line(each, batch, run), _load(each, batch, run))
+        role: gpu_time(
+            taken[role], batch, run.timer, _line(each, batch, run), _load(each, batch, run)
+        )
         for role, each in named.items()
     }
 
@@ -175,7 +202,9 @@ def _load(engine: EngineFile, batch: int, run: Run) -> Load | None:
     return run_load(_words(engine, batch, run), batch, settings.load_s, settings.streams)
 
 
-def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[dict[str, float]] | None:
+def _breakdowns(
+    named: Mapping[str, EngineFile], batch: int, run: Run
+) -> Pair[dict[str, float]] | None:
     """Profile the dense and the pruned engine; None without trtexec, or without the layers that `build` saves."""
     saved = all(layers_path(each.path).is_file() for each in named.values())
     if run.timer != TRTEXEC or not saved:
@@ -190,7 +219,9 @@ def _breakdowns(named: Mapping[str, EngineFile], batch: int, run: Run) -> Pair[d
     return Pair(
         *(
             engine_breakdown(
-                run_profile(_words(named[role], batch, run), named[role].manifest.built.tensorrt),
+                run_profile(
+                    _words(named[role], batch, run), named[role].manifest.built.tensorrt
+                ),
                 layers[role],
                 chosen,
             )
@@ -210,4 +241,6 @@ def _line(engine: EngineFile, batch: int, run: Run) -> tuple[str, ...]:
     """Return a command for users to repeat; it reads the raw images of the export folder."""
     settings = build_settings(engine.manifest, run.plugin)
     version = engine.manifest.built.tensorrt
-    return tuple(build_command(engine.onnx, run.images.shape[1:], batch, settings, tensorrt=version))
+    return tuple(
+        build_command(engine.onnx, run.images.shape[1:], batch, settings, tensorrt=version)
+    )

@@ -73,7 +73,9 @@ def mcnemar(lost: int, gained: int) -> float:
     return min(1.0, 2 * tail / 2**different)
 
 
-def loss_interval(lost: float, gained: float, images: float, confidence: float = 0.95) -> Interval:
+def loss_interval(
+    lost: float, gained: float, images: float, confidence: float = 0.95
+) -> Interval:
     """Return Tango's score interval of the loss (Tango 1998, Statistics in Medicine 17).
 
     It contains the losses that a score test does not reject, and 0 where the asymptotic form of McNemar's test does
@@ -102,7 +104,9 @@ def _where(z: float, lost: float, gained: float, images: float) -> float:
     low, high = -1.0, 1.0
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _score(middle, lost, gained, images) > z else (low, middle)
+        low, high = (
+            (middle, high) if _score(middle, lost, gained, images) > z else (low, middle)
+        )
     return (low + high) / 2
 
 

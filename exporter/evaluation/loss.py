@@ -73,7 +73,11 @@ def compare_predictions(
     images = len(first.labels)
     same = int((first.best[:, 0] == second.best[:, 0]).sum())
     pair = PairResult(
-        names[0], names[1], images, agreement=same / images, agreement_interval=wilson(same, images)
+        names[0],
+        names[1],
+        images,
+        agreement=same / images,
+        agreement_interval=wilson(same, images),
     )
     if not first.labelled:
         return pair
@@ -88,7 +92,9 @@ def compare_predictions(
         loss_bound_points=100 * loss_bound(lost, gained, images),
         lost=lost,
         gained=gained,
-        classes=() if class_names is None else _by_class(first.labels, before, after, class_names),
+        classes=()
+        if class_names is None
+        else _by_class(first.labels, before, after, class_names),
     )
 
 
@@ -102,9 +108,13 @@ def _by_class(
 ) -> tuple[ClassChange, ...]:
     """Count the images and the hits of each class that occurs, in ascending order."""
     counts = (np.bincount(labels), np.bincount(labels[before]), np.bincount(labels[after]))
-    images, first, second = (np.pad(each, (0, len(counts[0]) - len(each))).tolist() for each in counts)
+    images, first, second = (
+        np.pad(each, (0, len(counts[0]) - len(each))).tolist() for each in counts
+    )
     return tuple(
-        ClassChange(label, names.get(label, str(label)), images[label], first[label], second[label])
+        ClassChange(
+            label, names.get(label, str(label)), images[label], first[label], second[label]
+        )
         for label in np.flatnonzero(counts[0]).tolist()
     )
 
@@ -170,7 +180,10 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     lost, won = (float(each.mean() - before.mean()) for each in (dense, after))
     shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
     each = (after.astype(float) - before) - goal * (dense.astype(float) - before)
-    surplus, half = float(each.mean()), normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5
+    surplus, half = (
+        float(each.mean()),
+        normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5,
+    )
     low, high = 100 * (surplus - half), 100 * (surplus + half)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
     return Recovery(won / lost if shown else None, goal, status, 100 * surplus, (low, high))
@@ -211,7 +224,10 @@ def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
     """
     own, other = _directions(first.values), _directions(second.values)
     cosine, images = (own * other).sum(axis=1), len(own)
-    same = sum(int((a == b).sum()) for a, b in zip(_nearest(own, own), _nearest(other, own), strict=True))
+    same = sum(
+        int((a == b).sum())
+        for a, b in zip(_nearest(own, own), _nearest(other, own), strict=True)
+    )
     alone = images < 2
     return Agreement(
         images=images,

@@ -40,7 +40,9 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
         record = msgspec.convert(table, kind)
         _refuse_unknown(table, _plain(record))
     except (ValueError, RecursionError, UserError) as error:
-        raise ArtefactError(source, reason_of(error), f"the JSON of a {kind.__name__}") from None
+        raise ArtefactError(
+            source, reason_of(error), f"the JSON of a {kind.__name__}"
+        ) from None
     return record
 
 
@@ -49,7 +51,9 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
     try:
         return from_json(kind, regular(path).read_bytes(), source=str(path))
     except OSError as error:
-        raise ArtefactError(str(path), reason_of(error), f"the JSON of a {kind.__name__}") from None
+        raise ArtefactError(
+            str(path), reason_of(error), f"the JSON of a {kind.__name__}"
+        ) from None
 
 
 def read_json(path: Path) -> Any:
@@ -79,7 +83,9 @@ def _decoded(text: str | bytes) -> dict[str, Any]:
 
 
 def _text(record: object, **layout: Any) -> str:
-    text = json.dumps(_plain(record), sort_keys=True, ensure_ascii=False, allow_nan=False, **layout)
+    text = json.dumps(
+        _plain(record), sort_keys=True, ensure_ascii=False, allow_nan=False, **layout
+    )
     return BYTES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

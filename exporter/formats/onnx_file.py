@@ -32,7 +32,9 @@ def load_onnx(path: Path) -> "ModelProto":
         raise MissingDependencyError("onnx", "", "pip install onnx") from None
     try:
         if (size := regular(path).stat().st_size) > MOST_BYTES:
-            raise ArtefactError(str(path), f"{size} bytes", f"{EXPECTED}, of at most {MOST_BYTES}")
+            raise ArtefactError(
+                str(path), f"{size} bytes", f"{EXPECTED}, of at most {MOST_BYTES}"
+            )
         model = load_model_from_string(path.read_bytes())
     except DecodeError:
         raise ArtefactError(str(path), "no ONNX model, or a torn one", EXPECTED) from None
@@ -45,8 +47,12 @@ def load_onnx(path: Path) -> "ModelProto":
         raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
     texts = [text for each in model.metadata_props for text in (each.key, each.value)]
     # protobuf gives the bytes of a text that is none.
-    if not all(isinstance(each, str) for each in (*texts, *(each.name for each in graph.input))):
-        raise ArtefactError(str(path), "metadata or names of inputs that are no UTF-8", EXPECTED)
+    if not all(
+        isinstance(each, str) for each in (*texts, *(each.name for each in graph.input))
+    ):
+        raise ArtefactError(
+            str(path), "metadata or names of inputs that are no UTF-8", EXPECTED
+        )
     return model
 
 
@@ -64,6 +70,10 @@ def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
 def largest_int8_of(model: "ModelProto") -> int:
     """Return the largest magnitude among the weights of type int8 that the model contains; 0 without any."""
     weights = (
-        np.frombuffer(each.raw_data, np.int8) for each in model.graph.initializer if each.data_type == INT8
+        np.frombuffer(each.raw_data, np.int8)
+        for each in model.graph.initializer
+        if each.data_type == INT8
     )
-    return max((int(np.abs(each.astype(np.int16)).max(initial=0)) for each in weights), default=0)
+    return max(
+        (int(np.abs(each.astype(np.int16)).max(initial=0)) for each in weights), default=0
+    )

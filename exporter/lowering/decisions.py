@@ -38,7 +38,15 @@ from exporter.vocabulary import Layout
 
 # What a pruning layer may have, beside its attention.
 OF_PRUNING = (
-    *(KEEP_TOP_K, CDF_RETAIN, CDF_RETAIN_PADDED, TAKE_TOKENS, PAIR_TOKENS, MERGE_INTO, MERGE_TOKENS),
+    *(
+        KEEP_TOP_K,
+        CDF_RETAIN,
+        CDF_RETAIN_PADDED,
+        TAKE_TOKENS,
+        PAIR_TOKENS,
+        MERGE_INTO,
+        MERGE_TOKENS,
+    ),
     *(CLASS_ROW, ATTENTION_RECEIVED, DISSIMILARITY),
 )
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
@@ -62,7 +70,9 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
         if len(found) != len(wanted):
             raise RuntimeError(f"{len(found)} nodes {kind}, not {len(wanted)}")
         for node, outputs in zip(found, wanted, strict=True):
-            for output, name in zip(node.outputs, outputs, strict=False):  # further outputs keep their names
+            for output, name in zip(
+                node.outputs, outputs, strict=False
+            ):  # further outputs keep their names
                 _apart(graph, output)
                 output.name = name
             node.name = f"{kind}/{outputs[0]}"
@@ -109,7 +119,9 @@ def _apart(graph: gs.Graph, tensor: gs.Variable) -> None:
     for place, output in enumerate(graph.outputs):
         if output is tensor:
             given = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
-            graph.nodes.append(gs.Node("Identity", f"{tensor.name}/given", {}, [tensor], [given]))
+            graph.nodes.append(
+                gs.Node("Identity", f"{tensor.name}/given", {}, [tensor], [given])
+            )
             graph.outputs[place] = given
 
 
@@ -154,10 +166,17 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     """
     tensors, layers = graph.tensors(), artefact.schedule.pruning_layers
     merging = layers if reduction_named(artefact.schedule.reduce).merges else ()
-    keeps = [_tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer)) for layer in layers]
-    joins = [_tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)]
+    keeps = [
+        _tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer))
+        for layer in layers
+    ]
+    joins = [
+        _tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)
+    ]
     means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
-    counts = [_tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive]
+    counts = [
+        _tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive
+    ]
     factors = (tensors.get(f"{factor_name(layer)}/{MEAN_KEY}") for layer in layers)
     rows = (tensors.get(f"{class_row_name(layer)}/{BY_CHANNEL}") for layer in layers)
     means += [tensor for tensor in (*factors, *rows) if tensor is not None]

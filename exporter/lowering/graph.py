@@ -22,7 +22,9 @@ Operand: TypeAlias = gs.Tensor | np.ndarray[Any, Any] | float | list[int]
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(bool)
 _DTYPES = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), _INT64),
-    **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "And", "Or", "Not"), _BOOL),
+    **dict.fromkeys(
+        ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "And", "Or", "Not"), _BOOL
+    ),
 }
 
 
@@ -68,7 +70,13 @@ class Builder:
             attributes: The node's attributes.
         """
         return self.several(
-            operator, *operands, outs=(out,), name=name, shape=shape, domain=domain, **attributes
+            operator,
+            *operands,
+            outs=(out,),
+            name=name,
+            shape=shape,
+            domain=domain,
+            **attributes,
         )[0]
 
     def several(
@@ -85,7 +93,9 @@ class Builder:
         name = self._free(name or operator.lower())
         inputs = [self._tensor(each, f"{name}/{place}") for place, each in enumerate(operands)]
         results = [
-            gs.Variable(out or name, _dtype(operator, place, inputs, attributes), shape and list(shape))
+            gs.Variable(
+                out or name, _dtype(operator, place, inputs, attributes), shape and list(shape)
+            )
             for place, out in enumerate(outs)
         ]
         node = gs.Node(operator, name, attributes, inputs, results, domain=domain or None)
@@ -116,7 +126,9 @@ def place_of(node: gs.Node, nodes: list[gs.Node]) -> int:
     return next(place for place, each in enumerate(nodes) if each is node)
 
 
-def _dtype(operator: str, place: int, inputs: list[gs.Tensor], attributes: dict[str, Any]) -> np.dtype | None:
+def _dtype(
+    operator: str, place: int, inputs: list[gs.Tensor], attributes: dict[str, Any]
+) -> np.dtype | None:
     """Return the dtype of one result; None where it is not known."""
     if operator == "Cast":
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(attributes["to"]))
@@ -167,7 +179,11 @@ def producer(tensor: gs.Tensor, operator: str = "") -> gs.Node | None:
 def as_linear(result: gs.Tensor) -> LinearLayer | None:
     """Return the linear layer that produces a tensor; None where it is something else."""
     node = producer(result)
-    if node is None or node.op not in ("Add", "MatMul") or not isinstance(node.inputs[1], gs.Constant):
+    if (
+        node is None
+        or node.op not in ("Add", "MatMul")
+        or not isinstance(node.inputs[1], gs.Constant)
+    ):
         return None
     source, values = node.inputs[0], node.inputs[1].values
     if node.op == "MatMul":
@@ -229,6 +245,8 @@ def _is_sorted(nodes: Sequence[gs.Node]) -> bool:
     for at, node in enumerate(nodes):
         if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
             return False
-        if any(place.get(id(before), -1) > at for tensor in node.inputs for before in tensor.inputs):
+        if any(
+            place.get(id(before), -1) > at for tensor in node.inputs for before in tensor.inputs
+        ):
             return False
     return True

@@ -27,7 +27,9 @@ def _index_select(self: Any, dim: int, index: Any) -> Any:
     return opset18.Gather(self, index, axis=dim)
 
 
-def _gelu(self: Any, approximate: str = "none") -> Any:  # torch finds the function by these names
+def _gelu(
+    self: Any, approximate: str = "none"
+) -> Any:  # torch finds the function by these names
     """Translate to one node, in any opset: torch writes that of opset 20 only where it exports to 20 or later."""
     return opset20.Gelu(self, approximate=approximate)
 
@@ -42,7 +44,9 @@ def _batch_norm(  # noqa: PLR0917  (as the torch operator has them)
     eps: float,
 ) -> Any:
     """Translate to one node, and to the statistics that torch 2.6 expects beside it; inference reads none."""
-    normed = opset18.BatchNormalization(input, weight, bias, running_mean, running_var, epsilon=eps)
+    normed = opset18.BatchNormalization(
+        input, weight, bias, running_mean, running_var, epsilon=eps
+    )
     nothing = opset18.Constant(value_float=0.0)
     return normed if isinstance(normed, tuple) else (normed, nothing, nothing)
 
@@ -85,7 +89,12 @@ STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = "KeepTopK", "TakeTokens", "Attention", "ClassRow"
+KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = (
+    "KeepTopK",
+    "TakeTokens",
+    "Attention",
+    "ClassRow",
+)
 MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
 ATTENTION_RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
 # Those that no shipped file has.
@@ -114,10 +123,13 @@ def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any
             OpSchema.FormalParameter(f"input_{place}", _TENSOR[0], param_option=optional)
             for place in range(len(inputs))
         ],
-        outputs=[OpSchema.FormalParameter(f"result_{place}", _TENSOR[0]) for place in range(results)],
+        outputs=[
+            OpSchema.FormalParameter(f"result_{place}", _TENSOR[0]) for place in range(results)
+        ],
         type_constraints=[_TENSOR],
         attributes=[
-            OpSchema.Attribute(name, _ATTRIBUTES[type(value)], "") for name, value in attributes.items()
+            OpSchema.Attribute(name, _ATTRIBUTES[type(value)], "")
+            for name, value in attributes.items()
         ],
     )
     given = [each for each in inputs if each is not None]
@@ -154,11 +166,15 @@ def _merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_toke
 
 
 def _pair_tokens(key: Any, sizes: Any, keep: int, num_prefix_tokens: int) -> Any:
-    return _marker(PAIR_TOKENS, key, sizes, results=4, kept=keep, num_prefix_tokens=num_prefix_tokens)
+    return _marker(
+        PAIR_TOKENS, key, sizes, results=4, kept=keep, num_prefix_tokens=num_prefix_tokens
+    )
 
 
 def _pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> Any:
-    return _marker(PACK_TOKENS, slots, index, count, results=4, num_prefix_tokens=num_prefix_tokens)
+    return _marker(
+        PACK_TOKENS, slots, index, count, results=4, num_prefix_tokens=num_prefix_tokens
+    )
 
 
 def _cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:

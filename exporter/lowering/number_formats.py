@@ -128,7 +128,11 @@ class Tails:
         lowest = np.sort(np.concatenate(self.lowest)).astype(np.float64)
         highest = np.sort(np.concatenate(self.highest)).astype(np.float64)
         most = min(self._clipped(self.size), len(lowest) - 1)
-        counts = {0, *np.geomspace(1, most, _CANDIDATES).round().astype(int).tolist()} if most else {0}
+        counts = (
+            {0, *np.geomspace(1, most, _CANDIDATES).round().astype(int).tolist()}
+            if most
+            else {0}
+        )
 
         def error(values: Range) -> float:
             low, high = self.form.covered(values)
@@ -136,7 +140,9 @@ class Tails:
             rounding = self.form.scale_of(values)[0] ** 2 / 12
             return float(self.size * rounding + below @ below + above @ above)
 
-        ranges = [(float(lowest[count]), float(highest[-1 - count])) for count in sorted(counts)]
+        ranges = [
+            (float(lowest[count]), float(highest[-1 - count])) for count in sorted(counts)
+        ]
         return min(ranges, key=error)
 
     def _clipped(self, size: int) -> int:
@@ -153,4 +159,6 @@ def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
         for name in tensors
         if name not in there
     )
-    return onnxruntime.InferenceSession(shown.SerializeToString(), providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        shown.SerializeToString(), providers=["CPUExecutionProvider"]
+    )

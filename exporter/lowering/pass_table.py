@@ -103,12 +103,20 @@ def _one(_: Artefact) -> int:
 
 def _ranking_layers(artefact: Artefact) -> int:
     """Return how many layers rank patches by a score; pairs are no such."""
-    return 0 if scorer_named(artefact.schedule.scorer).pairs else len(artefact.schedule.pruning_layers)
+    return (
+        0
+        if scorer_named(artefact.schedule.scorer).pairs
+        else len(artefact.schedule.pruning_layers)
+    )
 
 
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
-    Pass(select_in_one, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED), least=_ranking_layers),
+    Pass(
+        select_in_one,
+        requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED),
+        least=_ranking_layers,
+    ),
     Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
     Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
@@ -152,7 +160,9 @@ def check_passes(target: Target) -> None:
     _check(target, "a shipped file", FINAL, holds)
 
 
-def run_passes(graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, clean: bool = True) -> None:
+def run_passes(
+    graph: gs.Graph, artefact: Artefact, names: Iterable[str], *, clean: bool = True
+) -> None:
     """Run passes over a graph, each on the result of the one before.
 
     The graph is changed in place. With `clean`, nodes without a reader are removed after each pass that
@@ -171,7 +181,9 @@ def _check_each(target: Target, names: Iterable[str], holds: set[str]) -> set[st
     """Return the conditions that hold after passes, given those before them."""
     for name in names:
         if name not in PASSES:
-            raise RuntimeError(f"target {target.name}: no pass {name}, only {', '.join(PASSES)}")
+            raise RuntimeError(
+                f"target {target.name}: no pass {name}, only {', '.join(PASSES)}"
+            )
         step = PASSES[name]
         _check(target, f"pass {name}", (*step.requires, *step.ends), holds)
         holds = holds - set(step.ends) | set(step.ensures) | {gone(each) for each in step.ends}
@@ -200,7 +212,9 @@ def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
     if left:
         raise RuntimeError(f"{where} left {', '.join(left)}")
     if changed < (least := step.least(artefact)):
-        raise RuntimeError(f"{where} found {changed} places, not the {least} or more that the model has")
+        raise RuntimeError(
+            f"{where} found {changed} places, not the {least} or more that the model has"
+        )
     return changed
 
 

@@ -96,7 +96,9 @@ def translate(
             if _version() >= TRANSLATES_ALL:
                 raise
             got = f"a network or layout that the exporter of PyTorch {torch.__version__} does not translate"
-            raise ModelError("export", got, "a newer PyTorch", "docs/verification.md lists them") from error
+            raise ModelError(
+                "export", got, "a newer PyTorch", "docs/verification.md lists them"
+            ) from error
 
 
 def _version() -> tuple[int, ...]:
@@ -119,7 +121,9 @@ def _model_of(translated: torch.onnx.ONNXProgram | None) -> onnx.ModelProto:
     model: onnx.ModelProto = translated.model_proto
     for node in model.graph.node:
         if node.op_type == "BatchNormalization":
-            del node.output[1:]  # statistics of training, which the onnxscript of torch 2.6 writes
+            del node.output[
+                1:
+            ]  # statistics of training, which the onnxscript of torch 2.6 writes
     return model
 
 
@@ -163,14 +167,18 @@ def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
 def _captured(pruned: PrunedViT) -> ExportedProgram:
     """Return the program of a batch of any size: torch.onnx would capture it in another way in each version."""
     # A batch of 2: torch.export treats a size of 1 as a constant. Older versions need the batch's maximum.
-    example = torch.zeros(2, *pruned.vit.spec.preprocessing.input_size, device=pruned.vit.device)
+    example = torch.zeros(
+        2, *pruned.vit.spec.preprocessing.input_size, device=pruned.vit.device
+    )
     batch = Dim(BATCH, max=2**31 - 1)
     # torch 2.6 infers the shape of a linear layer without a bias only where its weight takes gradients.
     frozen = [parameter for parameter in pruned.parameters() if not parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(True)
     try:
-        return torch.export.export(pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False)
+        return torch.export.export(
+            pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False
+        )
     except RuntimeError as error:  # of torch._dynamo, whose import takes seconds
         if "CONSTRAINT_VIOLATION" not in str(getattr(error, "error_type", "")):
             raise
@@ -216,7 +224,9 @@ def with_functions(
     if SELECT_TOP_K in kinds:
         model.functions.append(select_top_k_function(opset))
     if CDF_RETAIN_PADDED in kinds:
-        model = _with_padded_inlined(model, cdf_retain_padded_function(opset, counting=counting))
+        model = _with_padded_inlined(
+            model, cdf_retain_padded_function(opset, counting=counting)
+        )
     if kinds <= {CDF_RETAIN_PADDED}:
         own = [each for each in model.opset_import if each.domain != DOMAIN]
         del model.opset_import[:]
@@ -224,7 +234,9 @@ def with_functions(
     return model
 
 
-def _with_padded_inlined(model: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.ModelProto:
+def _with_padded_inlined(
+    model: onnx.ModelProto, function: onnx.FunctionProto
+) -> onnx.ModelProto:
     """Replace CdfRetainPadded by its body, whose nodes are named after the call and what they give in the body.
 
     A name tells later steps and logs which node it is; the inliner leaves nodes without names without.
@@ -286,7 +298,11 @@ def _for_target(
     """Run all steps after torch's export, and take over the export's tensors."""
     target = artefact.target
     graph = import_graph(exported)
-    names = (*target.passes, "uint8_input") if artefact.input_kind == InputKind.UINT8 else target.passes
+    names = (
+        (*target.passes, "uint8_input")
+        if artefact.input_kind == InputKind.UINT8
+        else target.passes
+    )
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
     schedule = artefact.schedule
@@ -324,7 +340,9 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
     )
     if artefact.prunes and pruned.schedule.method == Method.A_STAR_BATCH:
         got = str(pruned.schedule.method)
-        raise ModelError("method", got, "star or a-star", "its counts depend on who shares a batch")
+        raise ModelError(
+            "method", got, "star or a-star", "its counts depend on who shares a batch"
+        )
     check_passes(target)
     if artefact.prunes:
         target.check_method(pruned.schedule.method)
@@ -334,5 +352,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
     weights = sum(value.nbytes for value in pruned.state_dict().values())
     if weights > LARGEST_WEIGHTS_BYTES:
         got = f"{weights / 1e9:.1f} GB of weights"
-        raise ModelError(pruned.vit.spec.name, got, "less than 2 GB, what one ONNX file can hold")
+        raise ModelError(
+            pruned.vit.spec.name, got, "less than 2 GB, what one ONNX file can hold"
+        )
     return artefact

@@ -56,7 +56,9 @@ class Formats:
 # "qdq-linear": linear layers alone, each pair directly before its product. "symmetric": INT8 for TensorRT, which
 # supports no zero point anywhere. "fp8": E4M3. TensorRT's fusions need the pairs directly before the products.
 FORMS = {
-    "qdq": Formats(UINT8, INT7, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})),
+    "qdq": Formats(
+        UINT8, INT7, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})
+    ),
     "qdq-linear": Formats(UINT8, INT7),
     "symmetric": Formats(INT8, INT8),
     "fp8": Formats(E4M3, E4M3, attention=(E4M3, E4M3)),
@@ -66,7 +68,9 @@ FORMS = {
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 
 
-def quantized(model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None) -> onnx.ModelProto:
+def quantized(
+    model: onnx.ModelProto, artefact: Artefact, form: str, images: Array | None
+) -> onnx.ModelProto:
     """Return the model with linear layers, and where the form has it attention, in INT8 or FP8.
 
     The model is a lowered one in fp32, whose linear layers are MatMul with a constant. Ranges are taken from
@@ -123,7 +127,9 @@ def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
     del made.graph.value_info[:], made.metadata_props[:]
     # The quantizer drops the batch dimension's name; restore the shapes of the tensors that remain.
     there = {name for node in made.graph.node for name in node.output}
-    made.graph.value_info.extend(value for value in model.graph.value_info if value.name in there)
+    made.graph.value_info.extend(
+        value for value in model.graph.value_info if value.name in there
+    )
     return made
 
 
@@ -170,7 +176,10 @@ def slots_of(
     found = []
     for node in graph.nodes:
         if id(node) in layers:
-            found += [_slot(node, 0, formats.activations, formats), Slot(node, 1, formats.weights)]
+            found += [
+                _slot(node, 0, formats.activations, formats),
+                Slot(node, 1, formats.weights),
+            ]
         elif id(node) in products and formats.attention:
             query, softmax = formats.attention
             first = softmax if producer(node.inputs[0], "Softmax") else query
@@ -181,7 +190,11 @@ def slots_of(
 def _slot(node: gs.Node, place: int, form: NumberFormat, formats: Formats) -> Slot:
     """Return the slot before the moves whose result has no other reader."""
     source = producer(node.inputs[place])
-    while source is not None and source.op in formats.moves and len(source.outputs[0].outputs) == 1:
+    while (
+        source is not None
+        and source.op in formats.moves
+        and len(source.outputs[0].outputs) == 1
+    ):
         node, place = source, 0
         source = producer(node.inputs[place])
     return Slot(node, place, form)
@@ -215,7 +228,9 @@ def to_pairs(graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]
 
 def _dequantized(op: Builder, matrix: Array, form: NumberFormat) -> gs.Variable:
     """Store a matrix [in, out] in the format; return the result of the node that gives its values back."""
-    scale = np.maximum(np.abs(matrix).max(axis=0) / form.largest, LEAST_SCALE).astype(np.float32)
+    scale = np.maximum(np.abs(matrix).max(axis=0) / form.largest, LEAST_SCALE).astype(
+        np.float32
+    )
     zero, shape = np.zeros(len(scale), form.dtype), list(matrix.shape)
     result = op.DequantizeLinear(
         form.stored(matrix, scale), scale, zero, axis=1, name="dequantize", shape=shape

@@ -82,7 +82,9 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     prefixes: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
         readers = list(ranked.outputs)
-        keep = gs.Variable(keep_name(layer), np.int64, ["batch", artefact.schedule.keep[layer - 1]])
+        keep = gs.Variable(
+            keep_name(layer), np.int64, ["batch", artefact.schedule.keep[layer - 1]]
+        )
         if prefixes is None:
             prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
         op = Builder(graph, readers[0], prefix=rows_of(keep.name))
@@ -129,9 +131,13 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
-        takes = (list(_takes(tensors[name])) if name in tensors else []) or _means(tensors, layer)
+        takes = (list(_takes(tensors[name])) if name in tensors else []) or _means(
+            tensors, layer
+        )
         if not takes:
-            raise ArtefactError(name, "no gather of rows", "one or more, as star-export's passes leave it")
+            raise ArtefactError(
+                name, "no gather of rows", "one or more, as star-export's passes leave it"
+            )
         ends = [
             gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
             for part, value in (
@@ -163,7 +169,9 @@ def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
             continue
         picks = [pick for flat in reader.outputs[0].outputs for pick in flat.outputs[0].outputs]
         if reader.op != "Add" or {pick.op for pick in picks} != {"Gather"}:
-            raise ArtefactError(rows.name, f"read by {reader.op}", "read by gathers of rows alone")
+            raise ArtefactError(
+                rows.name, f"read by {reader.op}", "read by gathers of rows alone"
+            )
         for pick in picks:
             yield pick.outputs[0].outputs[0], pick.inputs[0].inputs[0].inputs[0]
 
@@ -223,14 +231,18 @@ def _opened(model: onnx.ModelProto) -> gs.Graph:
     """Return a model's graph; ArtefactError where it has no pruning layer."""
     graph = import_graph(model)
     if not keep_layers(graph.tensors()):
-        raise ArtefactError(graph.name, "a model without pruning layers", "one that star-export pruned")
+        raise ArtefactError(
+            graph.name, "a model without pruning layers", "one that star-export pruned"
+        )
     return graph
 
 
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:
     tensors = graph.tensors()
     layers = keep_layers(tensors)
-    keeps, counts = ([tensors.get(name(layer)) for layer in layers] for name in (keep_name, count_name))
+    keeps, counts = (
+        [tensors.get(name(layer)) for layer in layers] for name in (keep_name, count_name)
+    )
     for keep, count, layer in zip(keeps, counts, layers, strict=True):
         if count is not None:
             keep.to_variable(np.int64, ["batch", f"kept_{layer:02d}"])
@@ -294,5 +306,9 @@ def _point(tensor: onnx.TensorProto, file: str, places: dict[str, tuple[Place, b
         return
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", file), ("offset", str(place[0])), ("length", str(place[1]))):
+    for key, value in (
+        ("location", file),
+        ("offset", str(place[0])),
+        ("length", str(place[1])),
+    ):
         tensor.external_data.add(key=key, value=value)

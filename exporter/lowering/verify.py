@@ -13,7 +13,14 @@ from exporter.errors import ArtefactError, reason_of
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.schedule.methods import reduction_named
-from exporter.tensor_names import IMAGES, context_name, into_name, keep_name, rows_of, tokens_name
+from exporter.tensor_names import (
+    IMAGES,
+    context_name,
+    into_name,
+    keep_name,
+    rows_of,
+    tokens_name,
+)
 from exporter.vocabulary import Layout, OutputKind
 
 
@@ -65,20 +72,26 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
     version = next((each.version for each in model.opset_import if not each.domain), 0)
     if version != (17 if "opset_17" in passes else artefact.target.opset):
         yield f"opset {version}"
-    if "select_in_one" not in passes and any(node.op_type == "SelectTopK" for node in model.graph.node):
+    if "select_in_one" not in passes and any(
+        node.op_type == "SelectTopK" for node in model.graph.node
+    ):
         yield "operator SelectTopK"
     if "choose_unsorted" not in passes and any(_is_unsorted(node) for node in model.graph.node):
         yield "an unsorted TopK"
 
 
 def _is_unsorted(node: onnx.NodeProto) -> bool:
-    return node.op_type == "TopK" and any(each.name == "sorted" and not each.i for each in node.attribute)
+    return node.op_type == "TopK" and any(
+        each.name == "sorted" and not each.i for each in node.attribute
+    )
 
 
 def _values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
     """Infer the shapes and types of all tensors, by name."""
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
-    return {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    return {
+        value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)
+    }
 
 
 def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
@@ -99,17 +112,28 @@ def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
 def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
     named = Counter(node.name for node in nodes if node.name)
     unnamed = (
-        f"the {node.op_type} that gives {node.output[0]} has no name" for node in nodes if not node.name
+        f"the {node.op_type} that gives {node.output[0]} has no name"
+        for node in nodes
+        if not node.name
     )
-    return [*unnamed, *(f"{count} nodes are named {name}" for name, count in named.items() if count > 1)]
+    return [
+        *unnamed,
+        *(f"{count} nodes are named {name}" for name, count in named.items() if count > 1),
+    ]
 
 
 def _halved_scores(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
     """Return which tensors from the scores to the survivors are in half precision."""
     graph, values = import_graph(model), _values(model)
     scoring = scoring_nodes(graph, artefact)
-    names = {tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs}
-    halved = (name for name in names & values.keys() if values[name].type.tensor_type.elem_type in HALF)
+    names = {
+        tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs
+    }
+    halved = (
+        name
+        for name in names & values.keys()
+        if values[name].type.tensor_type.elem_type in HALF
+    )
     return [f"{name}, of the scores, is in half precision" for name in sorted(halved)]
 
 
@@ -129,7 +153,11 @@ def _expected(artefact: Artefact) -> dict[str, list[Sizes]]:
             shapes[context_name(layer)] = [by_head, ["batch", tokens, spec.dim]]
         if layer in schedule.pruning_layers:
             before = None if artefact.follows_image else after
-            left: Sizes = ["batch", None if before is None else spec.num_prefix_tokens + before, spec.dim]
+            left: Sizes = [
+                "batch",
+                None if before is None else spec.num_prefix_tokens + before,
+                spec.dim,
+            ]
             shapes[context_name(layer)] += [left, [*by_head[:2], left[1], by_head[3]]]
             if artefact.layout != Layout.PACKED or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
@@ -154,7 +182,9 @@ def _given(artefact: Artefact) -> dict[str, list[Sizes]]:
     return shapes
 
 
-def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Sizes) -> dict[str, list[Sizes]]:
+def _decision(
+    artefact: Artefact, layer: int, tokens: int | None, left: Sizes
+) -> dict[str, list[Sizes]]:
     """Return the shape of the tensor that holds the rows a layer takes, or the survivor that each patch joins."""
     if reduction_named(artefact.schedule.reduce).merges:
         return {

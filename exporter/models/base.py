@@ -173,7 +173,9 @@ class PrunableViT(ABC):
         """
         if self.pooling is not None and sizes is not None:
             return self.after_pooling(self.pooling(normed, sizes), output)
-        return self.pooled(normed) if self._is_before_classifier(output) else self.classify(normed)
+        return (
+            self.pooled(normed) if self._is_before_classifier(output) else self.classify(normed)
+        )
 
     def after_pooling(self, pooled: Tensor, output: Output) -> Tensor:
         """Return an output of pooled patches [batch, channels]."""
@@ -220,7 +222,9 @@ class Seen(NamedTuple):
 
 
 def whole_block(
-    block: BlockParts, tokens: Float[Tensor, "b t d"], positions: Int[Tensor, "b n"] | None = None
+    block: BlockParts,
+    tokens: Float[Tensor, "b t d"],
+    positions: Int[Tensor, "b n"] | None = None,
 ) -> Float[Tensor, "b t d"]:
     """Run the original block, on patches at `positions`, or on all patches where it is None."""
     if block.attention is None or block.attention.rotary is None:
@@ -240,7 +244,9 @@ def heads(
     """
     attention = _attention(block)
     batch, tokens, _ = qkv.shape
-    parts = qkv.reshape(batch, tokens, 3, attention.num_heads, attention.head_dim).permute(2, 0, 3, 1, 4)
+    parts = qkv.reshape(batch, tokens, 3, attention.num_heads, attention.head_dim).permute(
+        2, 0, 3, 1, 4
+    )
     query, key, value = parts.unbind(0)
     query = at_least(query[:, :, :asking], 2) if asking else query
     query, key = attention.q_norm(query), attention.k_norm(key)
@@ -302,8 +308,12 @@ def attend(
     dropout = attention.dropout if block.whole.training else 0.0
     allowed = _mask(live, key_bias)
     mask = None if allowed is None else allowed[:, None, None, :]
-    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    return context.transpose(1, 2).reshape(qkv.shape[0], query.shape[2], -1), Seen(query, key, key_bias)
+    context = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout
+    )
+    return context.transpose(1, 2).reshape(qkv.shape[0], query.shape[2], -1), Seen(
+        query, key, key_bias
+    )
 
 
 def _mask(

@@ -48,15 +48,21 @@ def check_border(vit: PrunableViT, own: nn.Module | None = None) -> None:
     """
     own = vit.model if own is None else own
     like, name = next(vit.model.parameters()), vit.spec.name
-    noise = torch.randn(2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(SEED))
+    noise = torch.randn(
+        2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(SEED)
+    )
     images = noise.to(like)
     try:
         compiled = "torch._dynamo" in sys.modules
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
-            expected = _librarys(vit, own, images) if is_instance(own) else _own(vit, own, images)
+            expected = (
+                _librarys(vit, own, images) if is_instance(own) else _own(vit, own, images)
+            )
     except Exception as error:
         got = f"a {type(own).__name__} that does not run on images alone: {reason_of(error)}"
-        raise ModelError(name, got, "a model that takes images [batch, 3, height, width]") from None
+        raise ModelError(
+            name, got, "a model that takes images [batch, 3, height, width]"
+        ) from None
     _check_answer(name, vit.outputs[0].name, expected)
     for place, before, given in _adapters(vit, images, expected):
         if place in expected:
@@ -160,11 +166,18 @@ def _difference(before: Tensor | None, given: Tensor, expected: Tensor) -> str:
     """
     if given.shape != expected.shape:
         return f"of shape {list(given.shape)} in place of {list(expected.shape)}"
-    unit, kind = (expected if before is None else expected - before).std(), torch.finfo(expected.dtype)
+    unit, kind = (
+        (expected if before is None else expected - before).std(),
+        torch.finfo(expected.dtype),
+    )
     of_sum = 0 if before is None else SUMS * kind.eps * expected.abs()
-    largest = float((((given - expected).abs() - of_sum).clamp_min(0) / unit.clamp_min(kind.tiny)).max())
+    largest = float(
+        (((given - expected).abs() - of_sum).clamp_min(0) / unit.clamp_min(kind.tiny)).max()
+    )
     return (
-        "" if largest <= ROUNDING[expected.dtype] else f"differs by up to {largest:.2g} standard deviations"
+        ""
+        if largest <= ROUNDING[expected.dtype]
+        else f"differs by up to {largest:.2g} standard deviations"
     )
 
 
@@ -172,7 +185,9 @@ def _overridden(own: nn.Module) -> str:
     """Name the methods that a user's class, or the instance itself, has in place of the library's."""
     bases = [base for base in type(own).__mro__ if base.__module__.split(".")[0] in LIBRARIES]
     users = [
-        each for each in type(own).__mro__ if each.__module__.split(".")[0] not in (*LIBRARIES, "builtins")
+        each
+        for each in type(own).__mro__
+        if each.__module__.split(".")[0] not in (*LIBRARIES, "builtins")
     ]
     names = [
         name

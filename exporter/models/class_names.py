@@ -48,10 +48,14 @@ def checkpoint_names(path: Path) -> tuple[str, ...]:
     found = {key: _by_index(entries[key]) for key in BY_INDEX if key in entries}
     found |= {key: _by_name(entries[key]) for key in BY_NAME if key in entries}
     told = {
-        key: names for key, names in found.items() if names and not all(map(PLACEHOLDER.fullmatch, names))
+        key: names
+        for key, names in found.items()
+        if names and not all(map(PLACEHOLDER.fullmatch, names))
     }
     if len(set(told.values())) > 1:
-        logger.warning("%s: class names are not used: %s differ", path, " and ".join(sorted(told)))
+        logger.warning(
+            "%s: class names are not used: %s differ", path, " and ".join(sorted(told))
+        )
         return ()
     return next(iter(told.values()), ())
 
@@ -67,7 +71,8 @@ def network_names(model: nn.Module) -> tuple[str, ...]:
     names, described = _by_index(config.get("label_names")), config.get("label_descriptions")
     described = described if isinstance(described, Mapping) else {}
     return tuple(
-        f"{described[name]}, {name}" if described.get(name, name) != name else name for name in names
+        f"{described[name]}, {name}" if described.get(name, name) != name else name
+        for name in names
     )
 
 

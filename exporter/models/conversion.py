@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 SIZES = ("img_size", "patch_size")
 
 # What PyTorch adds to the names of modules that it wraps, wherever they are.
-WRAPPED = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+WRAPPED = re.compile(
+    r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
 # Counters that `AveragedModel` and thop leave among the weights.
 COUNTERS = re.compile(r"(?:^|\.)(?:n_averaged|total_ops|total_params)$")
 
@@ -64,23 +66,31 @@ class Size:
         return f"{grid}patches of {_by(self.patch)} pixels"
 
 
-def own_part(state: Mapping[str, Tensor], own: Collection[str], source: str) -> dict[str, Tensor]:
+def own_part(
+    state: Mapping[str, Tensor], own: Collection[str], source: str
+) -> dict[str, Tensor]:
     """Return the weights below the prefix where the keys of a network are, without it.
 
     A prefix that all weights share carries no information, and is removed. Of the weights of a larger module,
     the network's own are taken, and one line is logged of the others. Keys of other forms stay as they are.
     `own` are the network's keys.
     """
-    found = {key: value for key, value in state.items() if key in own or not COUNTERS.search(key)}
+    found = {
+        key: value for key, value in state.items() if key in own or not COUNTERS.search(key)
+    }
     plain = {WRAPPED.sub("", key): value for key, value in found.items()}
     found = plain if len(plain) == len(found) else found
     below = _prefixes(found, own)
     whole = [prefix for prefix, count in below.items() if count == len(own)]
     if len(whole) > 1 and "" not in whole:
         got = f"weights of this model below {' and below '.join(sorted(whole))}"
-        raise CheckpointError(source, got, "one set of them", "save the state_dict() of one of them alone")
+        raise CheckpointError(
+            source, got, "one set of them", "save the state_dict() of one of them alone"
+        )
     if not whole:
-        found = without_shared_prefix(found, {*own, *(key for place in PLACES for key in place[::2])})
+        found = without_shared_prefix(
+            found, {*own, *(key for place in PLACES for key in place[::2])}
+        )
         below = _prefixes(found, own)
     known = any(place in found for place, _, _ in PLACES)
     most = max(below, key=lambda prefix: (below[prefix], prefix == ""), default="")
@@ -90,10 +100,14 @@ def own_part(state: Mapping[str, Tensor], own: Collection[str], source: str) -> 
     if left:
         names = f"{', '.join(left[:5])}{', …' if len(left) > 5 else ''}"
         logger.warning("%s: the weights below %s are taken; left out: %s", source, most, names)
-    return {key.removeprefix(most): value for key, value in found.items() if key.startswith(most)}
+    return {
+        key.removeprefix(most): value for key, value in found.items() if key.startswith(most)
+    }
 
 
-def without_shared_prefix(state: Mapping[str, Tensor], known: Collection[str] = ()) -> dict[str, Tensor]:
+def without_shared_prefix(
+    state: Mapping[str, Tensor], known: Collection[str] = ()
+) -> dict[str, Tensor]:
     """Return the weights without the first parts of keys that all of them share, until a key is a known one."""
     found = dict(state)
     for _ in range(DEEPEST):
@@ -106,7 +120,9 @@ def without_shared_prefix(state: Mapping[str, Tensor], known: Collection[str] = 
     return found
 
 
-def check_size(state: Mapping[str, Tensor], model: nn.Module, asked: Collection[str], source: str) -> None:
+def check_size(
+    state: Mapping[str, Tensor], model: nn.Module, asked: Collection[str], source: str
+) -> None:
     """Refuse positions and patches of another size than the network's, unless that size was asked for.
 
     `asked` has the names of the keyword arguments that were given; those of `SIZES` allow to resample.
@@ -123,14 +139,20 @@ def check_size(state: Mapping[str, Tensor], model: nn.Module, asked: Collection[
     }
     if any(differs and (is_fixed or name not in asked) for name, differs in other.items()):
         own, ours = (
-            " ".join(f"{name}={_side(sides[name])}" for name, differs in other.items() if differs)
-            for sides in ({img_size: size.pixels, patch_size: size.patch} for size in (there, here))
+            " ".join(
+                f"{name}={_side(sides[name])}" for name, differs in other.items() if differs
+            )
+            for sides in (
+                {img_size: size.pixels, patch_size: size.patch} for size in (there, here)
+            )
         )
         hint = f"give --model-kwargs {own}{'' if is_fixed else f', or {ours} to resample them'}"
         raise CheckpointError(source, str(there), str(here), hint)
     grid, count = there.grid or (), math.prod(there.grid or ())
     if img_size in asked and len(set(grid)) > 1 and math.isqrt(count) ** 2 == count:
-        logger.warning("%s: its %d positions are read as a grid of %s", source, count, _by(grid))
+        logger.warning(
+            "%s: its %d positions are read as a grid of %s", source, count, _by(grid)
+        )
 
 
 def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -145,7 +167,10 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
         if position is not None and position.shape != model.pos_embed.shape:
             state["pos_embed"] = resample_abs_pos_embed(position, list(model.grid_size))
         return state
-    is_eva, is_vit = isinstance(model, eva.Eva), isinstance(model, vision_transformer.VisionTransformer)
+    is_eva, is_vit = (
+        isinstance(model, eva.Eva),
+        isinstance(model, vision_transformer.VisionTransformer),
+    )
     if not is_eva and not is_vit:
         return state
     if any(key in state for key in TOWERS):
@@ -153,12 +178,19 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
     # As many positions as the network has are on its grid; timm's filters would take them for its default one's.
     own, fitting = getattr(model, "pos_embed", None), {}
     if own is not None and "pos_embed" in state and not MORE_POSITIONS.keys() & state.keys():
-        fitting = {} if state["pos_embed"].shape != own.shape else {"pos_embed": state.pop("pos_embed")}
+        fitting = (
+            {}
+            if state["pos_embed"].shape != own.shape
+            else {"pos_embed": state.pop("pos_embed")}
+        )
     # One of the filters prints its attempts; standard output is reserved for results.
     with contextlib.redirect_stdout(io.StringIO()):
         if is_eva:
             return {**eva.checkpoint_filter_fn(state, model), **fitting}
-        return {**vision_transformer.checkpoint_filter_fn(state, model, adapt_layer_scale=True), **fitting}
+        return {
+            **vision_transformer.checkpoint_filter_fn(state, model, adapt_layer_scale=True),
+            **fitting,
+        }
 
 
 def _prefixes(state: Mapping[str, Tensor], own: Collection[str]) -> Counter[str]:
@@ -191,10 +223,20 @@ def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -
     """Return the size of the network that a file's weights are of."""
     name, dimensions, kernel = next((place for place in PLACES if place[0] in state), PLACES[0])
     own, patch = model.state_dict(), here.patch
-    ours, theirs = next((own[key] for _, _, key in PLACES if key in own), None), state.get(kernel)
-    if ours is not None and theirs is not None and theirs.ndim != 4 and theirs.numel() != ours.numel():
+    ours, theirs = (
+        next((own[key] for _, _, key in PLACES if key in own), None),
+        state.get(kernel),
+    )
+    if (
+        ours is not None
+        and theirs is not None
+        and theirs.ndim != 4
+        and theirs.numel() != ours.numel()
+    ):
         got = f"{kernel} of shape {list(theirs.shape)}"
-        raise CheckpointError(source, got, str(list(ours.shape)), "check --model and --model-kwargs")
+        raise CheckpointError(
+            source, got, str(list(ours.shape)), "check --model and --model-kwargs"
+        )
     if ours is not None and theirs is not None and ours.ndim == theirs.ndim == 4:
         # A stem before the patches has a stride of its own.
         sides = zip(patch, theirs.shape[2:], ours.shape[2:], strict=True)
@@ -208,13 +250,22 @@ def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -
     if told.shape[-1] != known.shape[-1]:
         return here  # Weights of another network, as their shapes will say.
     prefix = known.shape[-2] - math.prod(here.grid)
-    count = told.shape[-2] - prefix - sum(more for key, more in MORE_POSITIONS.items() if key in state)
+    count = (
+        told.shape[-2]
+        - prefix
+        - sum(more for key, more in MORE_POSITIONS.items() if key in state)
+    )
     usual = getattr(model, "pretrained_cfg", {}).get("input_size", here.pixels)[-2:]
     side = (math.isqrt(max(count, 0)),) * 2
-    grid = next((each for each in (here.grid, _over(usual, patch), side) if math.prod(each) == count), None)
+    grid = next(
+        (each for each in (here.grid, _over(usual, patch), side) if math.prod(each) == count),
+        None,
+    )
     if grid is None or not count:
         got = f"{name} of {told.shape[-2]} positions, on an unknown grid"
-        hint = "give the size that it was trained with: --model-kwargs 'img_size=(HEIGHT,WIDTH)'"
+        hint = (
+            "give the size that it was trained with: --model-kwargs 'img_size=(HEIGHT,WIDTH)'"
+        )
         raise CheckpointError(source, got, str(here), hint)
     return Size(grid, patch, tuple(map(int.__mul__, grid, patch)))
 

@@ -38,7 +38,9 @@ class Identity:
     class_names: tuple[str, ...] = ()
 
 
-def save_weights(model: "nn.Module", identity: Identity | None, path: Path, **records: object) -> None:
+def save_weights(
+    model: "nn.Module", identity: Identity | None, path: Path, **records: object
+) -> None:
     """Write weights that need no other file; the same ones give the same bytes.
 
     Args:
@@ -51,7 +53,9 @@ def save_weights(model: "nn.Module", identity: Identity | None, path: Path, **re
 
     told = {NETWORK: identity, **records}
     metadata = {KEY: to_json({name: each for name, each in told.items() if each is not None})}
-    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    state = {
+        key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()
+    }
     with written_beside(path) as partial:
         partial.write_bytes(save(state, metadata))
 

@@ -58,7 +58,11 @@ class ModelList:
     def answers(self) -> tuple[Answer, ...]:
         """One for each name, accepted ones first."""
         accepted = (Answer(name, shape) for name, shape in self.accepted.items())
-        refused = (Answer(name, None, reason) for reason, names in self.refused.items() for name in names)
+        refused = (
+            Answer(name, None, reason)
+            for reason, names in self.refused.items()
+            for name in names
+        )
         return (*accepted, *refused)
 
 

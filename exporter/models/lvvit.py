@@ -53,7 +53,9 @@ class LvVit(nn.Module):
         crop_pct: float = 0.9,
     ) -> None:
         super().__init__()
-        self.img_size = (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
+        self.img_size = (
+            (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
+        )
         self.use_aux, self.crop_pct = use_aux, crop_pct
         self.grid_size = tuple(side // (STEM_STRIDE * PATCH_STRIDE) for side in self.img_size)
         self.patch_embed = Stem(dim)
@@ -68,14 +70,19 @@ class LvVit(nn.Module):
     def embed(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b t d"]:
         """Return the tokens of block 1."""
         patches = self.patch_embed(images).flatten(2).transpose(1, 2)
-        return torch.cat([self.cls_token.expand(images.shape[0], -1, -1), patches], dim=1) + self.pos_embed
+        return (
+            torch.cat([self.cls_token.expand(images.shape[0], -1, -1), patches], dim=1)
+            + self.pos_embed
+        )
 
     def classify(self, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b classes"]:
         """Return logits from the class token and the remaining patches."""
         logits = self.head(normed[:, 0])
         if not self.use_aux:
             return logits
-        return logits + AUX_WEIGHT * self.aux_head(normed[:, self.num_prefix_tokens :]).amax(dim=1)
+        return logits + AUX_WEIGHT * self.aux_head(normed[:, self.num_prefix_tokens :]).amax(
+            dim=1
+        )
 
     @override
     def forward(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b classes"]:
@@ -91,7 +98,9 @@ class Stem(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         wide = STEM_CHANNELS
-        self.conv1 = nn.Conv2d(3, wide, kernel_size=7, stride=STEM_STRIDE, padding=3, bias=False)
+        self.conv1 = nn.Conv2d(
+            3, wide, kernel_size=7, stride=STEM_STRIDE, padding=3, bias=False
+        )
         self.bn1 = nn.BatchNorm2d(wide)
         self.conv2 = nn.Conv2d(wide, wide, kernel_size=3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(wide)
@@ -100,7 +109,9 @@ class Stem(nn.Module):
         self.proj = nn.Conv2d(wide, dim, kernel_size=PATCH_STRIDE, stride=PATCH_STRIDE)
 
     @override
-    def forward(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b d rows columns"]:
+    def forward(
+        self, images: Float[Tensor, "b 3 height width"]
+    ) -> Float[Tensor, "b d rows columns"]:
         pixels = F.relu(self.bn1(self.conv1(images)))
         pixels = F.relu(self.bn2(self.conv2(pixels)))
         pixels = F.relu(self.bn3(self.conv3(pixels)))
@@ -137,7 +148,9 @@ class LvVitAdapter(PrunableViT):
 
     model: LvVit
 
-    def __init__(self, model: LvVit, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, model: LvVit, name: str, preprocessing: Mapping[str, Any] | None = None
+    ) -> None:
         pixels = STEM_STRIDE * PATCH_STRIDE
         if any(side % pixels for side in model.img_size):
             expected = f"height and width in multiples of {pixels}"

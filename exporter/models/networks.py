@@ -19,7 +19,12 @@ from typing_extensions import override
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models import torchvision_vit
-from exporter.models.huggingface.repository import Repository, hub_or_cache, is_path, repository_of
+from exporter.models.huggingface.repository import (
+    Repository,
+    hub_or_cache,
+    is_path,
+    repository_of,
+)
 from exporter.models.identity import Identity, read_identity
 from exporter.models.listed import model_list
 from exporter.models.lvvit import LVVITS, LvVit
@@ -27,7 +32,17 @@ from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
-WRITES = {"uniform_", "normal_", "kaiming_uniform_", "erfinv_", "mul_", "add_", "clamp_", "fill_", "zero_"}
+WRITES = {
+    "uniform_",
+    "normal_",
+    "kaiming_uniform_",
+    "erfinv_",
+    "mul_",
+    "add_",
+    "clamp_",
+    "fill_",
+    "zero_",
+}
 
 
 @contextmanager
@@ -100,7 +115,9 @@ def source_of(request: ModelRequest) -> Source:
         kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
         place, names = request.checkpoint, repository.class_names
         taken = repository if place is None else None
-        return Source(repository.name, architecture, kwargs, preprocessing, names, place, taken, asked)
+        return Source(
+            repository.name, architecture, kwargs, preprocessing, names, place, taken, asked
+        )
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         kwargs, preprocessing = (
@@ -109,16 +126,22 @@ def source_of(request: ModelRequest) -> Source:
         )
         place = request.checkpoint or model.weights
         names = model.class_names if request.checkpoint is None else ()
-        return Source(request.name, model.architecture, kwargs, preprocessing, names, place, None, asked)
+        return Source(
+            request.name, model.architecture, kwargs, preprocessing, names, place, None, asked
+        )
     name, preprocessing, names = request.name.rpartition("/")[2], dict(request.preprocess), ()
     if request.name.startswith(TORCHVISION):
         own, size, categories = torchvision_vit.of_weights(name)
         kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
         names = categories if request.checkpoint is None else ()
-    return Source(name, request.name, kwargs, preprocessing, names, request.checkpoint, None, asked)
+    return Source(
+        name, request.name, kwargs, preprocessing, names, request.checkpoint, None, asked
+    )
 
 
-def identity_of(request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()) -> Identity:
+def identity_of(
+    request: ModelRequest, num_classes: int, class_names: tuple[str, ...] = ()
+) -> Identity:
     """Return what a checkpoint of the requested model says of its network."""
     source = source_of(request)
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
@@ -147,7 +170,12 @@ def _at_the_size_of(
 def _say_whose_size(name: str, own: str, made: str) -> None:
     kept = f"--model-kwargs img_size={own} keeps the model's"
     logger.warning(
-        "%s: the model says %s pixels, its processor %s: %s is used; %s", name, own, made, made, kept
+        "%s: the model says %s pixels, its processor %s: %s is used; %s",
+        name,
+        own,
+        made,
+        made,
+        kept,
     )
 
 
@@ -156,7 +184,9 @@ def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, 
     asked = request.name if repository is None else repository.name
     if asked not in ("", identity.name, identity.architecture):
         got = f"weights of {identity.name}"
-        raise CheckpointError(str(request.checkpoint), got, f"weights of {asked}", "or leave out --model")
+        raise CheckpointError(
+            str(request.checkpoint), got, f"weights of {asked}", "or leave out --model"
+        )
     return Source(
         identity.name,
         identity.architecture,
@@ -190,13 +220,17 @@ def _is_timms(name: str) -> bool:
 
 def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
     if pretrained:
-        expected = "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
+        expected = (
+            "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
+        )
         raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
     check_texts(LvVit, source.model_kwargs, source.name)
     try:
         return LVVITS[source.architecture](**source.model_kwargs)
     except (*WRONG_ARGUMENTS, RuntimeError) as error:
-        raise ModelError(source.name, reason_of(error), "keyword arguments that LV-ViT takes") from None
+        raise ModelError(
+            source.name, reason_of(error), "keyword arguments that LV-ViT takes"
+        ) from None
 
 
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
@@ -206,13 +240,17 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
         with hub_or_cache() if pretrained or name.startswith(TIMM_HUB) else nullcontext():
             model = timm.create_model(name, pretrained=pretrained, **kwargs)
     except WRONG_ARGUMENTS as error:
-        raise ModelError(source.name, reason_of(error), "keyword arguments that timm's model takes") from None
+        raise ModelError(
+            source.name, reason_of(error), "keyword arguments that timm's model takes"
+        ) from None
     except (OSError, RuntimeError) as error:
         if isinstance(error, OSError) and source.architecture.startswith(TIMM_HUB):
             got = f"no answer ({type(error).__name__})"
             raise HubError(source.architecture, got, "a hub that can be reached") from None
         if not pretrained:
-            raise ModelError(source.name, reason_of(error), "a model that timm can build") from None
+            raise ModelError(
+                source.name, reason_of(error), "a model that timm can build"
+            ) from None
         raise _no_weights(source, error) from None
     check_texts(type(model), source.model_kwargs, source.name)
     return model
@@ -225,22 +263,34 @@ def _create_torchvision(source: Source, *, pretrained: bool) -> nn.Module:
             name, weights="DEFAULT" if pretrained else None, **source.model_kwargs
         )
     except (TypeError, ValueError) as error:
-        raise ModelError(source.name, reason_of(error), "a model that torchvision can build") from None
+        raise ModelError(
+            source.name, reason_of(error), "a model that torchvision can build"
+        ) from None
     except OSError as error:
         raise _no_weights(source, error) from None
 
 
 def _no_weights(source: Source, error: Exception) -> ModelError:
     got = f"no pretrained weights ({type(error).__name__})"
-    return ModelError(source.name, got, "a hub that can be reached", "or give --checkpoint FILE")
+    return ModelError(
+        source.name, got, "a hub that can be reached", "or give --checkpoint FILE"
+    )
 
 
 def _unknown(name: str) -> ModelError:
     root = name.partition("#")[0]
     if is_path(root):
-        what = "a folder" if Path(root).is_dir() else "a file" if Path(root).exists() else "no such folder"
+        what = (
+            "a folder"
+            if Path(root).is_dir()
+            else "a file"
+            if Path(root).exists()
+            else "no such folder"
+        )
         hint = "--model NAME --checkpoint FILE" if what == "a file" else ""
-        return ModelError(NO_SUCH_MODEL, f"{name!r}, {what}", "a folder with a config.json, or a name", hint)
+        return ModelError(
+            NO_SUCH_MODEL, f"{name!r}, {what}", "a folder with a config.json, or a name", hint
+        )
     # Names that the given one is the start of come first.
     known = [*model_list().accepted, *LVVITS, *bundled.MODELS]
     begun = [each for each in known if root and each.startswith(root)]

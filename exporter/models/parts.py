@@ -122,7 +122,10 @@ class Rotary(nn.Module):
     def forward(
         self, rows: Float[Tensor, "b h t c"], positions: Int[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b h t c"]:
-        prefix, patches = rows[:, :, : self.num_prefix_tokens], rows[:, :, self.num_prefix_tokens :]
+        prefix, patches = (
+            rows[:, :, : self.num_prefix_tokens],
+            rows[:, :, self.num_prefix_tokens :],
+        )
         table = self.at(positions)
         # A program of `to`, even to what it is already, has to be decomposed before it is translated to ONNX.
         if (table.dtype, table.device) != (rows.dtype, rows.device):
@@ -152,12 +155,16 @@ class Pooling(nn.Module, ABC):
         return 0
 
     @override
-    def forward(self, normed: Float[Tensor, "b t d"], sizes: Float[Tensor, "b t"]) -> Float[Tensor, "b c"]:
+    def forward(
+        self, normed: Float[Tensor, "b t d"], sizes: Float[Tensor, "b t"]
+    ) -> Float[Tensor, "b c"]:
         """Pool tokens after the final norm; `sizes` are how many patches each stands for, 0 for padding."""
         return self.pool(normed[:, self.skipped :], sizes[:, self.skipped :])
 
     @abstractmethod
-    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b c"]:
+    def pool(
+        self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]
+    ) -> Float[Tensor, "b c"]:
         """Pool the tokens that are not skipped."""
 
 
@@ -165,7 +172,9 @@ class MeanPooling(Pooling):
     """The mean over patches."""
 
     @override
-    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b d"]:
+    def pool(
+        self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]
+    ) -> Float[Tensor, "b d"]:
         # Shares, not sums: half precision holds them whatever the number of patches.
         shares = sizes / sizes.sum(dim=1, keepdim=True)
         # bmm: of counts that depend on the data, torch 2.6 cannot tell how `@` would broadcast.
@@ -180,7 +189,9 @@ class MaxPooling(MeanPooling):
         self.with_mean = with_mean
 
     @override
-    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b d"]:
+    def pool(
+        self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]
+    ) -> Float[Tensor, "b d"]:
         largest = tokens.masked_fill((sizes == 0).unsqueeze(-1), -torch.inf).amax(dim=1)
         return 0.5 * (largest + super().pool(tokens, sizes)) if self.with_mean else largest
 
@@ -211,7 +222,9 @@ class AttentionPooling(Pooling):
         return keys_and_values + keys_and_values // self.attention.kv.in_features
 
     @override
-    def pool(self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]) -> Float[Tensor, "b c"]:
+    def pool(
+        self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]
+    ) -> Float[Tensor, "b c"]:
         """Add the logarithm of a size to a token's logits: it is attended to as if it stood there so many times."""
         pooled: Tensor = self.attention(tokens, attn_mask=sizes.log().to(tokens)[:, None, None])
         return pooled
@@ -232,7 +245,9 @@ class AttentionPooling(Pooling):
 
     def _query(self) -> Float[Tensor, "h c"]:
         attention = self.attention
-        query = attention.q(attention.latent).reshape(1, 1, attention.num_heads, attention.head_dim)
+        query = attention.q(attention.latent).reshape(
+            1, 1, attention.num_heads, attention.head_dim
+        )
         return attention.q_norm(query.transpose(1, 2))[0, :, 0] * attention.scale
 
     def _key_projection(self) -> tuple[Float[Tensor, "h c d"], Float[Tensor, "h c"]]:

@@ -43,9 +43,7 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
 _PAIRWISE = "its attention adds a bias for each pair of positions"
 NOT_ADAPTED: dict[type[nn.Module], str] = {Beit: _PAIRWISE, VisionTransformerRelPos: _PAIRWISE}
 
-OPEN_CLIP = (
-    "save its state_dict() and load that under timm's name of the encoder, e.g. vit_base_patch32_clip_224"
-)
+OPEN_CLIP = "save its state_dict() and load that under timm's name of the encoder, e.g. vit_base_patch32_clip_224"
 
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
@@ -103,7 +101,9 @@ def support_of(request: ModelRequest) -> Answer:
             raise
         return Answer(request.name, None, error.got)
     spec, size = vit.spec, vit.spec.preprocessing.input_size[1:]
-    return Answer(request.name, Shape(spec.depth, spec.dim, size, spec.grid, bool(vit.classifiers)))
+    return Answer(
+        request.name, Shape(spec.depth, spec.dim, size, spec.grid, bool(vit.classifiers))
+    )
 
 
 def adapt(
@@ -156,16 +156,25 @@ def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> Pruna
     file = request.checkpoint
     told = () if file is None else checkpoint_names(file)
     vit = adapt(
-        network, source.name, source.preprocessing, request.text_embeddings, told or source.class_names
+        network,
+        source.name,
+        source.preprocessing,
+        request.text_embeddings,
+        told or source.class_names,
     )
     if file is None or request.text_embeddings is not None:
         return vit
     if told and not vit.spec.class_names:
         logger.warning(
-            "%s names %d classes, its head has %d: not used", file, len(told), vit.spec.num_classes
+            "%s names %d classes, its head has %d: not used",
+            file,
+            len(told),
+            vit.spec.num_classes,
         )
     elif vit.spec.class_names and not told:
-        logger.warning("%s has no class names: those that come with %s are used", file, request.name)
+        logger.warning(
+            "%s has no class names: those that come with %s are used", file, request.name
+        )
     return vit
 
 
@@ -173,7 +182,9 @@ def _inside(model: nn.Module) -> nn.Module:
     """Return the network within wrappers, each of which has all its weights in one child; else the model itself."""
     found = model
     while not (isinstance(found, tuple(ADAPTERS)) or is_instance(found)):
-        children = [child for child in found.children() if any(True for _ in child.parameters())]
+        children = [
+            child for child in found.children() if any(True for _ in child.parameters())
+        ]
         if len(children) != 1 or any(True for _ in found.parameters(recurse=False)):
             return model
         found = children[0]

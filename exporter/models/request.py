@@ -11,7 +11,9 @@ from exporter.settings.fields import Positive, Settings, option
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_rounding")
 PreprocessKey = Annotated[str, Meta(pattern=rf"\A({'|'.join(PREPROCESS_KEYS)})\Z")]
-Overrides = Annotated[dict[PreprocessKey, Any], Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}")]
+Overrides = Annotated[
+    dict[PreprocessKey, Any], Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}")
+]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,10 @@ class ModelRequest(Settings):
         None, "Trained weights: safetensors, or a torch file of tensors.", group="model"
     )
     num_classes: Positive | None = option(
-        None, "Classes of the head; by default those of the checkpoint.", group="model", flag=False
+        None,
+        "Classes of the head; by default those of the checkpoint.",
+        group="model",
+        flag=False,
     )
     model_kwargs: dict[str, Any] = option(
         {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4.", group="model"

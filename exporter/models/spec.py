@@ -49,7 +49,9 @@ def spec_of(
         default_alpha: Weight of the intra-layer score where the user gives none.
     """
     if min(grid) < 1:
-        raise ModelError(name, f"a grid of {grid[0]} × {grid[1]} patches", "images of one patch at least")
+        raise ModelError(
+            name, f"a grid of {grid[0]} × {grid[1]} patches", "images of one patch at least"
+        )
     parts = _attention_parts(vit.blocks, name)
     dim = parts[0].proj.out_features
     if any(part.num_heads * part.head_dim != dim for part in parts):
@@ -116,14 +118,18 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
             std=_of_channels(config["std"]),
             crop_pct=float(config["crop_pct"]),
             crop_mode=CropMode.named(str(config["crop_mode"])),
-            crop_rounding=CropRounding.named(str(config.get("crop_rounding", CropRounding.EVEN))),
+            crop_rounding=CropRounding.named(
+                str(config.get("crop_rounding", CropRounding.EVEN))
+            ),
         )
     except (TypeError, ValueError, OverflowError) as error:
         expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
         raise ModelError("preprocessing", reason_of(error), expected) from None
     if not LEAST_CROP <= preprocessing.crop_pct <= 1:
         raise ModelError(
-            "preprocessing", f"crop_pct={preprocessing.crop_pct}", f"a share in [{LEAST_CROP}, 1]"
+            "preprocessing",
+            f"crop_pct={preprocessing.crop_pct}",
+            f"a share in [{LEAST_CROP}, 1]",
         )
     if not LEAST_STD <= min(preprocessing.std) <= max(preprocessing.std) <= 1 / LEAST_STD:
         expected = f"deviations from {LEAST_STD} to {1 / LEAST_STD:g}"
@@ -160,10 +166,22 @@ def _attention_parts(blocks: Sequence[BlockParts], name: str) -> list[AttentionP
     """Return the existing attention parts, all of one size: passes and plugins support one head shape per model."""
     parts = [block.attention for block in blocks if block.attention is not None]
     if not parts:
-        raise ModelError(name, "no block with attention", "one at least: by it patches are scored")
-    if len({(part.proj.out_features, part.num_heads, _weights(part.qkv, part.proj)) for part in parts}) > 1:
         raise ModelError(
-            name, "attention of different sizes", "heads and channels that are alike in all blocks"
+            name, "no block with attention", "one at least: by it patches are scored"
+        )
+    if (
+        len(
+            {
+                (part.proj.out_features, part.num_heads, _weights(part.qkv, part.proj))
+                for part in parts
+            }
+        )
+        > 1
+    ):
+        raise ModelError(
+            name,
+            "attention of different sizes",
+            "heads and channels that are alike in all blocks",
         )
     return parts
 
@@ -172,7 +190,9 @@ def _class_tokens(vit: PrunableViT, name: str) -> int:
     """Return how many tokens classify; without a classifier the first one is taken for the class token."""
     if vit.pooling is not None:
         return 0
-    tokens = sorted({classifier.token for classifier in vit.classifiers if classifier.token is not None})
+    tokens = sorted(
+        {classifier.token for classifier in vit.classifiers if classifier.token is not None}
+    )
     if tokens != list(range(len(tokens))):
         got = f"classifiers that read tokens {', '.join(map(str, tokens))}"
         raise ModelError(name, got, "the class tokens before all others, from token 0")
@@ -182,14 +202,18 @@ def _class_tokens(vit: PrunableViT, name: str) -> int:
 def _block_macs(block: BlockParts) -> BlockMacs:
     attention = block.attention
     return BlockMacs(
-        attention_token_macs=0 if attention is None else _weights(attention.qkv, attention.proj),
+        attention_token_macs=0
+        if attention is None
+        else _weights(attention.qkv, attention.proj),
         mlp_token_macs=sum(_weights(part.fc1, part.fc2) for part in block.token_wise),
     )
 
 
 def _weights(*linears: Linear | nn.Identity) -> int:
     """Count multiply-adds for one token: one per weight."""
-    return sum(linear.weight.numel() for linear in linears if not isinstance(linear, nn.Identity))
+    return sum(
+        linear.weight.numel() for linear in linears if not isinstance(linear, nn.Identity)
+    )
 
 
 @torch.no_grad()
@@ -206,7 +230,9 @@ def _heads_of(
             continue
         with FlopCounterMode(display=False) as counter:
             pooled = vit.pooling is not None
-            given = vit.after_pooling(normed[:, 0], output) if pooled else vit.head(normed, output)
+            given = (
+                vit.after_pooling(normed[:, 0], output) if pooled else vit.head(normed, output)
+            )
         named.append(replace(output, channels=given.shape[-1]))
         macs += counter.get_total_flops() // 2
         if vit.pooling is not None:
@@ -221,7 +247,9 @@ def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
     like = next(vit.model.parameters())
     try:
         with FlopCounterMode(display=False) as counter:
-            vit.embed(torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device))
+            vit.embed(
+                torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device)
+            )
     except (RuntimeError, AssertionError) as error:
         _, height, width = preprocessing.input_size
         got = f"an image of {height} × {width}: {reason_of(error)}"
@@ -292,8 +320,12 @@ def _named(vit: PrunableViT, name: str) -> Output:
     depth, found = len(vit.blocks), LAYER.fullmatch(name)
     layer = int(found[1]) if found else 0
     if not 1 <= abs(layer) <= depth:
-        known = dict.fromkeys((*(output.name for output in vit.outputs), EMBEDDING, TOKENS, GRID))
-        expected = f"{', '.join(known)}, or layer:N with N from 1 to {depth} or from -{depth} to -1"
+        known = dict.fromkeys(
+            (*(output.name for output in vit.outputs), EMBEDDING, TOKENS, GRID)
+        )
+        expected = (
+            f"{', '.join(known)}, or layer:N with N from 1 to {depth} or from -{depth} to -1"
+        )
         raise ModelError(f"{vit.spec.name}: outputs", repr(name), expected)
     layer += depth + 1 if layer < 0 else 0
     return Output(layer_name(layer), OutputKind.TOKENS, layer=layer)

@@ -43,7 +43,9 @@ def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
         fc1, act = mlp.fc1, Gate(mlp.act, gate_last=mlp.gate_last)
     else:
         fc1, act = mlp.fc1, mlp.act
-    return MlpParts(norm=norm, fc1=fc1, act=act, hidden_norm=mlp.norm, fc2=mlp.fc2, whole=mlp, out=out)
+    return MlpParts(
+        norm=norm, fc1=fc1, act=act, hidden_norm=mlp.norm, fc2=mlp.fc2, whole=mlp, out=out
+    )
 
 
 def why_not_mlp(mlp: Any) -> str:
@@ -54,7 +56,9 @@ def why_not_mlp(mlp: Any) -> str:
     return ""
 
 
-def why_not_blocks(model: Any, kind: type[nn.Module], attentions: tuple[type[nn.Module], ...]) -> str:
+def why_not_blocks(
+    model: Any, kind: type[nn.Module], attentions: tuple[type[nn.Module], ...]
+) -> str:
     """Return why the first unsupported block rules a model out, or an empty string."""
     for index, block in enumerate(model.blocks, start=1):
         reason = _why_not_block(block, kind, attentions)
@@ -63,7 +67,9 @@ def why_not_blocks(model: Any, kind: type[nn.Module], attentions: tuple[type[nn.
     return "" if len(model.blocks) else "no blocks"
 
 
-def _why_not_block(block: Any, kind: type[nn.Module], attentions: tuple[type[nn.Module], ...]) -> str:
+def _why_not_block(
+    block: Any, kind: type[nn.Module], attentions: tuple[type[nn.Module], ...]
+) -> str:
     if type(block) is not kind:
         return f"the layout {type(block).__name__}, not a pre-norm block of attention and MLP"
     if type(block.attn) not in attentions:
@@ -100,8 +106,12 @@ def _why_not_kind(head: nn.Module) -> str:
 
 def _is_plain(attention: AttentionPoolLatent, channels: int) -> bool:
     """Whether a pooling by attention has one query, no positions, and gives as many channels as tokens have."""
-    plain = attention.latent_len == 1 and attention.pool == "token" and attention.pos_embed is None
-    return bool(plain and attention.out_features == channels and attention.kv.in_features == channels)
+    plain = (
+        attention.latent_len == 1 and attention.pool == "token" and attention.pos_embed is None
+    )
+    return bool(
+        plain and attention.out_features == channels and attention.kv.in_features == channels
+    )
 
 
 def pooling_of(model: Any) -> Pooling | None:
@@ -156,7 +166,9 @@ class _Timm(PrunableViT):
     block: type[nn.Module]
     attentions: tuple[type[nn.Module], ...]
 
-    def __init__(self, model: Any, name: str, preprocessing: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, model: Any, name: str, preprocessing: Mapping[str, Any] | None = None
+    ) -> None:
         reason = why_not_head(model) or why_not_blocks(model, self.block, self.attentions)
         if reason:
             raise ModelError(name, reason, "a ViT whose head and blocks are supported")
@@ -212,7 +224,9 @@ class TimmViT(_Timm):
 
     @override
     def parts(self) -> list[BlockParts]:
-        return [parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in self.model.blocks]
+        return [
+            parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in self.model.blocks
+        ]
 
 
 class TimmEva(_Timm):
@@ -234,7 +248,9 @@ class TimmEva(_Timm):
     @override
     def parts(self) -> list[BlockParts]:
         rotaries = zip(self.model.blocks, _rotaries(self.model), strict=True)
-        return [parts_of(each, _qkv(each.attn), _scales(each), rotary) for each, rotary in rotaries]
+        return [
+            parts_of(each, _qkv(each.attn), _scales(each), rotary) for each, rotary in rotaries
+        ]
 
 
 class BiasedQkv(WeightedModule):
@@ -265,14 +281,19 @@ def _rotaries(model: Eva) -> list[Rotary | None]:
         table = model.rope.get_embed(shape=list(model.patch_embed.grid_size))
     tables = list(table) if model.rope_mixed else [table] * len(model.blocks)
     return [
-        Rotary(each.detach(), model.num_prefix_tokens, rotate_half=getattr(block.attn, "rotate_half", False))
+        Rotary(
+            each.detach(),
+            model.num_prefix_tokens,
+            rotate_half=getattr(block.attn, "rotate_half", False),
+        )
         for each, block in zip(tables, model.blocks, strict=True)
     ]
 
 
 def _scales(block: Any) -> tuple[nn.Module, nn.Module]:
     first, second = (
-        nn.Identity() if gamma is None else Scaled(gamma) for gamma in (block.gamma_1, block.gamma_2)
+        nn.Identity() if gamma is None else Scaled(gamma)
+        for gamma in (block.gamma_1, block.gamma_2)
     )
     return first, second
 

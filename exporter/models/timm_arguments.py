@@ -15,7 +15,14 @@ from exporter.settings.fields import MOST
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"
 # What timm's constructors raise for values that they do not check.
-WRONG_ARGUMENTS = (TypeError, ValueError, AssertionError, ArithmeticError, LookupError, AttributeError)
+WRONG_ARGUMENTS = (
+    TypeError,
+    ValueError,
+    AssertionError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+)
 # Arguments that name files: weights are given as --checkpoint.
 FILES = ("checkpoint_path", "pretrained", "cache_dir")
 # Whole numbers by name: the least and the most.
@@ -26,7 +33,9 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the keyword arguments for timm; ModelError for values that it would take and fail on later."""
     for each in FILES:
         if each in plain:
-            raise ModelError(name, each, "keyword arguments that timm's model takes", "or --checkpoint FILE")
+            raise ModelError(
+                name, each, "keyword arguments that timm's model takes", "or --checkpoint FILE"
+            )
     for each, (least, most) in LIMITS.items():
         value = plain.get(each, least)
         if isinstance(value, int) and not least <= value <= most:
@@ -55,7 +64,9 @@ def check_texts(network: type, plain: Mapping[str, Any], name: str) -> None:
     for each, value in plain.items():
         default = defaults.get(each)
         if isinstance(value, str) and isinstance(default, bool | int | float | tuple):
-            expected = "true or false" if isinstance(default, bool) else f"a value such as {default}"
+            expected = (
+                "true or false" if isinstance(default, bool) else f"a value such as {default}"
+            )
             raise ModelError(name, f"{each}={value!r}, a text", expected)
 
 

@@ -33,7 +33,10 @@ class TorchvisionViT(PrunableViT):
     model: Any
 
     def __init__(
-        self, model: VisionTransformer, name: str, preprocessing: Mapping[str, Any] | None = None
+        self,
+        model: VisionTransformer,
+        name: str,
+        preprocessing: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
         self.blocks = [_parts(block) for block in model.encoder.layers]
@@ -41,7 +44,10 @@ class TorchvisionViT(PrunableViT):
         self.classifiers = [] if last is None else [Classifier(token=0, linear=last)]
         if last is None:
             self.outputs = (Output(EMBEDDING, OutputKind.EMBEDDING),)
-        side, config = model.image_size // model.patch_size, {**PREPROCESSING, **(preprocessing or {})}
+        side, config = (
+            model.image_size // model.patch_size,
+            {**PREPROCESSING, **(preprocessing or {})},
+        )
         spec = spec_of(
             self,
             name,
@@ -54,7 +60,9 @@ class TorchvisionViT(PrunableViT):
     @override
     def embed(self, images: Tensor) -> Tensor:
         patches = self.model._process_input(images)
-        tokens = torch.cat([self.model.class_token.expand(images.shape[0], -1, -1), patches], dim=1)
+        tokens = torch.cat(
+            [self.model.class_token.expand(images.shape[0], -1, -1), patches], dim=1
+        )
         return self.model.encoder.dropout(tokens + self.model.encoder.pos_embedding)
 
     @override
@@ -79,7 +87,9 @@ def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
         if not isinstance(layer, nn.LayerNorm | nn.Dropout | nn.Identity):
             got = f"heads with a {type(layer).__name__} before or behind the linear layer"
             raise ModelError(
-                name, got, "one linear layer, with a LayerNorm or dropout before it, or nn.Identity"
+                name,
+                got,
+                "one linear layer, with a LayerNorm or dropout before it, or nn.Identity",
             )
     return nn.Sequential(*layers), last
 

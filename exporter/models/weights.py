@@ -31,8 +31,23 @@ SAVE = "save its weights alone: torch.save(model.state_dict(), FILE)"
 
 # What readers raise on bytes that others wrote, and conversions on tensors of shapes that nobody expects.
 UNREADABLE = (
-    *(ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError, OSError),
-    *(RuntimeError, SafetensorError, TypeError, ValueError, pickle.UnpicklingError, struct.error),
+    *(
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        MemoryError,
+        OSError,
+    ),
+    *(
+        RuntimeError,
+        SafetensorError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+        struct.error,
+    ),
 )
 
 # Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
@@ -113,7 +128,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     found = _tensors(content)
     _check_whole(whole, found, path)
     if not found:
-        raise CheckpointError(str(path), f"a {type(content).__name__} without weights", EXPECTED, SAVE)
+        raise CheckpointError(
+            str(path), f"a {type(content).__name__} without weights", EXPECTED, SAVE
+        )
     if taken and isinstance(whole, Mapping):
         _say_which(whole, taken, found, path)
     return {name: _plain(name, value, path) for name, value in found.items()}
@@ -121,7 +138,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 def class_count(state: Mapping[str, Tensor]) -> int | None:
     """Return the number of classes of the checkpoint's head, below any prefix; None where that is not clear."""
-    heads = [(key, value) for key, value in state.items() if HEAD.search(key) and value.ndim == 2]
+    heads = [
+        (key, value) for key, value in state.items() if HEAD.search(key) and value.ndim == 2
+    ]
     least = min((key.count(".") for key, _ in heads), default=0)
     counts = {value.shape[0] for key, value in heads if key.count(".") == least}
     return counts.pop() if len(counts) == 1 else None
@@ -139,14 +158,23 @@ def load_into(
     try:
         state = own_part(state, own.keys(), source)
         empty = next(
-            (key for key, value in own.items() if value.numel() > state.get(key, value).numel() == 0), ""
+            (
+                key
+                for key, value in own.items()
+                if value.numel() > state.get(key, value).numel() == 0
+            ),
+            "",
         )
         if empty:  # the parameters in a shard of ZeRO's third stage
-            raise CheckpointError(source, f"{empty} without values", "the weights of a whole model", JOIN)
+            raise CheckpointError(
+                source, f"{empty} without values", "the weights of a whole model", JOIN
+            )
         check_size(state, model, asked, source)
         state = to_own_keys(state, model)
     except UNREADABLE as error:
-        raise CheckpointError(source, reason_of(error), f"the {len(own)} keys of this model") from None
+        raise CheckpointError(
+            source, reason_of(error), f"the {len(own)} keys of this model"
+        ) from None
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     if missing or unexpected:
         got = "; ".join(
@@ -174,7 +202,9 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
     """Raise CheckpointError for the first tensor with a value that is not finite."""
     for key, value in state.items():
         if not bool(value.isfinite().all()):
-            raise CheckpointError(source, f"{key} with NaN or infinity", "finite weights", "train it again")
+            raise CheckpointError(
+                source, f"{key} with NaN or infinity", "finite weights", "train it again"
+            )
 
 
 def read_entries(path: Path) -> Mapping[str, Any]:
@@ -198,11 +228,18 @@ def _described(path: Path, error: Exception) -> tuple[str, str]:
         return reason_of(error), ""
     if named := re.search(r"GLOBAL ([\w.]{1,100})", str(error)):
         shard = named[1].startswith(("deepspeed.", "torch.distributed."))
-        return f"a pickled {named[1]}, which only its own code can read", JOIN if shard else SAVE
+        return (
+            f"a pickled {named[1]}, which only its own code can read",
+            JOIN if shard else SAVE,
+        )
     if kind := _kind(path):
         return kind, SAVE
     # PyTorch's advice on pickles is long, with codes for a terminal; of others the first sentence says what it is.
-    told = "" if isinstance(error, pickle.UnpicklingError) else f": {reason_of(error).partition('. ')[0]}"
+    told = (
+        ""
+        if isinstance(error, pickle.UnpicklingError)
+        else f": {reason_of(error).partition('. ')[0]}"
+    )
     return f"a file that is broken, or no checkpoint{told}", "copy it again"
 
 
@@ -215,7 +252,9 @@ def _kind(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     kind = next((kind for sign, kind in STARTS.items() if start.startswith(sign)), "")
-    kind = kind or next((kind for end, kind in ENDS.items() if any(name.endswith(end) for name in names)), "")
+    kind = kind or next(
+        (kind for end, kind in ENDS.items() if any(name.endswith(end) for name in names)), ""
+    )
     if kind or any(name.endswith("data.pkl") for name in names):
         return kind
     if len(names) > 1 or names[0] != path.name:
@@ -231,7 +270,9 @@ def _tensors(content: object, deepest: int = 4) -> dict[str, Tensor]:
     found = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if deepest and not any(value.ndim for value in found.values()):
         for name, inner in content.items():
-            found |= {f"{name}.{key}": value for key, value in _tensors(inner, deepest - 1).items()}
+            found |= {
+                f"{name}.{key}": value for key, value in _tensors(inner, deepest - 1).items()
+            }
     return found
 
 
@@ -240,7 +281,9 @@ def _check_whole(content: object, found: Mapping[str, Tensor], path: Path) -> No
     keys = [*found, *(map(str, content) if isinstance(content, Mapping) else ())]
     for sign, kind, hint in PARTS:
         if named := next(filter(sign.search, keys), None):
-            raise CheckpointError(str(path), f"{named}, of {kind}", "the weights of a whole model", hint)
+            raise CheckpointError(
+                str(path), f"{named}, of {kind}", "the weights of a whole model", hint
+            )
     scale = next(filter(SCALE.search, found), None)
     if scale and any(map(_is_eight_bits, found.values())):
         got = f"{scale}, a scale of weights of 8 bits"
@@ -249,7 +292,9 @@ def _check_whole(content: object, found: Mapping[str, Tensor], path: Path) -> No
         )
 
 
-def _say_which(content: Mapping[Any, Any], taken: str, found: Mapping[str, Tensor], path: Path) -> None:
+def _say_which(
+    content: Mapping[Any, Any], taken: str, found: Mapping[str, Tensor], path: Path
+) -> None:
     longest = max(without_shared_prefix(found), key=len)
     others = [
         str(key)
@@ -257,7 +302,9 @@ def _say_which(content: Mapping[Any, Any], taken: str, found: Mapping[str, Tenso
         if key != taken and any(name.endswith(longest) for name in _tensors(inner))
     ]
     if others:
-        logger.warning("%s: the weights of %s are taken, not those of %s", path, taken, " or ".join(others))
+        logger.warning(
+            "%s: the weights of %s are taken, not those of %s", path, taken, " or ".join(others)
+        )
 
 
 def _is_eight_bits(value: Tensor) -> bool:
@@ -275,7 +322,9 @@ def _plain(name: str, value: Tensor, path: Path) -> Tensor:
         return value.float()  # exact: each number of 8 bits is one of 32
     except RuntimeError:
         got = f"{name} of type {str(value.dtype).removeprefix('torch.')}"
-        raise CheckpointError(str(path), got, "floating-point weights of 8 bits or more") from None
+        raise CheckpointError(
+            str(path), got, "floating-point weights of 8 bits or more"
+        ) from None
 
 
 def _torch_load(path: Path, *, mmap: bool = False) -> object:

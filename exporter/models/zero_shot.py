@@ -24,9 +24,7 @@ from exporter.formats.npz import read_arrays
 from exporter.models.timm_adapters import outputs_of
 from exporter.vocabulary import OutputKind
 
-EXPECTED = (
-    "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
-)
+EXPECTED = "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
 
 
@@ -65,11 +63,14 @@ def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
     Its logits are the cosines times the length of the image's embedding.
     """
     is_tower = (
-        isinstance(tower, VisionTransformer | Eva) and outputs_of(tower)[0].kind == OutputKind.EMBEDDING
+        isinstance(tower, VisionTransformer | Eva)
+        and outputs_of(tower)[0].kind == OutputKind.EMBEDDING
     )
     if not is_tower:
         raise ModelError(
-            f"{name}: text embeddings", "a model that classifies", "a tower that gives an embedding"
+            f"{name}: text embeddings",
+            "a model that classifies",
+            "a tower that gives an embedding",
         )
     classifier: Any = copy.copy(tower)
     classifier._modules = dict(tower._modules)
@@ -87,7 +88,10 @@ def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
 
 @torch.no_grad()
 def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
-    weight, bias = texts.to(like.device), torch.zeros(len(texts), dtype=torch.float64, device=like.device)
+    weight, bias = (
+        texts.to(like.device),
+        torch.zeros(len(texts), dtype=torch.float64, device=like.device),
+    )
     if isinstance(head, nn.Linear):
         if head.bias is not None:
             bias = weight @ head.bias.double()

@@ -57,13 +57,19 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
     slots = np.arange(score.shape[1])
     order, units = _ranked(score, valid_count)
     before, total = units.cumsum(axis=1) - units, units.sum(axis=1, keepdims=True)
-    threshold = share * total.astype(np.float32) if share < 1 else np.full_like(total, np.inf, np.float32)
+    threshold = (
+        share * total.astype(np.float32)
+        if share < 1
+        else np.full_like(total, np.inf, np.float32)
+    )
     within = (before < threshold) | (total == 0)
     keep_count = (within & (slots < largest_counts(share, valid_count)[:, None])).sum(axis=1)
     width = keep_count.max()
     survivors = np.where(slots < keep_count[:, None], order, score.shape[1])
     keep_index = np.sort(survivors, axis=1)[:, :width]
-    return Retained(np.where(keep_index < score.shape[1], keep_index, 0), keep_count, np.array(width))
+    return Retained(
+        np.where(keep_index < score.shape[1], keep_index, 0), keep_count, np.array(width)
+    )
 
 
 def largest_counts(mass: float | np.float32, valid_count: Array) -> Array:
@@ -92,7 +98,9 @@ def checked_mass(mass: float) -> np.float32:
 def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
     """Return patches by rank [B, N], and their mass in integer units; the first has floor(2²⁴ / valid_count)."""
     live = np.arange(score.shape[1]) < valid_count[:, None]
-    usable = np.where(live & (score > 0), score, np.float32(0)).clip(max=np.finfo(np.float32).max)
+    usable = np.where(live & (score > 0), score, np.float32(0)).clip(
+        max=np.finfo(np.float32).max
+    )
     order = np.argsort(-usable, axis=1, kind="stable")
     ranked = np.take_along_axis(usable, order, axis=1)
     top, largest = ranked[:, :1], (EXACT_SUM // valid_count).astype(np.float32)[:, None]
@@ -102,12 +110,16 @@ def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
 
 def _check(score: Array, valid_count: Array) -> None:
     if score.ndim != 2 or score.dtype != np.float32 or 0 in score.shape:
-        raise UserError("score", f"{score.dtype} {list(score.shape)}", "float32 [images, patches]")
+        raise UserError(
+            "score", f"{score.dtype} {list(score.shape)}", "float32 [images, patches]"
+        )
     if score.shape[1] > LARGEST_PATCHES:
         raise UserError("score", f"{score.shape[1]} patches", f"at most {LARGEST_PATCHES}")
     if valid_count.shape != score.shape[:1] or not np.issubdtype(valid_count.dtype, np.integer):
         got = f"{valid_count.dtype} {list(valid_count.shape)}"
-        raise UserError("valid_count", got, f"integers [{score.shape[0]}], one for each row of the scores")
+        raise UserError(
+            "valid_count", got, f"integers [{score.shape[0]}], one for each row of the scores"
+        )
     if valid_count.min() < 1 or valid_count.max() > score.shape[1]:
         got = f"counts from {valid_count.min()} to {valid_count.max()}"
         raise UserError("valid_count", got, f"counts from 1 to {score.shape[1]}")

@@ -44,7 +44,10 @@ def directions(key: Float[Tensor, "b h t c"], num_prefix_tokens: int) -> Float[T
 
 @operator("class_row(Tensor query, Tensor key, float scale, SymInt num_class_tokens) -> Tensor")
 def class_row(
-    query: Float[Tensor, "b h t c"], key: Float[Tensor, "b h t c"], scale: float, num_class_tokens: int
+    query: Float[Tensor, "b h t c"],
+    key: Float[Tensor, "b h t c"],
+    scale: float,
+    num_class_tokens: int,
 ) -> Float[Tensor, "b rows t"]:
     """Return scale · q · keyᵀ of the first `num_class_tokens` tokens, O(tokens · dim) beside the fused attention.
 
@@ -69,13 +72,20 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
     scaled = (ctx.scale * grad).unflatten(1, (-1, ctx.num_class_tokens))
     grad_query = torch.zeros_like(query)
     grad_query[:, :, : ctx.num_class_tokens] = scaled @ key
-    return grad_query, scaled.transpose(-2, -1) @ query[:, :, : ctx.num_class_tokens], None, None
+    return (
+        grad_query,
+        scaled.transpose(-2, -1) @ query[:, :, : ctx.num_class_tokens],
+        None,
+        None,
+    )
 
 
 class_row.register_autograd(_backward, setup_context=_save)
 
 
-@operator("received(Tensor query, Tensor key, Tensor? key_bias, float scale, SymInt stride) -> Tensor")
+@operator(
+    "received(Tensor query, Tensor key, Tensor? key_bias, float scale, SymInt stride) -> Tensor"
+)
 def received(
     query: Float[Tensor, "b h t c"],
     key: Float[Tensor, "b h t c"],
@@ -129,7 +139,9 @@ def dissimilarity(
         mean = patches.mean(dim=1, keepdim=True)
     else:
         own = live[:, num_prefix_tokens:].float()
-        mean = ((own / own.sum(dim=1, keepdim=True)).unsqueeze(-1) * patches).sum(dim=1, keepdim=True)
+        mean = ((own / own.sum(dim=1, keepdim=True)).unsqueeze(-1) * patches).sum(
+            dim=1, keepdim=True
+        )
     return 1.0 - (patches * mean).sum(dim=-1)
 
 

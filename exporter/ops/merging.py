@@ -36,7 +36,9 @@ def merge_into(
     patches = directions(key, num_prefix_tokens)
     survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
     cosine = patches @ survivors.transpose(1, 2)
-    itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
+    itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(
+        1
+    )
     into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
     if keep.shape[1] == 1:
         return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
@@ -88,10 +90,14 @@ def _(
     num_prefix_tokens: int,
 ) -> tuple[Tensor, Tensor]:
     shape = (tokens.shape[0], num_prefix_tokens + kept)
-    return tokens.new_empty((*shape, tokens.shape[2])), tokens.new_empty(shape, dtype=torch.float32)
+    return tokens.new_empty((*shape, tokens.shape[2])), tokens.new_empty(
+        shape, dtype=torch.float32
+    )
 
 
-def _weights(into: Tensor, sizes: Tensor | None, kept: int, prefix: int) -> tuple[Tensor, Tensor]:
+def _weights(
+    into: Tensor, sizes: Tensor | None, kept: int, prefix: int
+) -> tuple[Tensor, Tensor]:
     """Return the share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
     prefix_rows = torch.arange(prefix, device=into.device).expand(into.shape[0], -1)
     rows = torch.cat([prefix_rows, into + prefix], dim=1)
@@ -125,7 +131,10 @@ PAIR_SCORE = 1e4
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def pair_tokens(
-    key: Float[Tensor, "b h t c"], sizes: Float[Tensor, "b t"] | None, keep: int, num_prefix_tokens: int
+    key: Float[Tensor, "b h t c"],
+    sizes: Float[Tensor, "b t"] | None,
+    keep: int,
+    num_prefix_tokens: int,
 ) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]]:
     """Return the survivors, the survivor that each patch joins, and how clear both decisions are.
 

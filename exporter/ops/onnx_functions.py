@@ -130,7 +130,9 @@ PADDED_ENDING = """
 
 def cdf_retain_function(opset: int) -> onnx.FunctionProto:
     """Return the operator's function, for a model of this opset (17 or later)."""
-    return _function(f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", SORTED + ENDING, opset)
+    return _function(
+        f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", SORTED + ENDING, opset
+    )
 
 
 def cdf_retain_padded_function(opset: int, *, counting: bool = False) -> onnx.FunctionProto:

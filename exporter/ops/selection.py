@@ -40,11 +40,15 @@ def take_tokens(
 
 @take_tokens.register_fake
 def _(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
-    return tokens.new_empty((tokens.shape[0], num_prefix_tokens + keep.shape[1], tokens.shape[2]))
+    return tokens.new_empty(
+        (tokens.shape[0], num_prefix_tokens + keep.shape[1], tokens.shape[2])
+    )
 
 
 @operator("take_rows(Tensor packed, Tensor slots) -> Tensor")
-def take_rows(packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+def take_rows(
+    packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]
+) -> Float[Tensor, "b t d"]:
     """Gather the row of `packed` whose index is in each slot."""
     return packed[slots]
 
@@ -92,7 +96,9 @@ def _rows(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
     return rows.unsqueeze(-1).expand(-1, -1, tokens.shape[2])
 
 
-@operator("cdf_retain(Tensor score, Tensor valid_count, float mass) -> (Tensor, Tensor, Tensor)")
+@operator(
+    "cdf_retain(Tensor score, Tensor valid_count, float mass) -> (Tensor, Tensor, Tensor)"
+)
 def cdf_retain(
     score: Float[Tensor, "b n"], valid_count: Int[Tensor, " b"], mass: float
 ) -> tuple[Int[Tensor, "b m"], Int[Tensor, " b"], Int[Tensor, ""]]:
@@ -116,7 +122,9 @@ def _(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor, 
     return keep_index, torch.empty_like(valid_count), score.new_empty((), dtype=torch.int64)
 
 
-@operator("cdf_retain_padded(Tensor score, Tensor valid_count, float mass, SymInt width) -> (Tensor, Tensor)")
+@operator(
+    "cdf_retain_padded(Tensor score, Tensor valid_count, float mass, SymInt width) -> (Tensor, Tensor)"
+)
 def cdf_retain_padded(
     score: Float[Tensor, "b n"], valid_count: Int[Tensor, " b"], mass: float, width: int
 ) -> tuple[Int[Tensor, "b width"], Int[Tensor, " b"]]:
@@ -127,17 +135,23 @@ def cdf_retain_padded(
 
 @cdf_retain_padded.register_fake
 def _(score: Tensor, valid_count: Tensor, mass: float, width: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    return score.new_empty((score.shape[0], width), dtype=torch.int64), torch.empty_like(valid_count)
+    return score.new_empty((score.shape[0], width), dtype=torch.int64), torch.empty_like(
+        valid_count
+    )
 
 
 def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor]:
     """Return survivors in ascending position [b, n], dropped ones as the number n; and the counts [b]."""
     patches, valid = score.shape[1], valid_count.unsqueeze(1)
     slots = torch.arange(patches, device=score.device)
-    usable = torch.where((slots < valid) & (score > 0), score, 0.0).clamp(max=torch.finfo(torch.float32).max)
+    usable = torch.where((slots < valid) & (score > 0), score, 0.0).clamp(
+        max=torch.finfo(torch.float32).max
+    )
     ranked, order = usable.sort(dim=1, descending=True, stable=True)
     largest = torch.div(EXACT_SUM, valid, rounding_mode="floor").float()
-    units = torch.round(ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest)
+    units = torch.round(
+        ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest
+    )
     before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
     # In the contract's dtype: Python's floats would round later than a runtime does.
     share = torch.tensor(mass, dtype=torch.float32, device=score.device)
@@ -169,8 +183,13 @@ def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def pack_tokens(
-    slots: Int[Tensor, "b t"], index: Int[Tensor, "b k"], count: Int[Tensor, " b"], num_prefix_tokens: int
-) -> tuple[Int[Tensor, " total"], Bool[Tensor, "b s"], Int[Tensor, "b s"], Int[Tensor, " total"]]:
+    slots: Int[Tensor, "b t"],
+    index: Int[Tensor, "b k"],
+    count: Int[Tensor, " b"],
+    num_prefix_tokens: int,
+) -> tuple[
+    Int[Tensor, " total"], Bool[Tensor, "b s"], Int[Tensor, "b s"], Int[Tensor, " total"]
+]:
     """Pack the prefix tokens and survivors of each image.
 
     Args:

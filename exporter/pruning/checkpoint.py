@@ -49,7 +49,9 @@ def read_pruning(path: Path) -> Pruning | None:
     schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
     told = metadata.get(CALIBRATION)
     calibration = None if told is None else _calibration_of(told, str(path))
-    if schedule.inter_sha256 and (calibration is None or calibration.inter_sha256 != schedule.inter_sha256):
+    if schedule.inter_sha256 and (
+        calibration is None or calibration.inter_sha256 != schedule.inter_sha256
+    ):
         got = "inter-layer scores other than those of its schedule"
         raise ArtefactError(str(path), got, "a checkpoint of star-export finetune")
     return Pruning(schedule, calibration)
@@ -59,7 +61,11 @@ def _calibration_of(text: str, source: str) -> Calibration:
     try:
         told: dict[str, Any] = json.loads(text)
         record = json.dumps(told.pop("record"))
-        arrays = {name: np.array(each, np.float64) for name, each in told.items() if each is not None}
+        arrays = {
+            name: np.array(each, np.float64) for name, each in told.items() if each is not None
+        }
     except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(source, f"a broken calibration ({reason_of(error)})", "a whole one") from None
+        raise ArtefactError(
+            source, f"a broken calibration ({reason_of(error)})", "a whole one"
+        ) from None
     return calibration_of(record, arrays, source)

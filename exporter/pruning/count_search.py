@@ -11,7 +11,13 @@ import numpy as np
 from torch import Tensor
 
 from exporter.models.base import PrunableViT
-from exporter.pruning.divergence import answers, divergences, divergences_from, gain_of, held_out
+from exporter.pruning.divergence import (
+    answers,
+    divergences,
+    divergences_from,
+    gain_of,
+    held_out,
+)
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Schedule
 from exporter.schedule.plan import keep_everything, saving_schedule
@@ -138,7 +144,9 @@ def _curve_of(weights: np.ndarray) -> Curve:
 
     def curve(steepness: float, layer: int, end: int) -> float:
         # The layers that may prune are given as many weights as they are.
-        places = np.interp(np.arange(1, layer + 1), np.linspace(1, max(end - 1, 2), len(weights)), weights)
+        places = np.interp(
+            np.arange(1, layer + 1), np.linspace(1, max(end - 1, 2), len(weights)), weights
+        )
         return float(np.prod(1.0 - steepness * places))
 
     return curve

@@ -26,10 +26,14 @@ def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
     """Compare the divergences of the same images, [images] each."""
     gains = without - with_change
     mean, half_width = float(gains.mean()), Z * float(gains.std(ddof=1)) / len(gains) ** 0.5
-    return Gain(float(without.mean()), mean, (mean - half_width, mean + half_width), read, len(gains))
+    return Gain(
+        float(without.mean()), mean, (mean - half_width, mean + half_width), read, len(gains)
+    )
 
 
-def held_out(images: Sequence[Tensor], what: str, share: float) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+def held_out(
+    images: Sequence[Tensor], what: str, share: float
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
     """Divide batches of images [b, c, h, w] into those to read and a share that only says what is gained.
 
     The share is spread over all images: a folder has them class by class.
@@ -66,7 +70,9 @@ def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
     """
     name, device = _output(model.vit).name, model.vit.device
     with torch.inference_mode():
-        return torch.cat([model.trace(each.to(device)).outputs[name].float().cpu() for each in images])
+        return torch.cat(
+            [model.trace(each.to(device)).outputs[name].float().cpu() for each in images]
+        )
 
 
 def _output(vit: PrunableViT) -> Output:

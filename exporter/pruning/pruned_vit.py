@@ -79,9 +79,14 @@ class PrunedViT(nn.Module):
         self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
         self.scorer = scorer_named(schedule.scorer)
         self.alpha = self.scorer.weight(schedule.alpha)
-        self._layers, self._lone = frozenset(schedule.pruning_layers), schedule.lone_layer(vit.spec)
+        self._layers, self._lone = (
+            frozenset(schedule.pruning_layers),
+            schedule.lone_layer(vit.spec),
+        )
         if self.alpha < 1.0 and self._layers:
-            weighted = weigh_inter(inter_table(vit.spec, schedule, inter), self.alpha).to(vit.device)
+            weighted = weigh_inter(inter_table(vit.spec, schedule, inter), self.alpha).to(
+                vit.device
+            )
             # One buffer a layer: rows of a large table would be cut out of it in every run of an exported model.
             for layer in schedule.pruning_layers:
                 self.register_buffer(_inter_name(layer), weighted[layer - 1].clone())
@@ -111,11 +116,17 @@ class PrunedViT(nn.Module):
         for layer in range(1, self.vit.spec.depth + 1):
             if layer in trace.decisions:
                 made = trace.decisions[layer]
-                left = torch.full_like(left, made.index.shape[1]) if made.count is None else made.count.cpu()
+                left = (
+                    torch.full_like(left, made.index.shape[1])
+                    if made.count is None
+                    else made.count.cpu()
+                )
             columns.append(left)
         return torch.stack(columns, dim=1)
 
-    def trace(self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Decision] | None = None) -> Trace:
+    def trace(
+        self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Decision] | None = None
+    ) -> Trace:
         """Outputs and decisions.
 
         Args:
@@ -123,7 +134,9 @@ class PrunedViT(nn.Module):
             forced: Decisions by layer, in place of the model's own; scores are the model's all the same.
         """
         prefix = self.vit.spec.num_prefix_tokens
-        tokens: Tokens = Grid(self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys)
+        tokens: Tokens = Grid(
+            self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys
+        )
         decisions: dict[int, Decision] = {}
         score: dict[int, Tensor] = {}
         gap: dict[int, Tensor] = {}
@@ -136,7 +149,9 @@ class PrunedViT(nn.Module):
                 tokens = tokens.through(block)
             else:
                 tokens, seen = tokens.attention(block)
-                decided = self.choose(layer, tokens, seen, None if forced is None else forced[layer])
+                decided = self.choose(
+                    layer, tokens, seen, None if forced is None else forced[layer]
+                )
                 decisions[layer], score[layer], clear = decided
                 if clear is not None:
                     gap[layer] = clear
@@ -160,7 +175,11 @@ class PrunedViT(nn.Module):
             if self.scorer.by_tokens:
                 compared, sizes = tokens.rows().unsqueeze(1), tokens.sizes
             index, into, score, gap = pair_tokens(compared, sizes, most, prefix)
-            return (Decision(index, into=into), score, gap) if forced is None else (forced, score, None)
+            return (
+                (Decision(index, into=into), score, gap)
+                if forced is None
+                else (forced, score, None)
+            )
         score = self._score(layer, seen, tokens)
         if forced is not None:
             return forced, score, None
@@ -175,10 +194,14 @@ class PrunedViT(nn.Module):
         positions, intra, inter = tokens.positions, None, None
         if self.alpha > 0.0:
             factor = self.scorer.factor_of(self.vit.spec)
-            intra = FACTOR_SCORES[factor.name](Layer(self.vit, tokens, seen, self.schedule.query_stride))
+            intra = FACTOR_SCORES[factor.name](
+                Layer(self.vit, tokens, seen, self.schedule.query_stride)
+            )
         if self.alpha < 1.0:
             table = self.get_buffer(_inter_name(layer))
-            inter = table.expand(seen.key.shape[0], -1) if positions is None else table[positions]
+            inter = (
+                table.expand(seen.key.shape[0], -1) if positions is None else table[positions]
+            )
         return log_fused(intra, inter, self.alpha)
 
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
@@ -198,7 +221,11 @@ class PrunedViT(nn.Module):
         return Decision(index, kept_count)
 
     def _reduce(self, tokens: Tokens, decision: Decision) -> Tokens:
-        if self.layout == Layout.PACKED and decision.count is not None and isinstance(tokens, Grid):
+        if (
+            self.layout == Layout.PACKED
+            and decision.count is not None
+            and isinstance(tokens, Grid)
+        ):
             return Packed.of(tokens, decision)
         return tokens.reduce(decision)
 

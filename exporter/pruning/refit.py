@@ -30,7 +30,9 @@ LEAST_FACTOR = 1e-2
 
 
 def refit(
-    pruned: PrunedViT, images: Sequence[Tensor], on_progress: Callable[[int, int], object] | None = None
+    pruned: PrunedViT,
+    images: Sequence[Tensor],
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> tuple[PrunedViT, Gain]:
     """Refit a copy of a pruned model, and measure what that gains on images which are not read for it.
 
@@ -47,7 +49,9 @@ def refit(
     """
     if pruned.schedule.adaptive:
         raise ScheduleError(
-            "refit", f"the method {pruned.schedule.method}", "one with the same counts for all images"
+            "refit",
+            f"the method {pruned.schedule.method}",
+            "one with the same counts for all images",
         )
     read, others = held_out(images, "refit", HELD_OUT)
     copy = deepcopy(pruned).eval()
@@ -55,7 +59,10 @@ def refit(
         for done in _blocks_refitted(pruned, copy, read):
             if on_progress is not None:
                 on_progress(done, pruned.vit.spec.depth)
-    copy.vit.weights_sha256, copy.refit_of = weights_sha256(copy.model), pruned.vit.weights_sha256
+    copy.vit.weights_sha256, copy.refit_of = (
+        weights_sha256(copy.model),
+        pruned.vit.weights_sha256,
+    )
     dense = PrunedViT(pruned.vit, keep_everything(pruned.vit.spec)).eval()
     own, other = (divergences(dense, each, others) for each in (pruned, copy))
     gain = gain_of(own, other, sum(map(len, read)))
@@ -80,16 +87,32 @@ class _Batch:
     shares: Grid
 
 
-def _blocks_refitted(original: PrunedViT, copy: PrunedViT, images: Sequence[Tensor]) -> Iterator[int]:
+def _blocks_refitted(
+    original: PrunedViT, copy: PrunedViT, images: Sequence[Tensor]
+) -> Iterator[int]:
     """Refit the copy block by block; yield the number of blocks done."""
     batches = [_embedded(copy, each.to(copy.vit.device)) for each in images]
-    for layer, (whole, block) in enumerate(zip(original.vit.blocks, copy.vit.blocks, strict=True), start=1):
-        for at, each in enumerate(batches):  # one by one: all of them twice would be twice the memory
-            batches[at] = _before_mlp(copy, layer, replace(each, dense=each.dense.through(whole)))
+    for layer, (whole, block) in enumerate(
+        zip(original.vit.blocks, copy.vit.blocks, strict=True), start=1
+    ):
+        for at, each in enumerate(
+            batches
+        ):  # one by one: all of them twice would be twice the memory
+            batches[at] = _before_mlp(
+                copy, layer, replace(each, dense=each.dense.through(whole))
+            )
         mlp = block.mlp
         if mlp is not None and isinstance(mlp.fc2, nn.Linear) and block.stand_in is None:
-            rows = copy.vit.spec.read_tokens if layer == copy.schedule.lone_layer(copy.vit.spec) else None
-            _fit(mlp, mlp.fc2, ((each.pruned.values[:, :rows], _wanted(each)[:, :rows]) for each in batches))
+            rows = (
+                copy.vit.spec.read_tokens
+                if layer == copy.schedule.lone_layer(copy.vit.spec)
+                else None
+            )
+            _fit(
+                mlp,
+                mlp.fc2,
+                ((each.pruned.values[:, :rows], _wanted(each)[:, :rows]) for each in batches),
+            )
         for at, each in enumerate(batches):
             batches[at] = replace(each, pruned=each.pruned.mlp(block))
         yield layer
@@ -98,7 +121,9 @@ def _blocks_refitted(original: PrunedViT, copy: PrunedViT, images: Sequence[Tens
 def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
     prefix = model.vit.spec.num_prefix_tokens
     tokens = Grid(model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys)
-    each_alone = torch.eye(tokens.values.shape[1], device=images.device).expand(len(images), -1, -1)
+    each_alone = torch.eye(tokens.values.shape[1], device=images.device).expand(
+        len(images), -1, -1
+    )
     return _Batch(Grid(tokens.values, prefix), tokens, Grid(each_alone, prefix))
 
 

@@ -24,7 +24,9 @@ SCORE_FLOOR = 1e-30
 
 
 def intra_score(
-    rows: Float[Tensor, "b rows t"], num_prefix_tokens: int, live: Bool[Tensor, "b t"] | None = None
+    rows: Float[Tensor, "b rows t"],
+    num_prefix_tokens: int,
+    live: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b n"]:
     """Attention of a query to each patch: softmax over all tokens, mean over rows, prefix columns dropped.
 
@@ -40,7 +42,9 @@ def intra_score(
 
 
 def log_fused(
-    intra: Float[Tensor, "b n"] | None, weighted_log_inter: Float[Tensor, "... n"] | None, alpha: float
+    intra: Float[Tensor, "b n"] | None,
+    weighted_log_inter: Float[Tensor, "... n"] | None,
+    alpha: float,
 ) -> Float[Tensor, "... n"]:
     """alpha·log intra + (1 − alpha)·log inter, float32 (STAR, Eq. 4, up to a term that all patches share).
 
@@ -94,7 +98,9 @@ def inter_table(
         )
     if inter.shape != shape:
         raise ScheduleError(
-            "inter-layer scores", f"shape {list(inter.shape)}", f"{list(shape)}, layers × patches"
+            "inter-layer scores",
+            f"shape {list(inter.shape)}",
+            f"{list(shape)}, layers × patches",
         )
     return torch.from_numpy(np.asarray(inter, dtype=np.float64))
 

@@ -93,7 +93,9 @@ class Tokens(ABC):
     def outputs(self, vit: PrunableViT, layer: int = 0) -> dict[str, Tensor]:
         """What the model gives of these tokens after a 1-based layer, or the final norm, by tensor name."""
         given = vit.spec.outputs
-        wanted = [each for each in given if each.layer == layer and each.kind != OutputKind.GRID]
+        wanted = [
+            each for each in given if each.layer == layer and each.kind != OutputKind.GRID
+        ]
         if not wanted:
             return {}
         rows, tensors = self.rows() if layer else self.normed(vit), {}
@@ -112,7 +114,9 @@ class Tokens(ABC):
     def _standing(self, patches: Float[Tensor, "b n d"]) -> Int[Tensor, "b n"]:
         if self.positions is not None:
             return self.positions
-        return torch.arange(patches.shape[1], device=patches.device).expand(patches.shape[0], -1)
+        return torch.arange(patches.shape[1], device=patches.device).expand(
+            patches.shape[0], -1
+        )
 
 
 def live_tokens(decision: Decision, prefix: int) -> Tensor | None:
@@ -177,7 +181,9 @@ class FullGrid:
 
 
 def _placed(values: Tensor, positions: Tensor, patches: Tensor) -> Tensor:
-    images = torch.arange(values.shape[0], device=values.device).unsqueeze(1).expand_as(positions)
+    images = (
+        torch.arange(values.shape[0], device=values.device).unsqueeze(1).expand_as(positions)
+    )
     return values.index_put((images, positions), patches)
 
 
@@ -210,7 +216,9 @@ class Grid(Tokens):
 
     @override
     def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
-        values, seen = attention_half(block, self.values, self.positions, self.live, self.key_bias)
+        values, seen = attention_half(
+            block, self.values, self.positions, self.live, self.key_bias
+        )
         return replace(self, values=values), seen
 
     @override
@@ -229,7 +237,9 @@ class Grid(Tokens):
         if decision.into is None:
             values, sizes = take_tokens(self.values, kept, self.prefix), self.sizes
         else:
-            values, sizes = merge_tokens(self.values, decision.into, self.sizes, kept.shape[1], self.prefix)
+            values, sizes = merge_tokens(
+                self.values, decision.into, self.sizes, kept.shape[1], self.prefix
+            )
         return replace(
             self,
             values=values,
@@ -252,7 +262,9 @@ class Grid(Tokens):
         values = self.values
         if self.live is not None and vit.spec.patch_head_macs and vit.pooling is None:
             # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
-            values = torch.where(self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1])
+            values = torch.where(
+                self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1]
+            )
         return vit.norm(values)
 
 
@@ -315,7 +327,9 @@ class Packed(Tokens):
         return take_rows(vit.norm(self.values), self.slots)
 
 
-def _packed(values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision) -> Packed:
+def _packed(
+    values: Tensor, prefix: int, slots: Tensor, positions: Tensor, decision: Decision
+) -> Packed:
     """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
     assert decision.count is not None
     rows, live, slots, places = pack_tokens(slots, decision.index, decision.count, prefix)

@@ -88,7 +88,10 @@ class Runner(ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._times_entered -= 1
         if not self.active:
@@ -108,7 +111,9 @@ class Runner(ABC):
         if not self.active:
             raise RuntimeError(f"{self.name} is not active: {use} it inside `with`")
 
-    def _check(self, side: str, arrays: Feed, infos: Iterable[TensorInfo], sizes: dict[str, int]) -> None:
+    def _check(
+        self, side: str, arrays: Feed, infos: Iterable[TensorInfo], sizes: dict[str, int]
+    ) -> None:
         """Compare `arrays` with `infos`, and record the sizes of dynamic dimensions in `sizes`."""
         declared = {info.name: info for info in infos}
         if set(arrays) != set(declared):
@@ -117,19 +122,27 @@ class Runner(ABC):
         for name, info in declared.items():
             array = arrays[name]
             if not isinstance(array, np.ndarray):
-                raise UserError(f"{self.name}: {side} {name}", f"a {type(array).__name__}", "a NumPy array")
+                raise UserError(
+                    f"{self.name}: {side} {name}", f"a {type(array).__name__}", "a NumPy array"
+                )
             if array.dtype != np.dtype(info.dtype) or not _fits(array.shape, info.shape, sizes):
                 got = f"{array.dtype}{list(array.shape)}"
-                known = ", ".join(f"{dim}={sizes[str(dim)]}" for dim in info.shape if dim in sizes)
+                known = ", ".join(
+                    f"{dim}={sizes[str(dim)]}" for dim in info.shape if dim in sizes
+                )
                 hint = f"where {known}" if known else ""
-                raise UserError(f"{self.name}: {side} {name}", got, str(info).removeprefix(f"{name} "), hint)
+                raise UserError(
+                    f"{self.name}: {side} {name}", got, str(info).removeprefix(f"{name} "), hint
+                )
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _fits(shape: tuple[int, ...], declared: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
+def _fits(
+    shape: tuple[int, ...], declared: tuple[int | str, ...], sizes: dict[str, int]
+) -> bool:
     if len(shape) != len(declared):
         return False
     for size, dim in zip(shape, declared, strict=True):
@@ -171,7 +184,9 @@ class PartRunner(Runner):
             size = next((size for size in self._sizes if size <= batch - start), None)
             if size is None:
                 sizes = ", ".join(map(str, reversed(self._sizes)))
-                raise UserError(f"{self.name}: batch", str(batch), f"a sum of {sizes}", "build --batches 1")
+                raise UserError(
+                    f"{self.name}: batch", str(batch), f"a sum of {sizes}", "build --batches 1"
+                )
             yield slice(start, start + size)
             start += size
 
@@ -180,7 +195,13 @@ def _joined(parts: Sequence[Array]) -> Array:
     """Concatenate along the batch; where another axis depends on the data, pad with zeros to its largest size."""
     most = np.max([part.shape[1:] for part in parts], axis=0, initial=0).astype(int).tolist()
     padded = [
-        np.pad(part, [(0, 0), *((0, size - own) for size, own in zip(most, part.shape[1:], strict=True))])
+        np.pad(
+            part,
+            [
+                (0, 0),
+                *((0, size - own) for size, own in zip(most, part.shape[1:], strict=True)),
+            ],
+        )
         for part in parts
     ]
     return np.concatenate(padded)

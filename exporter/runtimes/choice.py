@@ -6,7 +6,11 @@ from pathlib import Path
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
 from exporter.runtimes.base import Feed, Runner
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, require_provider, shape_options
+from exporter.runtimes.onnxruntime_runner import (
+    OnnxRuntimeRunner,
+    require_provider,
+    shape_options,
+)
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner
@@ -42,9 +46,13 @@ class RunSettings(Settings):
         RUNTIMES,
         group="target",
     )
-    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", group="measurement")
+    threads: Threads = option(
+        0, "CPU threads of the runtime; 0: one per physical core.", group="measurement"
+    )
     plugin: GivenPath = option(
-        None, "The built CdfRetain library, for an engine that does not contain it.", group="advanced"
+        None,
+        "The built CdfRetain library, for an engine that does not contain it.",
+        group="advanced",
     )
 
 
@@ -62,7 +70,9 @@ def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
     return RunSettings(runtime=stand_in, threads=threads)
 
 
-def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, name: str = "") -> Runner:
+def runner_for(
+    model: Path | bytes, target: Target, settings: RunSettings, *, name: str = ""
+) -> Runner:
     """Create a runner for a lowered model, a file or its bytes, or for the engine built from it.
 
     The engine is in the folder `engines` beside the file. `name` is by default the file's.
@@ -73,9 +83,13 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
             "plugin", f"{settings.plugin} for {runtime}", f"--runtime {TRT}", "others take none"
         )
     if runtime in (TRT, RTX) and not isinstance(model, Path):
-        raise UserError(name or "engine", "a model in memory", "a file that star-export build has built")
+        raise UserError(
+            name or "engine", "a model in memory", "a file that star-export build has built"
+        )
     if runtime == TRT and isinstance(model, Path):
-        return TensorRtRunner(engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin)
+        return TensorRtRunner(
+            engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin
+        )
     if runtime == RTX and isinstance(model, Path):
         return RtxRunner(model.parent / ENGINES, model, name=name)
     if runtime == OPENVINO_CPU:
@@ -92,7 +106,9 @@ def runner_for(model: Path | bytes, target: Target, settings: RunSettings, *, na
     )
 
 
-def runner_here(model: Path | bytes, target: Target, threads: int = 0, *, name: str = "") -> Runner:
+def runner_here(
+    model: Path | bytes, target: Target, threads: int = 0, *, name: str = ""
+) -> Runner:
     """Create a runner for a lowered model on the export machine's CPU, see `on_this_cpu`."""
     return runner_for(model, target, on_this_cpu(target, threads), name=name)
 
@@ -123,7 +139,9 @@ def why_not(target: Target) -> str:
 def targets_here(runtime: str | None = None, target: str | None = None) -> tuple[Target, ...]:
     """Return the targets that run on this machine, of one runtime or that of one name."""
     asked = (
-        each for each in TARGETS.values() if runtime in (None, each.runtime) and target in (None, each.name)
+        each
+        for each in TARGETS.values()
+        if runtime in (None, each.runtime) and target in (None, each.name)
     )
     reasons = {each: why_not(each) for each in asked}
     here = tuple(each for each, reason in reasons.items() if not reason)

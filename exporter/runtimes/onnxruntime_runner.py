@@ -32,7 +32,9 @@ def refusal(source: str, reason: str, version: str) -> ArtefactError:
         return ArtefactError(source, reason, "an ONNX model that loads")
     hint = f"or an export with --target {ONNXRUNTIME_OPSET17.name}"
     expected = f"ONNX Runtime >= {_FIRST_READERS[unread[1]]}"
-    return ArtefactError(source, f"opset {unread[1]} for ONNX Runtime {version}", expected, hint)
+    return ArtefactError(
+        source, f"opset {unread[1]} for ONNX Runtime {version}", expected, hint
+    )
 
 
 def message_of(error: Exception) -> str:
@@ -59,7 +61,9 @@ def check_available(asked: Sequence[str], available: Sequence[str]) -> None:
     for provider in asked:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
-            raise UserError(provider, got, "a build and drivers that support it", PACKAGES.get(provider, ""))
+            raise UserError(
+                provider, got, "a build and drivers that support it", PACKAGES.get(provider, "")
+            )
 
 
 def with_options(
@@ -140,7 +144,9 @@ class OnnxRuntimeRunner(Runner):
         physical core. `name` is by default the file's. `profile_prefix` is the path prefix of a profile, which
         costs time to write; see `end_profiling`.
         """
-        self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        self._source = (
+            str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        )
         super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
         self._model, self._providers, self._threads = model, tuple(providers), threads
         self._profile_prefix, self._tensorrt = profile_prefix, dict(tensorrt)
@@ -166,7 +172,9 @@ class OnnxRuntimeRunner(Runner):
         self._inputs = tuple(self._info(tensor) for tensor in session.get_inputs())
         self._outputs = tuple(self._info(tensor) for tensor in session.get_outputs())
         if not self._outputs:  # ONNX Runtime loads it, and refuses to run it
-            raise ArtefactError(self._source, "a graph without outputs", "one that returns an answer")
+            raise ArtefactError(
+                self._source, "a graph without outputs", "one that returns an answer"
+            )
         self._session = session
 
     def _started(self, runtime: Any) -> Any:
@@ -190,7 +198,10 @@ class OnnxRuntimeRunner(Runner):
         options = _options(runtime, self._threads)
         options.add_session_config_entry("session.disable_quant_qdq", str(int(not fuse_pairs)))
         if self._profile_prefix is not None:
-            options.enable_profiling, options.profile_file_prefix = True, str(self._profile_prefix)
+            options.enable_profiling, options.profile_file_prefix = (
+                True,
+                str(self._profile_prefix),
+            )
         model = str(self._model) if isinstance(self._model, Path) else self._model
         providers = with_options(self._providers, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.
@@ -253,7 +264,9 @@ def profile(
     """Run a model in a new session with profiling on, which itself takes time; the warm-up is not measured."""
     with tempfile.TemporaryDirectory() as folder:
         prefix = Path(folder) / "profile"
-        runner = OnnxRuntimeRunner(model, threads=threads, profile_prefix=prefix, providers=providers)
+        runner = OnnxRuntimeRunner(
+            model, threads=threads, profile_prefix=prefix, providers=providers
+        )
         with runner:
             for _ in range(warmup + runs):
                 runner.run(feed)
@@ -299,17 +312,25 @@ WORK = frozenset(
 )
 
 
-def require_provider(model: Path, providers: Sequence[str], feed: Feed, threads: int = 0) -> None:
+def require_provider(
+    model: Path, providers: Sequence[str], feed: Feed, threads: int = 0
+) -> None:
     """Run a model on a batch, and check that the first of the providers ran every kernel in WORK."""
     if providers[0] == CPU:
         return
     kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)
     elsewhere = strays(kernels, providers[0])
     if elsewhere:
-        what = ", ".join(f"{count} {operator} on {where}" for (operator, where), count in elsewhere.items())
-        raise UserError(f"{model.name} on {providers[0]}", what, "all of the model's work there")
+        what = ", ".join(
+            f"{count} {operator} on {where}" for (operator, where), count in elsewhere.items()
+        )
+        raise UserError(
+            f"{model.name} on {providers[0]}", what, "all of the model's work there"
+        )
     if not any(each.provider == providers[0] for each in kernels):
-        raise UserError(f"{model.name} on {providers[0]}", "no kernel of it in the profile", "at least one")
+        raise UserError(
+            f"{model.name} on {providers[0]}", "no kernel of it in the profile", "at least one"
+        )
 
 
 def strays(kernels: Sequence[Kernel], provider: str) -> dict[tuple[str, str], int]:

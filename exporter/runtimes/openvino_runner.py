@@ -33,7 +33,9 @@ class OpenVinoRunner(Runner):
         `threads` are CPU threads; 0 is OpenVINO's default, one per physical core. `name` is by default the
         file's.
         """
-        self._source = str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        self._source = (
+            str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
+        )
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
         self._model, self._threads = model, threads
         self._network: Any = None
@@ -43,7 +45,9 @@ class OpenVinoRunner(Runner):
         try:
             self._network = _core().read_model(self._model)
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
+            raise ArtefactError(
+                self._source, _reason(error), "an ONNX model that OpenVINO loads"
+            ) from None
         self._check_precision(self._network)
         self._inputs = tuple(_info(port) for port in self._network.inputs)
         self._outputs = tuple(_info(port) for port in self._network.outputs)
@@ -57,7 +61,9 @@ class OpenVinoRunner(Runner):
         try:
             results = request.infer(dict(feed), share_inputs=True)
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "a model that accepts these inputs") from None
+            raise ArtefactError(
+                self._source, _reason(error), "a model that accepts these inputs"
+            ) from None
         return {info.name: results[info.name] for info in self._outputs}
 
     def _request_of(self, batch: int) -> Any:
@@ -78,7 +84,9 @@ class OpenVinoRunner(Runner):
             fixed.reshape(shapes)
             return _core().compile_model(fixed, _DEVICE, self._options())
         except RuntimeError as error:
-            raise ArtefactError(self._source, _reason(error), "an ONNX model that OpenVINO loads") from None
+            raise ArtefactError(
+                self._source, _reason(error), "an ONNX model that OpenVINO loads"
+            ) from None
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -92,7 +100,9 @@ class OpenVinoRunner(Runner):
     def _check_precision(self, model: Any) -> None:
         has = openvino_precisions()
         kinds = {
-            port.get_element_type().get_type_name() for node in model.get_ops() for port in node.outputs()
+            port.get_element_type().get_type_name()
+            for node in model.get_ops()
+            for port in node.outputs()
         }
         if "bf16" in kinds and "bf16" not in has:
             got = f"a CPU with {', '.join(has)}"
@@ -125,7 +135,9 @@ def _info(port: Any) -> TensorInfo:
         ("batch" if axis == 0 else "") if size.is_dynamic else size.get_length()
         for axis, size in enumerate(port.get_partial_shape())
     )
-    return TensorInfo(port.get_any_name(), shape, np.dtype(port.get_element_type().to_dtype()).name)
+    return TensorInfo(
+        port.get_any_name(), shape, np.dtype(port.get_element_type().to_dtype()).name
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -41,11 +41,14 @@ class PlaybackRunner(Runner):
         """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model."""
         self._answers = _answers(reference, outputs, dense)
         adaptive = any(
-            answer == count_name(layer) for answer in self._answers for layer in keep_layers(reference)
+            answer == count_name(layer)
+            for answer in self._answers
+            for layer in keep_layers(reference)
         )
         fixed = {output.name for output in outputs if output.kind != OutputKind.TOKENS}
         infos = [
-            _info(each, array, free=adaptive and each not in fixed) for each, array in self._answers.items()
+            _info(each, array, free=adaptive and each not in fixed)
+            for each, array in self._answers.items()
         ]
         super().__init__("PyTorch", [_info(IMAGES, reference[IMAGES])], infos)
         self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
@@ -53,7 +56,9 @@ class PlaybackRunner(Runner):
     def _run(self, feed: Feed) -> dict[str, Array]:
         rows = [self._rows.get(_key(image), -1) for image in feed[IMAGES]]
         if min(rows) < 0:
-            raise ParityError(f"{self.name}: {IMAGES}", "one that was not recorded", "those of the reference")
+            raise ParityError(
+                f"{self.name}: {IMAGES}", "one that was not recorded", "those of the reference"
+            )
         return {name: array[rows] for name, array in self._answers.items()}
 
 
@@ -89,22 +94,31 @@ def dense_name(tensor: str) -> str:
     return f"dense_{tensor}"
 
 
-def _answers(reference: Mapping[str, Array], outputs: Sequence[Output], dense: bool) -> dict[str, Array]:
+def _answers(
+    reference: Mapping[str, Array], outputs: Sequence[Output], dense: bool
+) -> dict[str, Array]:
     tensors = [name for output in outputs for name in tensors_of(output, counted=False)]
     if dense:
         wanted = {name: dense_name(name) for name in tensors}
     else:
         layers = keep_layers(reference)
-        needed = [*tensors, *(name(layer) for layer in layers for name in (keep_name, score_name))]
+        needed = [
+            *tensors,
+            *(name(layer) for layer in layers for name in (keep_name, score_name)),
+        ]
         others = [name(layer) for layer in layers for name in (count_name, into_name, gap_name)]
         others += [token_count_name(each.name) for each in outputs]
-        wanted = {name: name for name in (*needed, *(name for name in others if name in reference))}
+        wanted = {
+            name: name for name in (*needed, *(name for name in others if name in reference))
+        }
     images = _rows(reference, IMAGES)
     for name in wanted.values():
         rows = _rows(reference, name)
         if rows != images or not rows:
             got = f"{name} of {rows} images"
-            raise ParityError("the reference", got, f"of all {images}", "compile the folder again")
+            raise ParityError(
+                "the reference", got, f"of all {images}", "compile the folder again"
+            )
     return {name: reference[source] for name, source in wanted.items()}
 
 

@@ -34,8 +34,12 @@ class TorchRunner(Runner):
         setting.
         """
         super().__init__(name, inputs, outputs)
-        if isinstance(module, torch.nn.Module) and any(part.training for part in module.modules()):
-            raise ModelError(name, "a module in training mode", "eval mode", "call .eval() first")
+        if isinstance(module, torch.nn.Module) and any(
+            part.training for part in module.modules()
+        ):
+            raise ModelError(
+                name, "a module in training mode", "eval mode", "call .eval() first"
+            )
         self._module = module
         self._device, self._threads = torch.device(device), threads
 

@@ -22,7 +22,9 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
     if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
         raise ScheduleError(
-            "schedule", f"{len(schedule.rates)} layers", f"{spec.depth}, the depth of {spec.name}"
+            "schedule",
+            f"{len(schedule.rates)} layers",
+            f"{spec.depth}, the depth of {spec.name}",
         )
     if schedule.num_patches != spec.num_patches:
         raise ScheduleError(
@@ -55,7 +57,10 @@ def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
     """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
     for layer, rate in enumerate(rates, start=1):
         if rate < 1.0 and layer not in spec.attention_layers:
-            got, hint = f"rate {rate:.6g} in a block without attention", "nothing scores its patches"
+            got, hint = (
+                f"rate {rate:.6g} in a block without attention",
+                "nothing scores its patches",
+            )
             raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
 
 
@@ -69,7 +74,9 @@ def check_factor(scorer: str, spec: ModelSpec, stride: int = 1) -> None:
     if lacks:
         fits = [each.name for each in SCORERS.values() if not each.factor_of(spec).lacks(spec)]
         raise RecipeError(
-            "scorer", f"{scorer} for {spec.name}, which has {lacks}", f"one of {', '.join(fits)}"
+            "scorer",
+            f"{scorer} for {spec.name}, which has {lacks}",
+            f"one of {', '.join(fits)}",
         )
 
 
@@ -77,7 +84,9 @@ def check_stride(scorer: str, stride: int) -> None:
     """Raise RecipeError for a stride of queries where the score reads no more than the class tokens'."""
     factor = scorer_named(scorer).factor
     if stride != 1 and not (factor.strided if factor else scorer_named(scorer).alpha is None):
-        raise RecipeError("query_stride", f"{stride} for the scorer {scorer}", "1", "received can be sampled")
+        raise RecipeError(
+            "query_stride", f"{stride} for the scorer {scorer}", "1", "received can be sampled"
+        )
 
 
 def warn_of_pooling(spec: ModelSpec, reduction: str) -> None:
@@ -121,6 +130,7 @@ def warn_of_scaling(given: Sequence[float], schedule: Schedule) -> None:
     scaled = {layer: both for layer, both in pairs if both[0] != both[1]}
     if scaled:
         told = ", ".join(
-            f"layer {layer} {before:.4g} to {after:.4g}" for layer, (before, after) in scaled.items()
+            f"layer {layer} {before:.4g} to {after:.4g}"
+            for layer, (before, after) in scaled.items()
         )
         logger.warning("the given rates are scaled to reach the number beside them: %s", told)

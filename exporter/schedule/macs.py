@@ -102,12 +102,18 @@ def mean_macs(spec: ModelSpec, left: Array, scored: Schedule | None = None) -> M
     `scored` is as in `pruned_macs`.
     """
     counts = [pruned_macs(spec, each, scored=scored) for each in left.tolist()]
-    network, scoring = (sum(getattr(count, part) for count in counts) for part in ("network", "scoring"))
+    network, scoring = (
+        sum(getattr(count, part) for count in counts) for part in ("network", "scoring")
+    )
     return MacCount(round(network / len(counts)), round(scoring / len(counts)))
 
 
 def executed_macs(
-    spec: ModelSpec, left: Array, layout: str, most: Sequence[int], scored: Schedule | None = None
+    spec: ModelSpec,
+    left: Array,
+    layout: str,
+    most: Sequence[int],
+    scored: Schedule | None = None,
 ) -> float:
     """Return the mean MACs of an image in a batch, padding included.
 
@@ -121,7 +127,11 @@ def executed_macs(
     """
     widest = left.max(axis=0).tolist()
     if layout == "packed":
-        return float(np.mean([pruned_macs(spec, counts, widest, scored).total for counts in left.tolist()]))
+        return float(
+            np.mean(
+                [pruned_macs(spec, counts, widest, scored).total for counts in left.tolist()]
+            )
+        )
     return float(pruned_macs(spec, most if layout == "padded" else widest, scored=scored).total)
 
 
@@ -155,7 +165,9 @@ class PatchUse:
     executed_macs: float
 
 
-def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, batch: int) -> PatchUse:
+def patch_use(
+    spec: ModelSpec, schedule: Schedule, left: Array, layout: str, batch: int
+) -> PatchUse:
     """Return the use of patches; `left` [images, depth] is the number of patches of each image after each layer."""
     layers = tuple(
         LayerUse(
@@ -170,7 +182,8 @@ def patch_use(spec: ModelSpec, schedule: Schedule, left: Array, layout: str, bat
     )
     groups = [left[start : start + batch] for start in range(0, len(left), batch)]
     executed = sum(
-        executed_macs(spec, group, layout, schedule.keep, schedule) * len(group) for group in groups
+        executed_macs(spec, group, layout, schedule.keep, schedule) * len(group)
+        for group in groups
     )
     useful = mean_macs(spec, left, schedule)
     most = max(pruned_macs(spec, each, scored=schedule).total for each in left.tolist())

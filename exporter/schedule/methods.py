@@ -38,10 +38,14 @@ def _no_probe(spec: ModelSpec) -> str:
 
 
 # The attention of the class tokens.
-CLASS = Factor("class", lambda spec, tokens, _: spec.num_class_tokens * tokens * spec.dim, _no_class_row)
+CLASS = Factor(
+    "class", lambda spec, tokens, _: spec.num_class_tokens * tokens * spec.dim, _no_class_row
+)
 # The mean attention that a patch receives.
 RECEIVED = Factor(
-    "received", lambda spec, tokens, stride: -(-tokens // stride) * tokens * spec.dim, strided=True
+    "received",
+    lambda spec, tokens, stride: -(-tokens // stride) * tokens * spec.dim,
+    strided=True,
 )
 # The attention of the pooling's own query, as if the layer were the last.
 PROBE = Factor("probe", lambda spec, tokens, _: spec.probe_rows * tokens * spec.dim, _no_probe)
@@ -116,7 +120,9 @@ _OWN = tuple(
     for factor in (RECEIVED, PROBE, SIMILARITY)
 )
 
-SCORERS = {scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS, TOKEN_PAIRS)}
+SCORERS = {
+    scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS, TOKEN_PAIRS)
+}
 
 
 def scorer_named(name: str) -> Scorer:
@@ -169,16 +175,28 @@ def default_method(scorer: str | None, reduction: str | None, *, star_alone: boo
 def default_reduction(method: Method, scorer: str) -> str:
     """Return the first reduction of the method that the score can be combined with: pairs cannot be dropped."""
     reductions, pairs = METHODS[method].reductions, scorer_named(scorer).pairs
-    return next((name for name in reductions if reduction_named(name).merges or not pairs), reductions[0])
+    return next(
+        (name for name in reductions if reduction_named(name).merges or not pairs),
+        reductions[0],
+    )
 
 
 def check_counts(method: Method, counts: str) -> None:
     """Raise RecipeError unless the method supports this way to count patches."""
     choices = METHODS[method].counts
     if counts not in choices:
-        pairs, other = METHODS[method].scorers[0], Method.STAR if counts == ACS else Method.MATCHING
-        hint = f"these counts with its pairs: method {other}, scorer {pairs}" if pairs in _PAIRS else ""
-        raise RecipeError("counts", f"{counts} for {method}", f"one of {', '.join(choices)}", hint)
+        pairs, other = (
+            METHODS[method].scorers[0],
+            Method.STAR if counts == ACS else Method.MATCHING,
+        )
+        hint = (
+            f"these counts with its pairs: method {other}, scorer {pairs}"
+            if pairs in _PAIRS
+            else ""
+        )
+        raise RecipeError(
+            "counts", f"{counts} for {method}", f"one of {', '.join(choices)}", hint
+        )
 
 
 def check_choices(method: Method, scorer: str, reduction: str) -> None:
@@ -186,9 +204,15 @@ def check_choices(method: Method, scorer: str, reduction: str) -> None:
     pairs, merges = scorer_named(scorer).pairs, reduction_named(reduction).merges
     choices = METHODS[method]
     if scorer not in choices.scorers:
-        raise RecipeError("scorer", f"{scorer} for {method}", f"one of {', '.join(choices.scorers)}")
+        raise RecipeError(
+            "scorer", f"{scorer} for {method}", f"one of {', '.join(choices.scorers)}"
+        )
     if reduction not in choices.reductions:
         hint = "its counts depend on the image" if method.counts_vary else ""
-        raise RecipeError("reduce", f"{reduction} for {method}", " or ".join(choices.reductions), hint)
+        raise RecipeError(
+            "reduce", f"{reduction} for {method}", " or ".join(choices.reductions), hint
+        )
     if pairs and not merges:
-        raise RecipeError("reduce", f"{reduction} for the scorer {scorer}", "merge", "pairs are merged")
+        raise RecipeError(
+            "reduce", f"{reduction} for the scorer {scorer}", "merge", "pairs are merged"
+        )

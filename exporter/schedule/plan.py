@@ -84,17 +84,27 @@ def schedule_of(
     inter_sha256 = "" if calibration is None else calibration.inter_sha256
     if not prune.has_number:
         return as_read(manual_schedule(spec, prune.rates, scoring, inter_sha256), spec)
-    rates = given.rates if given else manual_rates(prune.rates, spec.depth) if prune.rates else ()
+    rates = (
+        given.rates if given else manual_rates(prune.rates, spec.depth) if prune.rates else ()
+    )
     if not rates and scoring.counted_by == SEARCH:
-        raise ScheduleError("--counts", "search without images", "images to search on", "use compile")
+        raise ScheduleError(
+            "--counts", "search without images", "images to search on", "use compile"
+        )
     found = acs or ([] if calibration is None else calibration.acs.tolist())
-    schedule = _of_number(scoring, spec, rates, found, inter_sha256=inter_sha256, image_cost=image_cost)
+    schedule = _of_number(
+        scoring, spec, rates, found, inter_sha256=inter_sha256, image_cost=image_cost
+    )
     if told and prune.rho is not None and scoring.counted_by == GEOMETRIC:
-        warn_of_rho(schedule, 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec).total)
+        warn_of_rho(
+            schedule, 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec).total
+        )
     if told:
         warn_of_anchors(schedule)
         left = schedule.lone_layer(spec)  # what is not dropped there has not been scaled
-        warn_of_scaling([1.0 if layer == left else rate for layer, rate in enumerate(rates, 1)], schedule)
+        warn_of_scaling(
+            [1.0 if layer == left else rate for layer, rate in enumerate(rates, 1)], schedule
+        )
     return schedule
 
 
@@ -124,7 +134,11 @@ def _of_number(
             return rho_for(of_rho, cost, target, bisections)
         return saving_schedule(spec, target, prune, inter_sha256, cost=cost)
 
-    return of_rho(prune.rho) if prune.rho is not None else _saving(prune, spec, image_cost, of_cost)
+    return (
+        of_rho(prune.rho)
+        if prune.rho is not None
+        else _saving(prune, spec, image_cost, of_cost)
+    )
 
 
 def _saving(
@@ -137,7 +151,9 @@ def _saving(
     share, dense = prune.mac_reduction, dense_macs(spec).total
     assert share is not None
     if prune.counts_on_images and image_cost is None:
-        raise ScheduleError("mac_reduction", "a-star without images", "images to count on", "use compile")
+        raise ScheduleError(
+            "mac_reduction", "a-star without images", "images to count on", "use compile"
+        )
 
     def macs(schedule: Schedule) -> float:
         return schedule_macs(spec, schedule).total
@@ -174,16 +190,22 @@ def star_schedule(
         ScheduleError: rho or an ACS is out of range, or the number of ACS values is not the model's depth.
     """
     if len(acs) != spec.depth:
-        raise ScheduleError("ACS", f"{len(acs)} values", f"{spec.depth}, one for each layer of {spec.name}")
+        raise ScheduleError(
+            "ACS", f"{len(acs)} values", f"{spec.depth}, one for each layer of {spec.name}"
+        )
     scored = spec.attention_layers
     rates = tuple(
         rate if layer in scored else 1.0
         for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchored_by), start=1)
     )
-    return _schedule(spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256)
+    return _schedule(
+        spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256
+    )
 
 
-def shape_schedule(spec: ModelSpec, rho: float, settings: Prune, inter_sha256: str = "") -> Schedule:
+def shape_schedule(
+    spec: ModelSpec, rho: float, settings: Prune, inter_sha256: str = ""
+) -> Schedule:
     """Return the schedule of the settings' shape whose lowest rate is rho, but for rounding.
 
     Raises:
@@ -212,11 +234,15 @@ def saving_schedule(
     Raises:
         OutOfReachError: The steepest of the shape costs more.
     """
-    useful = [layer for layer in spec.attention_layers if layer != spec.lone_layer] or spec.attention_layers
+    useful = [
+        layer for layer in spec.attention_layers if layer != spec.lone_layer
+    ] or spec.attention_layers
 
     def schedule(kept: Sequence[int]) -> Schedule:
         rates = rates_of_counts(kept, spec.num_patches)
-        return _schedule(spec, rates, settings, rho=min(rates), acs=None, inter_sha256=inter_sha256)
+        return _schedule(
+            spec, rates, settings, rho=min(rates), acs=None, inter_sha256=inter_sha256
+        )
 
     found = curve or settings.counted_by
     return schedule(

@@ -28,7 +28,9 @@ from exporter.settings.fields import Natural, Positive, Settings, Share, Weight,
 from exporter.vocabulary import Method
 
 ProperShare = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
-LayerRates = Annotated[dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")]
+LayerRates = Annotated[
+    dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")
+]
 
 # The fields that say how much to prune: a number, or rates; a number with rates scales these.
 NUMBERS, SHAPED = ("rho", "mac_reduction"), ("rates", "schedule")
@@ -123,7 +125,9 @@ class Prune(Settings):
         group="how much to prune",
     )
     calibration: GivenPath = option(
-        None, "An existing calibration file, used instead of a new calibration.", group="how to prune"
+        None,
+        "An existing calibration file, used instead of a new calibration.",
+        group="how to prune",
     )
     interpolate: bool = option(
         False,
@@ -139,14 +143,23 @@ class Prune(Settings):
                 raise RecipeError(" and ".join(told), "both", "one of them")
         check_choices(self.planned_by, self.scored_by, self.reduced_by)
         check_counts(self.planned_by, self.counted_by)
-        if self.counts is not None and any(getattr(self, name) not in (None, {}) for name in SHAPED):
-            raise RecipeError("counts", f"{self.counts} beside rates or a schedule", "one of them")
+        if self.counts is not None and any(
+            getattr(self, name) not in (None, {}) for name in SHAPED
+        ):
+            raise RecipeError(
+                "counts", f"{self.counts} beside rates or a schedule", "one of them"
+            )
         if self.counts == SEARCH and self.rho is not None:
-            raise RecipeError("counts", f"{SEARCH} beside rho", "--mac-reduction, at which counts compete")
+            raise RecipeError(
+                "counts", f"{SEARCH} beside rho", "--mac-reduction, at which counts compete"
+            )
         check_stride(self.scored_by, self.query_stride)
         if self.refit and self.planned_by.counts_vary:
             raise RecipeError(
-                "refit", f"true for {self.planned_by}", "false", "its counts depend on the image"
+                "refit",
+                f"true for {self.planned_by}",
+                "false",
+                "its counts depend on the image",
             )
         if self.planned_by.counts_vary and self.round_to != 1:
             why = "its counts depend on the image"
@@ -155,7 +168,9 @@ class Prune(Settings):
     @property
     def planned_by(self) -> Method:
         """The method, given or the default one; a calibration is for STAR."""
-        star_alone = self.alpha is not None or self.anchors is not None or self.calibration is not None
+        star_alone = (
+            self.alpha is not None or self.anchors is not None or self.calibration is not None
+        )
         return self.method or default_method(self.scorer, self.reduce, star_alone=star_alone)
 
     @property
@@ -176,7 +191,9 @@ class Prune(Settings):
     @property
     def named(self) -> str:
         """The method, with the counts where they are given: for messages."""
-        return f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
+        return (
+            f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
+        )
 
     @property
     def anchored_by(self) -> str:

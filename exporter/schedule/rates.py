@@ -37,7 +37,9 @@ def counts(
     return tuple(kept)
 
 
-def rates_from_acs(acs: Sequence[float], rho: float, anchors: str = "minmax") -> tuple[float, ...]:
+def rates_from_acs(
+    acs: Sequence[float], rho: float, anchors: str = "minmax"
+) -> tuple[float, ...]:
     """Return p_l = 1 − (1 − rho)·u_l, where u_l is the position of ACS_l between two anchors (STAR, Alg. 1 step 8).
 
     Args:
@@ -92,7 +94,9 @@ def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
     lowest = min(rates)
     if lowest >= 1.0:
         raise ScheduleError("rates", "1 in every layer", "at least one lower rate, to scale")
-    return tuple(float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest))) for rate in rates)
+    return tuple(
+        float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest))) for rate in rates
+    )
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:
@@ -118,7 +122,9 @@ def check_rho(rho: float) -> None:
 def _checked_acs(acs: Sequence[float]) -> np.ndarray:
     values = np.asarray(acs, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
-        raise ScheduleError("ACS", f"an array of shape {list(values.shape)}", "one value per layer")
+        raise ScheduleError(
+            "ACS", f"an array of shape {list(values.shape)}", "one value per layer"
+        )
     for layer, value in enumerate(values, start=1):
         if not abs(value) <= LARGEST_ACS:
             raise ScheduleError(f"ACS, layer {layer}", str(value), "a number from -1e6 to 1e6")
@@ -210,14 +216,18 @@ SHAPES: Mapping[str, Curve] = {
     # ToMe, section 3: as many patches fewer in every layer.
     "constant": lambda steepness, layer, _: 1.0 - steepness * layer,
     # ToMe's decreasing schedule: how many patches fewer falls linearly, to none behind the last layer.
-    "linear": lambda steepness, layer, end: 1.0 - steepness * layer * (2 * end - layer - 1) / (2 * end - 2),
+    "linear": lambda steepness, layer, end: (
+        1.0 - steepness * layer * (2 * end - layer - 1) / (2 * end - 2)
+    ),
     # Every layer keeps the same share of what reaches it.
     GEOMETRIC: lambda steepness, layer, _: float((1.0 - steepness) ** layer),
     "few": _few,
 }
 
 
-def shaped_counts(curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]) -> tuple[int, ...]:
+def shaped_counts(
+    curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]
+) -> tuple[int, ...]:
     """Return the patches left after each layer; they never rise, and at least one stays.
 
     Args:
@@ -226,10 +236,14 @@ def shaped_counts(curve: Curve, steepness: float, patches: int, prunes: Sequence
         patches: Patches before the first layer.
         prunes: Whether each layer may prune.
     """
-    return tuple(max(1, math.ceil(left - GUARD)) for left in _left(curve, steepness, patches, prunes))
+    return tuple(
+        max(1, math.ceil(left - GUARD)) for left in _left(curve, steepness, patches, prunes)
+    )
 
 
-def counts_of_rho(curve: Curve, rho: float, patches: int, prunes: Sequence[bool]) -> tuple[int, ...]:
+def counts_of_rho(
+    curve: Curve, rho: float, patches: int, prunes: Sequence[bool]
+) -> tuple[int, ...]:
     """Return the counts whose lowest rate is rho, but for rounding.
 
     With "constant", ToMe's number of patches merged in a layer is (1 − rho) · patches / ((1 − rho) · layers + rho).
@@ -294,7 +308,9 @@ def rates_of_counts(left_after: Sequence[int], patches: int) -> tuple[float, ...
             raise ScheduleError(f"counts, layer {layer}", f"{after} patches", f"1 to {left}")
         # Rounded down: the count of a rate that is rounded up could be one more.
         rate = np.float32(after / left)
-        rates.append(float(rate if rate <= after / left else np.nextafter(rate, np.float32(0.0))))
+        rates.append(
+            float(rate if rate <= after / left else np.nextafter(rate, np.float32(0.0)))
+        )
         left = after
     return tuple(rates)
 

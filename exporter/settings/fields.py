@@ -29,7 +29,9 @@ LARGEST = sys.float_info.max
 Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
 BatchSizes = Annotated[tuple[Positive, ...], Meta(min_length=1)]
-Count = Annotated[Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")]
+Count = Annotated[
+    Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")
+]
 # More threads or processes than any machine serves would stop it.
 Threads = Annotated[int, Meta(ge=0, le=1024, description="an integer from 0 to 1024")]
 # A server keeps memory for its largest batch and each instance, and a request for as long as it waits.
@@ -39,7 +41,9 @@ Microseconds = Annotated[
     int, Meta(ge=0, le=60_000_000, description="an integer from 0 to 60000000, a minute")
 ]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite number")]
-Points = Annotated[float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")]
+Points = Annotated[
+    float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")
+]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
 Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]
 
@@ -120,9 +124,13 @@ class Field:
         self.has_flag, self.key = bool(flag), flag if isinstance(flag, str) else declared.name
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
-        self.kind = self.plain = Literal[(*self.words, declared.default)] if self.words else kind
+        self.kind = self.plain = (
+            Literal[(*self.words, declared.default)] if self.words else kind
+        )
         while typing.get_origin(self.plain) in (typing.Union, types.UnionType, Annotated):
-            self.plain = next(each for each in typing.get_args(self.plain) if each is not type(None))
+            self.plain = next(
+                each for each in typing.get_args(self.plain) if each is not type(None)
+            )
         if isinstance(self.plain, EnumMeta):
             self.words = tuple(self.plain)
 
@@ -130,9 +138,13 @@ class Field:
         """Return the value converted to the field's type."""
         try:
             # msgspec knows all types of settings but paths.
-            return msgspec.convert(value, self.kind, dec_hook=lambda _, text: path_of(text), str_keys=True)
+            return msgspec.convert(
+                value, self.kind, dec_hook=lambda _, text: path_of(text), str_keys=True
+            )
         except (ValueError, OverflowError, RecursionError) as error:
-            expected = f"one of {', '.join(self.words)}" if self.words else _described(self.kind)
+            expected = (
+                f"one of {', '.join(self.words)}" if self.words else _described(self.kind)
+            )
             bare = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
             raise RecipeError(subject, SHORT.repr(value), expected or bare) from None
 
@@ -153,7 +165,9 @@ def fields_of(settings: type) -> Mapping[str, Field]:
     return {each.name: Field(each, kinds[each.name]) for each in declared}
 
 
-def from_table(settings: type[Settings], table: Mapping[str, Any], source: str) -> dict[str, Any]:
+def from_table(
+    settings: type[Settings], table: Mapping[str, Any], source: str
+) -> dict[str, Any]:
     """Return the values of a TOML table, checked against the fields of settings."""
     known, values = fields_of(settings), {}
     for key, value in table.items():
@@ -201,7 +215,10 @@ class Sections:
         for key, value in values.items():
             for section, name in places_of(type(self), key):
                 changes.setdefault(section, {})[name] = value
-        changed = {name: dataclasses.replace(getattr(self, name), **own) for name, own in changes.items()}
+        changed = {
+            name: dataclasses.replace(getattr(self, name), **own)
+            for name, own in changes.items()
+        }
         record: Any = self  # a dataclass is made of it
         return dataclasses.replace(record, **changed)
 
@@ -212,8 +229,13 @@ class Sections:
 
 def told_of(settings: Settings) -> dict[str, Any]:
     """Return the values that differ from their defaults, by name."""
-    values = ((name, getattr(settings, name), each) for name, each in fields_of(type(settings)).items())
-    return {name: value for name, value, each in values if value not in (each.default, None, {})}
+    values = (
+        (name, getattr(settings, name), each)
+        for name, each in fields_of(type(settings)).items()
+    )
+    return {
+        name: value for name, value, each in values if value not in (each.default, None, {})
+    }
 
 
 @_cached
@@ -249,10 +271,15 @@ def places_of(kind: type, key: str) -> tuple[tuple[str, str], ...]:
 def flags_of(kind: type) -> Mapping[str, Field]:
     """Return the fields of all sections by their keys; of a key in several, the first."""
     sections = sections_of(kind)
-    return {key: fields_of(sections[places[0][0]])[places[0][1]] for key, places in _places(kind).items()}
+    return {
+        key: fields_of(sections[places[0][0]])[places[0][1]]
+        for key, places in _places(kind).items()
+    }
 
 
-def from_tables(kind: type, tables: Mapping[str, Any], source: str) -> dict[str, dict[str, Any]]:
+def from_tables(
+    kind: type, tables: Mapping[str, Any], source: str
+) -> dict[str, dict[str, Any]]:
     """Return the values of TOML tables, checked against the fields of the sections of their names."""
     found = {}
     for name, table in tables.items():

@@ -14,7 +14,15 @@ from typing import Any, NoReturn, TypeVar
 
 from exporter.errors import RecipeError
 from exporter.files import path_of
-from exporter.settings.fields import GROUPS, SHORT, Field, Sections, Settings, fields_of, flags_of
+from exporter.settings.fields import (
+    GROUPS,
+    SHORT,
+    Field,
+    Sections,
+    Settings,
+    fields_of,
+    flags_of,
+)
 
 INDENT = "  "
 
@@ -66,7 +74,9 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the help: what is needed, then the groups, the advanced flags last."""
         # argparse would list all flags here: two screens of them.
-        self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace("%", "%%")
+        self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace(
+            "%", "%%"
+        )
         # Groups of a verb's own were made later.
         self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
         return super().format_help()
@@ -114,7 +124,9 @@ NAMED: Mapping[str, bool | None] = {
 # Any other text starts with a letter: what starts otherwise is a number, a list or a quotation that is misspelt.
 TEXT = re.compile(r"(?!\d)\w.*|", re.DOTALL)
 NO_NUMBERS = ("nan", "inf", "infinity")
-A_VALUE = "a number, true or false, none, a list such as (1, 2), or a text that starts with a letter"
+A_VALUE = (
+    "a number, true or false, none, a list such as (1, 2), or a text that starts with a letter"
+)
 
 
 def add_flags(
@@ -147,11 +159,15 @@ def add_flags(
 
 
 def from_flags(
-    settings: type[SettingsT], arguments: argparse.Namespace, base: Mapping[str, Any] | None = None
+    settings: type[SettingsT],
+    arguments: argparse.Namespace,
+    base: Mapping[str, Any] | None = None,
 ) -> SettingsT:
     """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables)."""
     fields, words = _flags(settings), vars(arguments)
-    given = {name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields}
+    given = {
+        name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields
+    }
     if issubclass(settings, Sections):
         return settings.of(base, **given)
     return settings(**{**(base or {}), **given})

@@ -16,7 +16,12 @@ from timm.data import Mixup, create_transform
 from timm.utils import random_seed
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
-from torchvision.transforms import Compose, InterpolationMode, RandomAffine, RandomHorizontalFlip
+from torchvision.transforms import (
+    Compose,
+    InterpolationMode,
+    RandomAffine,
+    RandomHorizontalFlip,
+)
 from typing_extensions import override
 
 from exporter.data.images import ImageFolder
@@ -151,7 +156,11 @@ class TrainBatches:
         )
         crew = processes()
         mine = prepare_data_loader(
-            loader, num_processes=crew.count, process_index=crew.index, split_batches=True, rng_types=[]
+            loader,
+            num_processes=crew.count,
+            process_index=crew.index,
+            split_batches=True,
+            rng_types=[],
         )
         return self._made(mine)
 
@@ -219,5 +228,7 @@ class _Images(Dataset[tuple[Tensor, int, str]]):
             with seeded(self.seed * 1_000_003 + index):
                 return self.transform(image), file.label, skipped
         raise ImageError(
-            str(self.images.root), f"{len(self)} images, none of which can be read", "readable images"
+            str(self.images.root),
+            f"{len(self)} images, none of which can be read",
+            "readable images",
         )

@@ -78,7 +78,9 @@ def finetune(
         if kept is not None:
             run.save(kept)
         rate = run.optimizer.param_groups[0]["lr"]
-        logger.info("epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate)
+        logger.info(
+            "epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate
+        )
         if on_epoch is not None:
             on_epoch(run.epochs_done, loss)
     student.eval()
@@ -87,7 +89,9 @@ def finetune(
     return epoch
 
 
-def _trained(trainer: "_Trainer", epoch: int, batches: Iterable[TrainBatch], kept: Path | None) -> float:
+def _trained(
+    trainer: "_Trainer", epoch: int, batches: Iterable[TrainBatch], kept: Path | None
+) -> float:
     """Train for an epoch, and return its mean loss; where numbers stop being finite, `kept` is removed."""
     run = trainer.run
     # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
@@ -108,12 +112,17 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
     if not any(parameter.requires_grad for parameter in student.parameters()):
         hint = "an adapted model is trained inside `with trainable(vit)`"
         raise ModelError(
-            "student", "a model whose parameters are all frozen", "one that can be trained", hint
+            "student",
+            "a model whose parameters are all frozen",
+            "one that can be trained",
+            hint,
         )
     if teacher is None:
         return
     if any(part.training for part in teacher.modules()):
-        raise ModelError("teacher", "a model in training mode", "eval mode", "call .eval() first")
+        raise ModelError(
+            "teacher", "a model in training mode", "eval mode", "call .eval() first"
+        )
     own = {id(parameter) for parameter in student.parameters()}
     if any(id(parameter) in own for parameter in teacher.parameters()):
         raise ModelError("teacher", "weights that the student trains", "a copy of them")
@@ -128,7 +137,9 @@ def _new_run(
         for place, module in student.named_modules()
         for name in getattr(module, "no_weight_decay", set)()
     }
-    groups = param_groups_weight_decay(student, settings.weight_decay, no_weight_decay_list=undecayed)
+    groups = param_groups_weight_decay(
+        student, settings.weight_decay, no_weight_decay_list=undecayed
+    )
     optimizer = create_optimizer_v2(groups, opt="adamw", lr=settings.lr)
     scheduler, _ = create_scheduler_v2(
         optimizer,
@@ -138,7 +149,11 @@ def _new_run(
         warmup_lr=settings.min_lr,
         warmup_epochs=settings.warmup_epochs,
     )
-    ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True) if settings.ema_decay else None
+    ema = (
+        ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True)
+        if settings.ema_decay
+        else None
+    )
     return RunState(student, optimizer, scheduler, ema, identity=identity, skipped=skipped)
 
 
@@ -148,7 +163,9 @@ def _joined(student: nn.Module) -> nn.Module:
         return student
     # Each step has gradients for the same parameters, but not always for all: a head may be unused.
     static = DistributedDataParallelKwargs(static_graph=True)
-    joined: nn.Module = Accelerator(device_placement=False, kwargs_handlers=[static]).prepare_model(student)
+    joined: nn.Module = Accelerator(
+        device_placement=False, kwargs_handlers=[static]
+    ).prepare_model(student)
     return joined
 
 
@@ -216,5 +233,7 @@ def _diverged(run: RunState, loss: float) -> str:
     return ""
 
 
-def _autocast(settings: FinetuneSettings, device: torch.device) -> AbstractContextManager[object]:
+def _autocast(
+    settings: FinetuneSettings, device: torch.device
+) -> AbstractContextManager[object]:
     return torch.autocast(device.type, torch.bfloat16) if settings.amp else nullcontext()

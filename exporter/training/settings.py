@@ -50,7 +50,9 @@ class Augmentation:
 AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
     {
         # The whole object stays in view and is never mirrored: for digits, letters, signs.
-        "affine": Augmentation(affine=True, rotate=12.0, shear=8.0, translate=0.15, scale=(0.5, 1.0)),
+        "affine": Augmentation(
+            affine=True, rotate=12.0, shear=8.0, translate=0.15, scale=(0.5, 1.0)
+        ),
         # For photos.
         "crop": Augmentation(scale=(0.5, 1.0), hflip=0.5),
         # DeiT's training (Touvron et al., 2021, Table 9).
@@ -97,7 +99,9 @@ class FinetuneSettings(Settings):
 
     epochs: Positive = option(120, "Passes over the training images.")
     batch_size: Positive = option(256, "Images per step, over all processes together.")
-    lr: Above0 = option(2e-5, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.")
+    lr: Above0 = option(
+        2e-5, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr."
+    )
     min_lr: Above0 = option(2e-9, "Last learning rate.", flag=False)
     warmup_epochs: Natural = option(
         0, "Epochs over which the learning rate rises; included in `epochs`.", flag=False
@@ -105,7 +109,9 @@ class FinetuneSettings(Settings):
     weight_decay: NotBelow0 = option(
         0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings.", flag=False
     )
-    clip_grad: NotBelow0 = option(0.0, "Largest norm of the gradient; 0: no clipping.", flag=False)
+    clip_grad: NotBelow0 = option(
+        0.0, "Largest norm of the gradient; 0: no clipping.", flag=False
+    )
     distillation: Weight = option(
         0.25, "Weight of the teacher's class in the loss; the label has the rest.", flag=False
     )
@@ -126,10 +132,16 @@ class FinetuneSettings(Settings):
     rotate: Number | None = option(
         None, "affine: largest rotation in both directions, in degrees.", flag=False
     )
-    shear: Number | None = option(None, "affine: largest shear in both directions, in degrees.", flag=False)
-    translate: Weight | None = option(None, "affine: largest shift, as a share of the side.", flag=False)
+    shear: Number | None = option(
+        None, "affine: largest shear in both directions, in degrees.", flag=False
+    )
+    translate: Weight | None = option(
+        None, "affine: largest shift, as a share of the side.", flag=False
+    )
     scale: tuple[Above0, Above0] | None = option(
-        None, "affine: range of the zoom; crop, deit: range of the area kept, at most 1.", flag=False
+        None,
+        "affine: range of the zoom; crop, deit: range of the area kept, at most 1.",
+        flag=False,
     )
     hflip: Weight | None = option(None, "Probability of mirroring left and right.", flag=False)
     color_jitter: NotBelow0 | None = option(
@@ -140,8 +152,12 @@ class FinetuneSettings(Settings):
         "crop, deit: timm's augmentation policy, e.g. rand-m9-mstd0.5; it replaces the jitter.",
         flag=False,
     )
-    erase: Weight | None = option(None, "crop, deit: probability of erasing a rectangle.", flag=False)
-    mixup: NotBelow0 | None = option(None, "Alpha of mixup, the blending of two images; 0: none.", flag=False)
+    erase: Weight | None = option(
+        None, "crop, deit: probability of erasing a rectangle.", flag=False
+    )
+    mixup: NotBelow0 | None = option(
+        None, "Alpha of mixup, the blending of two images; 0: none.", flag=False
+    )
     cutmix: NotBelow0 | None = option(
         None, "Alpha of cutmix, the pasting of one image into another; 0: none.", flag=False
     )
@@ -154,8 +170,12 @@ class FinetuneSettings(Settings):
         False,
         "Compute in bfloat16 by PyTorch's autocast. The paper trained in mixed precision: add this on a GPU.",
     )
-    workers: Threads = option(0, "Processes that load images, for each training process.", flag=False)
-    seed: Natural = option(0, "Seed of the weights, the order and the augmentation.", flag=False)
+    workers: Threads = option(
+        0, "Processes that load images, for each training process.", flag=False
+    )
+    seed: Natural = option(
+        0, "Seed of the weights, the order and the augmentation.", flag=False
+    )
     max_train_images: Positive | None = option(
         None, "Most images of --images to train on, drawn by the seed; by default all."
     )
@@ -165,7 +185,8 @@ class FinetuneSettings(Settings):
         """The named augmentation with the values given in its place."""
         own = {each.name: getattr(self, each.name, None) for each in fields(Augmentation)}
         return replace(
-            AUGMENTATIONS[self.augment], **{name: value for name, value in own.items() if value is not None}
+            AUGMENTATIONS[self.augment],
+            **{name: value for name, value in own.items() if value is not None},
         )
 
     def check(self) -> None:
@@ -174,7 +195,11 @@ class FinetuneSettings(Settings):
         self.require("min_lr", self.min_lr <= self.lr, "at most lr")
         low, high = self.augmentation.scale
         self.require("scale", low <= high, "the lower one first")
-        self.require("scale", self.augmentation.affine or high <= 1, "at most 1, being a share of the area")
+        self.require(
+            "scale",
+            self.augmentation.affine or high <= 1,
+            "at most 1, being a share of the area",
+        )
 
 
 # The settings that say how images are augmented.

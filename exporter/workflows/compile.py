@@ -136,7 +136,9 @@ def _opened_each(
     if len(set(methods)) < len(methods):
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:
-        raise RecipeError("--schedule", f"a file beside {len(methods)} methods", "one method: it has its own")
+        raise RecipeError(
+            "--schedule", f"a file beside {len(methods)} methods", "one method: it has its own"
+        )
     recipes = [recipe.but(method=each) for each in methods]
     first, *others = (open_recipe(each, stages, model, refits=True) for each in recipes)
     return recipes, [first, *(replace(each, own=first.whole) for each in others)]
@@ -160,7 +162,9 @@ def _compiled(
     calibrations = _calibrations(every)
     images, dense = _images(first, folder), steps.dense(vit)
     each_with_its = zip(every.values(), calibrations, strict=True)
-    pruned, gains = zip(*(_pruned(opened, vit, own) for opened, own in each_with_its), strict=True)
+    pruned, gains = zip(
+        *(_pruned(opened, vit, own) for opened, own in each_with_its), strict=True
+    )
     references = [Pair(dense, each) for each in pruned]
     models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
     made = list(map(Made, references, models, calibrations))
@@ -172,7 +176,9 @@ def _compiled(
             for each, gain in zip(reports, gains, strict=True)
         ]
         shown = list(zip(reports, pictures, strict=True))
-        for recipe, own, seen, (out, opened) in zip(recipes, made, shown, every.items(), strict=True):
+        for recipe, own, seen, (out, opened) in zip(
+            recipes, made, shown, every.items(), strict=True
+        ):
             names = _deliver(out, own, seen, images, recipe)
             if opened.reads_calibration and not opened.has_calibration:
                 names.append(CALIBRATION)
@@ -220,7 +226,9 @@ def _check(opened: Opened, out: Path) -> None:
 def _check_noise(images: Images) -> None:
     """Warn that noise is measured on; RecipeError where a setting asks for what only images can tell."""
     if images.class_map is not None:
-        raise RecipeError("--class-map", "no images", "--images beside it, whose accuracy it asks for")
+        raise RecipeError(
+            "--class-map", "no images", "--images beside it, whose accuracy it asks for"
+        )
     logger.warning(
         "no images: agreement with PyTorch and speed are measured on noise, not on photos; accuracy is not "
         "measured, and no picture is drawn (--images DIR)"
@@ -280,7 +288,9 @@ def _images(opened: Opened, folder: ImageFolder | None) -> Array:
 def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe) -> list[str]:
     """Write the report, and what a deployment machine needs beside both models; return all file names."""
     (report, pictures), pruned, artefact = shown, made.references.pruned, made.artefact
-    runner, dense = (reference_runner(each, artefact.input_kind) for each in (pruned, made.references.dense))
+    runner, dense = (
+        reference_runner(each, artefact.input_kind) for each in (pruned, made.references.dense)
+    )
     save_reference(runner, dense, images, out / REFERENCE)
     save_json(pruned.schedule, out / SCHEDULE)
     save_json(pruned.vit.spec, out / MODEL)

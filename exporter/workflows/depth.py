@@ -70,7 +70,9 @@ class Found:
     rmse: dict[int, float]
 
 
-def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: bool = False) -> Applied:
+def apply_to(
+    request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: bool = False
+) -> Applied:
     """Remove the units of a plan from a model, and write its weights with what it is.
 
     Units that the checkpoint lacks already stay gone; without a plan of its own, an unmerged one is merged. What
@@ -79,7 +81,9 @@ def apply_to(request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: boo
     before = read_depth(request.checkpoint)
     whole = _joined(before.plan if before else DepthPlan(), plan)
     if not whole.units:
-        raise DepthError("depth", "no unit to remove", "--attention or --activation with layers")
+        raise DepthError(
+            "depth", "no unit to remove", "--attention or --activation with layers"
+        )
     _weights_file(out)
     vit = loaded(request)
     if before is not None and before.merged and unmerged:
@@ -105,7 +109,11 @@ def _written(
     keep_pruning: bool = True,
 ) -> Applied:
     """Write a requested model without some units; what its checkpoint prunes patches with is kept if asked for."""
-    trained = read_pruning(request.checkpoint) if keep_pruning and request.checkpoint is not None else None
+    trained = (
+        read_pruning(request.checkpoint)
+        if keep_pruning and request.checkpoint is not None
+        else None
+    )
     more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
     identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
     save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
@@ -126,9 +134,13 @@ def _parameters(model: nn.Module) -> int:
 def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
     """Return the plan with the units of both; the variant is the first one's where that removes attention."""
     if first.attention and second.attention and first.variant != second.variant:
-        raise DepthError("variant", str(second.variant), f"{first.variant}, as the checkpoint has")
+        raise DepthError(
+            "variant", str(second.variant), f"{first.variant}, as the checkpoint has"
+        )
     variant = first.variant if first.attention else second.variant
-    return DepthPlan((*first.attention, *second.attention), (*first.activation, *second.activation), variant)
+    return DepthPlan(
+        (*first.attention, *second.attention), (*first.activation, *second.activation), variant
+    )
 
 
 def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSettings) -> Found:
@@ -138,7 +150,10 @@ def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSett
 
 
 def split_for(
-    samples: tuple[Sample, ...], depth: int, units: int, most: Mapping[UnitType, int] | None = None
+    samples: tuple[Sample, ...],
+    depth: int,
+    units: int,
+    most: Mapping[UnitType, int] | None = None,
 ) -> Found:
     """Fit the predictor, and return the best split of a budget of units; `most` of each type may go.
 
@@ -198,11 +213,15 @@ def choose_to(
             samples = collected.samples
         found = split_of(opened.described, samples, choice)
         attention, activation = found.best.attention, found.best.activation
-        choice = replace(choice, units=0, step=1, attention_units=attention, activation_units=activation)
+        choice = replace(
+            choice, units=0, step=1, attention_units=attention, activation_units=activation
+        )
     return replace(_chosen(opened, choice, settings, path), found=found, collected=collected)
 
 
-def _chosen(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, path: Path) -> Chosen:
+def _chosen(
+    opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, path: Path
+) -> Chosen:
     """Choose so many units of each type, and write the network without them."""
     request, last = opened.recipe.model, choice.last_weights
     vit, images = _loaded(opened, settings)
@@ -213,16 +232,27 @@ def _chosen(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, 
         run,
     )
     train = _DepthTrainer(
-        vit, images, settings, path.with_suffix(".ckpt"), run, opened.stages, bookmark.skipped, choice.growth
+        vit,
+        images,
+        settings,
+        path.with_suffix(".ckpt"),
+        run,
+        opened.stages,
+        bookmark.skipped,
+        choice.growth,
     )
     ranked = choose_units(vit, choice, train, bookmark)
     chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
-    applied = _written(request, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last)
+    applied = _written(
+        request, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last
+    )
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance, bookmark.skipped.training)
 
 
-def collect_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path) -> Collected:
+def collect_to(
+    opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path
+) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
     A collection that was killed continues after its last whole epoch and ends with the same samples. The
@@ -240,12 +270,16 @@ def collect_to(opened: Opened, choice: ChoiceSettings, settings: FinetuneSetting
         skipped.evaluation.update(exam.skipped)
         return Tally(found.accuracy.top1_hits, found.accuracy.images)
 
-    measured = images_at(exam.place, vit.spec.num_classes, own.class_map, names=vit.spec.class_names)
+    measured = images_at(
+        exam.place, vit.spec.num_classes, own.class_map, names=vit.spec.class_names
+    )
     run = _run(vit, images, choice, settings, listing_sha256(measured), own.max_eval_images)
     identity = identity_of(request, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
-    samples = collect(vit, choice, train, evaluate, bookmark=bookmark, out=folder / "samples.json")
+    samples = collect(
+        vit, choice, train, evaluate, bookmark=bookmark, out=folder / "samples.json"
+    )
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
@@ -280,12 +314,20 @@ class _DepthTrainer:
         """Train a stage."""
         spec, settings = self.teacher.spec, self.settings
         own = replace(
-            settings, epochs=settings.epochs + self.growth * stage.index, seed=settings.seed + stage.index
+            settings,
+            epochs=settings.epochs + self.growth * stage.index,
+            seed=settings.seed + stage.index,
         )
         batches = TrainBatches(
-            self.images, own, spec.preprocessing, spec.num_classes, skipped=self.skipped.training
+            self.images,
+            own,
+            spec.preprocessing,
+            spec.num_classes,
+            skipped=self.skipped.training,
         )
-        identity = to_json({"run": self.run, "stage": stage, "weights": weights_sha256(student)})
+        identity = to_json(
+            {"run": self.run, "stage": stage, "weights": weights_sha256(student)}
+        )
         with self.stages.stage(stage.name) as advance:
             finetune(
                 student,
@@ -307,7 +349,11 @@ def _loaded(opened: Opened, settings: FinetuneSettings) -> tuple[PrunableViT, Im
 
 
 def _run(
-    vit: PrunableViT, images: ImageFolder, choice: ChoiceSettings, settings: FinetuneSettings, *more: object
+    vit: PrunableViT,
+    images: ImageFolder,
+    choice: ChoiceSettings,
+    settings: FinetuneSettings,
+    *more: object,
 ) -> str:
     """Return the settings and inputs of a search as text."""
     return to_json(

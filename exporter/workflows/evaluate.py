@@ -14,7 +14,13 @@ from exporter.data.source import open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.benchmark import environment
-from exporter.evaluation.intervals import Interval, half_width, least_images, loss_interval, wilson
+from exporter.evaluation.intervals import (
+    Interval,
+    half_width,
+    least_images,
+    loss_interval,
+    wilson,
+)
 from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
@@ -95,8 +101,12 @@ def evaluate_models(
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
     settings, stages, ready = settings or EvalSettings(), stages or Silent(), _named(models)
-    places = [Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)]
-    if not any(model.spec.num_classes for model in ready) and all(model.spec.embedding for model in ready):
+    places = [
+        Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)
+    ]
+    if not any(model.spec.num_classes for model in ready) and all(
+        model.spec.embedding for model in ready
+    ):
         return _agreement(ready, places, settings, stages), ()
     classes = _common_classes(ready)
     source = open_source(
@@ -120,11 +130,15 @@ def evaluate_models(
         pair = compare_predictions(*found, names=names, class_names=source.class_names)
         differing = disagreements(*found, images=answers.names)
     results = {
-        each.name: ModelResult(each.source, each.runtime, made.accuracy if made.labelled else None)
+        each.name: ModelResult(
+            each.source, each.runtime, made.accuracy if made.labelled else None
+        )
         for each, made in zip(ready, found, strict=True)
     }
     scored = classes if subset is None else len(subset)
-    return Evaluation(results, pair, len(answers.names), answers.skipped, scored, versions), differing
+    return Evaluation(
+        results, pair, len(answers.names), answers.skipped, scored, versions
+    ), differing
 
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
@@ -132,7 +146,9 @@ def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
     found = [each if isinstance(each, EvalModel) else torch_model(each) for each in models]
     if len({each.name for each in found}) == len(found):
         return found
-    return [replace(each, name=f"{each.name} {index}") for index, each in enumerate(found, start=1)]
+    return [
+        replace(each, name=f"{each.name} {index}") for index, each in enumerate(found, start=1)
+    ]
 
 
 def _agreement(
@@ -140,11 +156,17 @@ def _agreement(
 ) -> Evaluation:
     """Compare the embeddings of two models without classes."""
     if len(models) < 2:
-        expected = "one that classifies, or a second one: towers are compared by their embeddings"
-        raise RecipeError(models[0].name, "a model without logits, which has no top-1", expected)
+        expected = (
+            "one that classifies, or a second one: towers are compared by their embeddings"
+        )
+        raise RecipeError(
+            models[0].name, "a model without logits, which has no top-1", expected
+        )
     if settings.class_map is not None:
         raise RecipeError("--class-map", "classes for models without logits", "none")
-    source = open_source(images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed)
+    source = open_source(
+        images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed
+    )
     _check_batch(models, source, settings)
     with stages.stage("images") as advance:
         answers = embed_models(models, source, settings.batch, advance)
@@ -154,10 +176,14 @@ def _agreement(
         raise RecipeError(models[1].name, got, f"{channels[0]}, as {models[0].name} has")
     results = {each.name: ModelResult(each.source, each.runtime) for each in models}
     agreement, versions = agreement_of(*answers.found), environment().versions
-    return Evaluation(results, None, len(answers.names), answers.skipped, 0, versions, agreement)
+    return Evaluation(
+        results, None, len(answers.names), answers.skipped, 0, versions, agreement
+    )
 
 
-def _check_batch(models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings) -> None:
+def _check_batch(
+    models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings
+) -> None:
     batch = settings.batch if source.total is None else min(settings.batch, source.total)
     for model in models:
         check_batches("--batch", (batch,), model.view.preprocessing)
@@ -169,7 +195,9 @@ def _common_classes(models: Sequence[EvalModel]) -> int:
             raise RecipeError(model.name, "a model without logits", "one that classifies")
         if model.spec.num_classes != models[0].spec.num_classes:
             got = f"{model.spec.num_classes} classes"
-            raise RecipeError(model.name, got, f"{models[0].spec.num_classes}, as {models[0].name} has")
+            raise RecipeError(
+                model.name, got, f"{models[0].spec.num_classes}, as {models[0].name} has"
+            )
     return models[0].spec.num_classes
 
 
@@ -177,7 +205,9 @@ def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
     """Return the names of the classes that the models share; none where none of them knows names."""
     known = [model for model in models if model.spec.class_names]
     for model in known[1:]:
-        for index, pair in enumerate(zip(known[0].spec.class_names, model.spec.class_names, strict=False)):
+        for index, pair in enumerate(
+            zip(known[0].spec.class_names, model.spec.class_names, strict=False)
+        ):
             if pair[0] != pair[1]:
                 got = f"a class {index} that is called {pair[1]!r}"
                 expected = f"{pair[0]!r}, as in {known[0].name}"
@@ -196,7 +226,9 @@ def require_within(result: Evaluation, points: float) -> None:
     if half > points:
         enough = least_images(lambda count: 100 * half_width(interval(count)) <= points)
         got = f"{what} within ± {half:.3g} points on {images} images"
-        raise ImageError("--within", got, f"± {points:g}", f"about {enough:,} images are enough")
+        raise ImageError(
+            "--within", got, f"± {points:g}", f"about {enough:,} images are enough"
+        )
 
 
 def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
@@ -215,12 +247,17 @@ def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
     return "the loss", lambda count: loss_interval(lost * count, gained * count, count)
 
 
-def disagreements(first: Predictions, second: Predictions, images: Sequence[str]) -> tuple[Disagreement, ...]:
+def disagreements(
+    first: Predictions, second: Predictions, images: Sequence[str]
+) -> tuple[Disagreement, ...]:
     """Return the images of which the best classes differ, in their order; `images` are the names of all."""
     ours, theirs = first.best[:, 0], second.best[:, 0]
     return tuple(
         Disagreement(
-            images[at], int(first.labels[at]) if first.labelled else None, int(ours[at]), int(theirs[at])
+            images[at],
+            int(first.labels[at]) if first.labelled else None,
+            int(ours[at]),
+            int(theirs[at]),
         )
         for at in (ours != theirs).nonzero()[0]
     )
@@ -231,7 +268,9 @@ def disagreement_paths(path: Path) -> tuple[Path, Path]:
     if not path.name:
         raise OutputError(str(path), "a folder", "the name of a file to write")
     stem = path.stem if path.suffix in (".json", ".csv") else path.name
-    return writable_file(path.with_name(f"{stem}.json")), writable_file(path.with_name(f"{stem}.csv"))
+    return writable_file(path.with_name(f"{stem}.json")), writable_file(
+        path.with_name(f"{stem}.csv")
+    )
 
 
 def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path: Path) -> None:
@@ -246,4 +285,6 @@ def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("image", "label", *names))
         for each in found:
-            rows.writerow((each.image, "" if each.label is None else each.label, each.first, each.second))
+            rows.writerow(
+                (each.image, "" if each.label is None else each.label, each.first, each.second)
+            )

@@ -63,7 +63,9 @@ def train_images(opened: Opened, most: int | None) -> ImageFolder:
         if file.label is None:
             got = f"no class ({told})" if told else "no class"
             expected = f"one of {num_classes}: one folder per class, or labels in tar files"
-            raise ImageError(found.name_of(file.path), got, expected, "--class-map FILE gives indices")
+            raise ImageError(
+                found.name_of(file.path), got, expected, "--class-map FILE gives indices"
+            )
     return sample(found, most, opened.recipe.images.seed)
 
 
@@ -72,7 +74,9 @@ def parted(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
     count = min(int(HELD_OUT * len(images.files)), MOST)
     held_out = sample(images, count if count > FEW else 0, seed)
     kept = set(held_out.files)
-    return replace(images, files=tuple(each for each in images.files if each not in kept)), held_out
+    return replace(
+        images, files=tuple(each for each in images.files if each not in kept)
+    ), held_out
 
 
 def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:

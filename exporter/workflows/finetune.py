@@ -14,7 +14,13 @@ from exporter.data.images import ImageFolder, listing_sha256, sample
 from exporter.depth.checkpoint import DEPTH, read_depth
 from exporter.errors import ModelError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.loss import PairResult, Recovery, Tuned, compare_predictions, recovery_of
+from exporter.evaluation.loss import (
+    PairResult,
+    Recovery,
+    Tuned,
+    compare_predictions,
+    recovery_of,
+)
 from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
 from exporter.formats.canonical_json import to_json
@@ -129,13 +135,25 @@ def finetune_model(
         pruned.load_state_dict(start)
         epoch, after = 0, before
     trained_on, held_out = (len(part.files) for part in parts)
-    trained = Trained(str(path), epoch, trained_on, held_out, skipped, settings, processes().count)
+    trained = Trained(
+        str(path), epoch, trained_on, held_out, skipped, settings, processes().count
+    )
     result = result_of(pruned, macs, trained, (dense, before, after), exam)
     if processes().main:
-        began, place = opened.recipe.model.checkpoint, str(Path(*exam.place.resolve().parts[-2:]))
-        accuracy, loss = Pair(result.dense, result.after), replace(result.loss_after, classes=())
+        began, place = (
+            opened.recipe.model.checkpoint,
+            str(Path(*exam.place.resolve().parts[-2:])),
+        )
+        accuracy, loss = (
+            Pair(result.dense, result.after),
+            replace(result.loss_after, classes=()),
+        )
         tuned = Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))
-        told = {DEPTH: read_depth(began), TUNED: tuned, **pruning_records(pruned.schedule, calibration)}
+        told = {
+            DEPTH: read_depth(began),
+            TUNED: tuned,
+            **pruning_records(pruned.schedule, calibration),
+        }
         save_weights(pruned.model, models.identity, path, **told)
     processes().wait()
     if processes().main:
@@ -145,7 +163,11 @@ def finetune_model(
 
 
 def dry_finetune(
-    recipe: Recipe, settings: FinetuneSettings, out: PathLike, *, teacher: PathLike | None = None
+    recipe: Recipe,
+    settings: FinetuneSettings,
+    out: PathLike,
+    *,
+    teacher: PathLike | None = None,
 ) -> DryRun:
     """Check what `finetune_model` checks before its first step, weights included; nothing is written."""
     _output_file(Path(out))
@@ -160,11 +182,15 @@ def _prepared(
     """Return the models, the images to train on and those to measure on, after all checks."""
     count = processes().count
     if settings.batch_size % count:
-        raise RecipeError("batch_size", str(settings.batch_size), f"a multiple of the {count} processes")
+        raise RecipeError(
+            "batch_size", str(settings.batch_size), f"a multiple of the {count} processes"
+        )
     opened.check_amount("finetune")
     models, images = models_of(opened, teacher), train_images(opened, settings.max_train_images)
     student = steps.with_class_names(models.student, images)
-    identity = models.identity and replace(models.identity, class_names=student.spec.class_names)
+    identity = models.identity and replace(
+        models.identity, class_names=student.spec.class_names
+    )
     check_batches("--batch-size", (settings.batch_size // count,), student.spec)
     check_batches("--batch", (opened.recipe.measure.batch,), student.spec)
     exam = Exam(opened.recipe.images, student.spec, opened.stages)
@@ -195,7 +221,9 @@ def _pruned(
     if calibration is None and opened.reads_calibration:
         with opened.stages.stage("calibration") as advance:
             sums = _sums(out)
-            calibration = calibrate(vit, images, recipe.calibrate, partial=sums, on_progress=advance)
+            calibration = calibrate(
+                vit, images, recipe.calibrate, partial=sums, on_progress=advance
+            )
     batch = recipe.measure.batch
     some = sample(images, batch, recipe.images.seed).files
     pixels = first_images(some, vit.spec.preprocessing, InputKind.FLOAT32, batch)
@@ -274,14 +302,18 @@ def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Distillati
     return found
 
 
-def _teacher(opened: Opened, identity: Identity | None, teacher: PathLike | OwnModel | None) -> PrunableViT:
+def _teacher(
+    opened: Opened, identity: Identity | None, teacher: PathLike | OwnModel | None
+) -> PrunableViT:
     """Load the teacher: of a named model the same network, with other weights if there are any."""
     request = opened.recipe.model
     if isinstance(teacher, PrunableViT | nn.Module):
         return loaded(request, teacher)
     if identity is None:
         if teacher is not None:
-            raise RecipeError("teacher", "a file beside a model", "a model with the teacher's weights")
+            raise RecipeError(
+                "teacher", "a file beside a model", "a model with the teacher's weights"
+            )
         return loaded(request, opened.own)
     if teacher is None:
         if read_depth(request.checkpoint) is not None:
@@ -291,7 +323,11 @@ def _teacher(opened: Opened, identity: Identity | None, teacher: PathLike | OwnM
     kwargs, preprocess = identity.model_kwargs, identity.preprocessing
     return loaded(
         ModelRequest(
-            identity.architecture, teacher, model_kwargs=kwargs, preprocess=preprocess, device=request.device
+            identity.architecture,
+            teacher,
+            model_kwargs=kwargs,
+            preprocess=preprocess,
+            device=request.device,
         )
     )
 

@@ -31,7 +31,9 @@ def inspect_artefact(path: PathLike) -> Described:
     """
     place = read_folder(Path(path)).place / REPORT if Path(path).is_dir() else Path(path)
     if not place.is_file():
-        raise ArtefactError(str(place), "no such file", "an artefact of star-export, or an export folder")
+        raise ArtefactError(
+            str(place), "no such file", "an artefact of star-export, or an export folder"
+        )
     readers: dict[str, Callable[[Path], Described]] = {
         ".onnx": _onnx,
         ".safetensors": _safetensors,
@@ -110,7 +112,9 @@ def _calibration(path: Path) -> Described:
 
 
 def _reference(path: Path) -> Described:
-    shapes = {name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()}
+    shapes = {
+        name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()
+    }
     return {"kind": "reference", "arrays": shapes}
 
 
@@ -123,9 +127,13 @@ def _json(path: Path) -> Described:
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), "a schedule, a recipe or a report") from None
+        raise ArtefactError(
+            str(path), reason_of(error), "a schedule, a recipe or a report"
+        ) from None
     if not isinstance(content, dict):
-        raise ArtefactError(str(path), f"a JSON {type(content).__name__}", "a schedule, a recipe or a report")
+        raise ArtefactError(
+            str(path), f"a JSON {type(content).__name__}", "a schedule, a recipe or a report"
+        )
     if "keep" in content:
         load_json(Schedule, path)
         return {"kind": "schedule", **content}
@@ -135,4 +143,6 @@ def _json(path: Path) -> Described:
         return {"kind": "report", **content}
     if "prune" in content:
         return {"kind": "recipe", **content}
-    raise ArtefactError(str(path), f"keys {', '.join(list(content)[:4])}", "a schedule, a recipe or a report")
+    raise ArtefactError(
+        str(path), f"keys {', '.join(list(content)[:4])}", "a schedule, a recipe or a report"
+    )

@@ -98,7 +98,9 @@ class Opened:
     @property
     def calibration_of_vit(self) -> Calibration | None:
         """The given calibration, without the layers that no output needs. Errors as of `calibration`."""
-        return None if self.calibration is None else self.calibration.of_first(self.vit.spec.depth)
+        return (
+            None if self.calibration is None else self.calibration.of_first(self.vit.spec.depth)
+        )
 
     def calibration_for(self, spec: ModelSpec, weights_sha256: str = "") -> Calibration | None:
         """Read the given calibration; weights are not compared if the hash is "". Errors as of `calibration`."""
@@ -123,7 +125,9 @@ class Opened:
             if self.calibration is not None:
                 return self.calibration
             settings = self.recipe.calibrate
-            return calibrate_to(Path(path), self.whole, self.folder, settings, advance, keep_sums=keep_sums)
+            return calibrate_to(
+                Path(path), self.whole, self.folder, settings, advance, keep_sums=keep_sums
+            )
 
     @cached_property
     def folder(self) -> ImageFolder:
@@ -152,7 +156,9 @@ class Opened:
 
     def _with_labels(self, place: Path, spec: ModelSpec) -> ImageFolder:
         order = self.recipe.images.class_map
-        self._listings[place] = images_at(place, spec.num_classes, order, names=spec.class_names)
+        self._listings[place] = images_at(
+            place, spec.num_classes, order, names=spec.class_names
+        )
         return self._listings[place]
 
     def ranges(self, *targets: Target) -> Array | None:
@@ -164,7 +170,9 @@ class Opened:
             return None
         count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
         files = sample(folder, count, self.recipe.calibrate.seed).files
-        return first_images(files, self.vit.spec.preprocessing, self.recipe.lower.input_kind, len(files))
+        return first_images(
+            files, self.vit.spec.preprocessing, self.recipe.lower.input_kind, len(files)
+        )
 
     def schedule(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
         """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images."""
@@ -212,18 +220,24 @@ class Opened:
         """Whether the counts are searched on the calibration images."""
         return self.given is None and self.recipe.prune.counted_by == SEARCH
 
-    def image_cost(self, vit: PrunableViT, calibration: Calibration | None) -> Callable[[Schedule], float]:
+    def image_cost(
+        self, vit: PrunableViT, calibration: Calibration | None
+    ) -> Callable[[Schedule], float]:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
         images, batch = self.recipe.images, self.recipe.measure.batch
         files = sample(self.folder, images.check_images, images.seed).files
-        pixels = first_images(files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images)
+        pixels = first_images(
+            files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images
+        )
         return image_cost(vit, pixels, calibration, batch)
 
     @property
     def on_noise(self) -> bool:
         """Whether models are compared on noise: a checkpoint brings all else, and no images are given."""
         images = self.recipe.images
-        return self.restored is not None and images.images is None and images.eval_images is None
+        return (
+            self.restored is not None and images.images is None and images.eval_images is None
+        )
 
     @property
     def has_calibration(self) -> bool:
@@ -249,7 +263,9 @@ class Opened:
     def check_ranges(self) -> None:
         """Raise RecipeError where INT8 needs images for its activation ranges and none are given."""
         if self.recipe.lower.row.takes_ranges:
-            expected = f"a folder of images, for the activation ranges of {self.recipe.lower.target}"
+            expected = (
+                f"a folder of images, for the activation ranges of {self.recipe.lower.target}"
+            )
             needed(self.recipe.images.images, "--images", expected)
 
     def check_amount(self, verb: str) -> None:
@@ -321,7 +337,11 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     if recipe.model.recalibrate:
         logger.warning("%s is not pruned as it was trained, with %s", file, trained)
         return None
-    names = [name for name in (*AMOUNTS, "calibration", "counts", "refit", *SCORING) if name != "seed"]
+    names = [
+        name
+        for name in (*AMOUNTS, "calibration", "counts", "refit", *SCORING)
+        if name != "seed"
+    ]
     other = next((name for name in names if getattr(prune, name) != getattr(plain, name)), None)
     if other is not None:
         raise RecipeError(
@@ -336,7 +356,9 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
 def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:
     """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
     if calibration is not None and schedule.inter_sha256:
-        sums.warn_where_unsettled(calibration.overlap, schedule.pruning_layers, calibration.record.images)
+        sums.warn_where_unsettled(
+            calibration.overlap, schedule.pruning_layers, calibration.record.images
+        )
 
 
 def warn_where_slow(*targets: Target) -> None:
@@ -391,5 +413,7 @@ def settings_of(recipe: Recipe, *settings: Settings) -> dict[str, Any]:
     """Return what differs from its default in a recipe and other settings, by the keys of flags."""
     records = (*(getattr(recipe, name) for name in sections_of(Recipe)), *settings)
     return {
-        fields_of(type(each))[name].key: value for each in records for name, value in told_of(each).items()
+        fields_of(type(each))[name].key: value
+        for each in records
+        for name, value in told_of(each).items()
     }

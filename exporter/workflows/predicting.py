@@ -70,7 +70,9 @@ def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalMod
     files = [Path(path) for path in paths]
     folders = [path for path in files if path.is_dir()]
     if folders and len(files) > 1:
-        raise RecipeError("eval", f"{folders[0]} and another model", "an export folder alone, or files")
+        raise RecipeError(
+            "eval", f"{folders[0]} and another model", "an export folder alone, or files"
+        )
     if folders:
         models = read_folder(folders[0]).models
         return tuple(_that_runs(name, each, settings) for name, each in vars(models).items())
@@ -86,7 +88,11 @@ def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalMod
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """Return the shortest of stem, file name and path that tells the files apart."""
-    choices = ([path.stem for path in paths], [path.name for path in paths], [str(path) for path in paths])
+    choices = (
+        [path.stem for path in paths],
+        [path.name for path in paths],
+        [str(path) for path in paths],
+    )
     return next(names for names in choices if len(set(names)) == len(names))
 
 
@@ -100,14 +106,19 @@ def _that_runs(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel
 def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalModel:
     """Return a lowered model on the runtime of the settings, which is not checked to be there."""
     artefact = file.artefact
-    runner, runtime = runner_for(file.path, artefact.target, settings), runtime_for(artefact.target, settings)
+    runner, runtime = (
+        runner_for(file.path, artefact.target, settings),
+        runtime_for(artefact.target, settings),
+    )
     return EvalModel(name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind)
 
 
 def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     """Return an engine; its ONNX file, which says what it is, lies beside it or beside its folder."""
     if settings.runtime not in (None, TRT):
-        raise RecipeError("--runtime", str(settings.runtime), f"none: {engine.name} runs on {TRT}")
+        raise RecipeError(
+            "--runtime", str(settings.runtime), f"none: {engine.name} runs on {TRT}"
+        )
     source = Path(read_manifest(engine).onnx).name
     places = [engine.absolute().parents[1] / source, engine.with_name(source)]
     onnx = next((path for path in places if path.is_file()), None)
@@ -142,7 +153,9 @@ def torch_models(
     dense = torch_model(steps.dense(vit), "dense", threads=threads)
     if schedule is None:
         return (dense,)
-    return dense, torch_model(steps.prune(vit, schedule, calibration), "pruned", threads=threads)
+    return dense, torch_model(
+        steps.prune(vit, schedule, calibration), "pruned", threads=threads
+    )
 
 
 def torch_model(
@@ -209,7 +222,9 @@ def predict_models(
 
     def predicted(batches: Batches) -> tuple[Predictions, ...]:
         size = _filled(models, source, batch)
-        return predict_each([model.runner for model in models], batches, classes=classes, size=size)
+        return predict_each(
+            [model.runner for model in models], batches, classes=classes, size=size
+        )
 
     return _answered(models, predicted, source, advance, batch=batch, crew=crew or processes())
 
@@ -225,7 +240,10 @@ def embed_models(
     """The same for the embeddings of models."""
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
-        runners, outputs = [model.runner for model in models], [model.spec.embedding for model in models]
+        runners, outputs = (
+            [model.runner for model in models],
+            [model.spec.embedding for model in models],
+        )
         size = _filled(models, source, batch)
         rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=size)
         return tuple(Embeddings(each.astype(np.float32), labels) for each in rows)
@@ -270,13 +288,16 @@ def _answered(
 
 def _own(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[ImageFile]:
     """Yield the files of this process: of every `count` batches, one."""
-    return (file for place, file in enumerate(files) if place // batch % crew.count == crew.index)
+    return (
+        file for place, file in enumerate(files) if place // batch % crew.count == crew.index
+    )
 
 
 def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
     """Put the batches of all processes, which took turns, back into the order of the images; there is one."""
     turns = [
-        np.repeat(np.arange(len(part.sizes)) * len(parts) + at, part.sizes) for at, part in enumerate(parts)
+        np.repeat(np.arange(len(part.sizes)) * len(parts) + at, part.sizes)
+        for at, part in enumerate(parts)
     ]
     order = np.concatenate(turns).argsort(kind="stable")
 

@@ -82,7 +82,12 @@ class Made:
 
 
 def prove(
-    made: Sequence[Made], *, folder: ImageFolder | None, images: Array, measuring: Measuring, stages: Stages
+    made: Sequence[Made],
+    *,
+    folder: ImageFolder | None,
+    images: Array,
+    measuring: Measuring,
+    stages: Stages,
 ) -> list[Report]:
     """Compare models with their references, then with the dense one, in the same runs; return a report for each.
 
@@ -108,7 +113,11 @@ def prove(
             embedded = embed_models(models, folder, measuring.batch, advance, crew=ALONE)
         dense, *others = embedded.found
         reports = [
-            replace(report, agreement=agreement_of(dense, each), skipped=report.skipped | embedded.skipped)
+            replace(
+                report,
+                agreement=agreement_of(dense, each),
+                skipped=report.skipped | embedded.skipped,
+            )
             for report, each in zip(reports, others, strict=True)
         ]
     if measuring.rounds:
@@ -117,11 +126,15 @@ def prove(
             came = _as_it_came(first, Path(scratch), measuring)
             runners = {each.name: each.runner for each in models} | came
             batches = _speeds(runners, images, measuring, macs)
-        reports = [replace(each, batches=own) for each, own in zip(reports, batches, strict=True)]
+        reports = [
+            replace(each, batches=own) for each, own in zip(reports, batches, strict=True)
+        ]
     return reports
 
 
-def _with_parity(made: Sequence[Made], images: Array, measuring: Measuring, stages: Stages) -> list[Report]:
+def _with_parity(
+    made: Sequence[Made], images: Array, measuring: Measuring, stages: Stages
+) -> list[Report]:
     """Return the reports of what was made, before anything is measured but parity and the patches that are left."""
     with stages.stage("parity, dense"):
         dense = _parity(made[0].references.dense, made[0].models.dense, images, measuring)
@@ -133,13 +146,19 @@ def _with_parity(made: Sequence[Made], images: Array, measuring: Measuring, stag
         use = None
         if pruned.schedule.adaptive:
             with stages.stage("patches left"):
-                left = patches_left_of(pruned, images, each.artefact.input_kind, measuring.batch)
-                use = patch_use(each.spec, pruned.schedule, left, pruned.layout, measuring.batch)
+                left = patches_left_of(
+                    pruned, images, each.artefact.input_kind, measuring.batch
+                )
+                use = patch_use(
+                    each.spec, pruned.schedule, left, pruned.layout, measuring.batch
+                )
         reports.append(_report(each, parity, use, measuring))
     return reports
 
 
-def _report(made: Made, parity: Pair[ParityReport], use: PatchUse | None, measuring: Measuring) -> Report:
+def _report(
+    made: Made, parity: Pair[ParityReport], use: PatchUse | None, measuring: Measuring
+) -> Report:
     macs = _macs(made, use)
     files = {role: each.path for role, each in vars(made.models).items()}
     lines = list[str]()
@@ -183,13 +202,17 @@ def _macs(made: Made, use: PatchUse | None) -> Pair[MacCount]:
     return Pair(made.references.dense.macs, pruned)
 
 
-def _parity(reference: PrunedViT, model: LoweredFile, images: Array, measuring: Measuring) -> ParityReport:
+def _parity(
+    reference: PrunedViT, model: LoweredFile, images: Array, measuring: Measuring
+) -> ParityReport:
     return check(reference, load_onnx(model.path), images, threads=measuring.threads)
 
 
 def _models(made: Sequence[Made], measuring: Measuring) -> list[EvalModel]:
     """Return the files on the target's runtime: "dense", then each pruned model, by its number."""
-    files = {"dense": made[0].models.dense} | {str(at): each.models.pruned for at, each in enumerate(made)}
+    files = {"dense": made[0].models.dense} | {
+        str(at): each.models.pruned for at, each in enumerate(made)
+    }
     settings = on_this_cpu(made[0].artefact.target, measuring.threads)
     return [lowered_model(file, settings, name) for name, file in files.items()]
 
@@ -199,7 +222,9 @@ def _in_fp32(made: Made, measuring: Measuring) -> list[EvalModel]:
     if not made.artefact.target.reduced:
         return []
     kind = made.artefact.input_kind
-    return [torch_model(made.references.dense, "fp32", threads=measuring.threads, input_kind=kind)]
+    return [
+        torch_model(made.references.dense, "fp32", threads=measuring.threads, input_kind=kind)
+    ]
 
 
 def _with_classes(reports: Sequence[Report], answers: Answers[Predictions]) -> list[Report]:
@@ -224,7 +249,10 @@ def _with_classes(reports: Sequence[Report], answers: Answers[Predictions]) -> l
 
 
 def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
-    losses = [compare_predictions(original, each, ("fp32", role)) for role, each in vars(files).items()]
+    losses = [
+        compare_predictions(original, each, ("fp32", role))
+        for role, each in vars(files).items()
+    ]
     return InFp32(original.accuracy if original.labelled else None, Pair(*losses))
 
 
@@ -236,7 +264,9 @@ def _as_it_came(made: Made, scratch: Path, measuring: Measuring) -> dict[str, Ru
     target, input_kind = made.artefact.target, made.artefact.input_kind
     if not target.reduced and not made.spec.lone_layer:
         return {}
-    same = (each for each in TARGETS.values() if each.runtime == target.runtime and not each.reduced)
+    same = (
+        each for each in TARGETS.values() if each.runtime == target.runtime and not each.reduced
+    )
     fp32 = next(same) if target.reduced else target
     path = scratch / fp32.file_name(made.spec.name, AS_IT_CAME)
     dense = steps.dense(as_it_came(made.references.dense.vit))
@@ -245,7 +275,10 @@ def _as_it_came(made: Made, scratch: Path, measuring: Measuring) -> dict[str, Ru
 
 
 def _speeds(
-    runners: Mapping[str, Runner], images: Array, measuring: Measuring, macs: Sequence[Pair[MacCount]]
+    runners: Mapping[str, Runner],
+    images: Array,
+    measuring: Measuring,
+    macs: Sequence[Pair[MacCount]],
 ) -> list[tuple[AtBatch, ...]]:
     """Time all models in one run; return the times of each pruned one, beside the others, at every batch size."""
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
@@ -258,7 +291,10 @@ def _speeds(
 
 
 def pictures_of(
-    reports: Sequence[Report], made: Sequence[Made], vit: PrunableViT, folder: ImageFolder | None
+    reports: Sequence[Report],
+    made: Sequence[Made],
+    vit: PrunableViT,
+    folder: ImageFolder | None,
 ) -> list[list[Picture]]:
     """Draw the examples of the reports with the patches that each PyTorch reference keeps of them.
 
@@ -276,7 +312,9 @@ def pictures_of(
     named = {folder.name_of(file.path): file for file in folder.files}
     examples = [named[each.image] for each in reports[0].examples]
     count = len(examples) or FIRST
-    pixels = first_images(examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count)[:count]
+    pixels = first_images(
+        examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count
+    )[:count]
     answers = []
     for each in made:
         with reference_runner(each.references.pruned, InputKind.UINT8) as runner:

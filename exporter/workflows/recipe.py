@@ -64,19 +64,25 @@ class Images(Settings):
         group="images",
     )
     max_eval_images: Positive = option(
-        1000, "Largest number of images for accuracy, drawn at random by the seed.", group="images"
+        1000,
+        "Largest number of images for accuracy, drawn at random by the seed.",
+        group="images",
     )
     check_images: Positive = option(
         64, "Number of images for the parity check and reference.npz.", flag=False
     )
-    seed: Natural = option(0, "Seed of the draws of images to check and measure on.", flag=False)
+    seed: Natural = option(
+        0, "Seed of the draws of images to check and measure on.", flag=False
+    )
 
 
 @dataclass(frozen=True)
 class Lowering(Settings):
     """The target, the layout of a-STAR's tokens in a batch, and the input of a lowered model."""
 
-    target: str = option(ONNXRUNTIME.name, "Runtime and precision to export for.", TARGETS, group="target")
+    target: str = option(
+        ONNXRUNTIME.name, "Runtime and precision to export for.", TARGETS, group="target"
+    )
     layout: Layout | None = option(
         None,
         "Memory layout of a-star's tokens in a batch; by default the best one for the target.",
@@ -102,7 +108,11 @@ class Lowering(Settings):
         """Check that the target runs a method in the layout; without a method, the dense model."""
         if method is not None:
             self.row.check_method(method)
-        if self.laid_out and self.layout is not None and (method is None or not method.counts_vary):
+        if (
+            self.laid_out
+            and self.layout is not None
+            and (method is None or not method.counts_vary)
+        ):
             got = f"{self.layout} for {method or 'a dense model'}"
             expected = "none: its token counts are those of the graph"
             raise RecipeError("layout", got, expected, "a-star has layouts")
@@ -112,7 +122,9 @@ class Lowering(Settings):
 class Measuring(Settings):
     """How speed is measured."""
 
-    batch: Positive = option(8, "Images per run in the throughput comparison.", group="measurement")
+    batch: Positive = option(
+        8, "Images per run in the throughput comparison.", group="measurement"
+    )
     more_batches: tuple[Positive, ...] = option(
         (1, 4),
         "More batch sizes to measure, for the table of batch sizes in the report.",
@@ -122,7 +134,9 @@ class Measuring(Settings):
     rounds: Natural = option(
         20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"
     )
-    threads: Threads = option(0, "CPU threads of the runtime; 0: one per physical core.", flag=False)
+    threads: Threads = option(
+        0, "CPU threads of the runtime; 0: one per physical core.", flag=False
+    )
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""
@@ -150,8 +164,12 @@ class Recipe(Sections):
 class _Beside(Settings):
     """What a recipe's file has beside the tables of its sections."""
 
-    extends: GivenPath = option(None, "Another recipe; values that this one does not set are taken from it.")
-    training: dict[str, Any] = option({}, "How a verb that trains does it: settings of fine-tuning.")
+    extends: GivenPath = option(
+        None, "Another recipe; values that this one does not set are taken from it."
+    )
+    training: dict[str, Any] = option(
+        {}, "How a verb that trains does it: settings of fine-tuning."
+    )
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
@@ -178,13 +196,20 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tables:
     """Return what a recipe sets; `above` are the recipes that extend it, by their whole paths."""
     # The path may be invalid, and TOML may be nested deeper than the recursion limit.
     try:
-        place, content = Path(os.path.realpath(path)), msgspec.toml.decode(regular(path).read_bytes())
+        place, content = (
+            Path(os.path.realpath(path)),
+            msgspec.toml.decode(regular(path).read_bytes()),
+        )
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(str(path), reason_of(error), "a TOML recipe") from None
     except ImportError:
         raise MissingDependencyError("tomli", "export") from None
     if place in above or len(above) > MOST_EXTENDS:
-        got = "a recipe that extends itself" if place in above else f"more than {MOST_EXTENDS} in a row"
+        got = (
+            "a recipe that extends itself"
+            if place in above
+            else f"more than {MOST_EXTENDS} in a row"
+        )
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
     beside = {name: content.pop(name) for name in ("extends", TRAINING) if name in content}
     own = from_table(_Beside, beside, f"{path}:")
@@ -259,7 +284,9 @@ class EvalSettings(Settings):
     )
     seed: Natural = option(0, "Seed of the random draw of images.", group="advanced")
     batch: Positive = option(
-        32, "Images per run; an engine takes only the batch sizes that it was built for.", group="measurement"
+        32,
+        "Images per run; an engine takes only the batch sizes that it was built for.",
+        group="measurement",
     )
     within: Points | None = option(
         None,
@@ -271,8 +298,12 @@ class EvalSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError for a subset of no class map."""
         super().check()
-        if self.subset and (self.class_map is None or is_order(self.class_map) or not self.labels):
-            raise RecipeError("subset", "no class map", "--class-map FILE, with the classes to choose among")
+        if self.subset and (
+            self.class_map is None or is_order(self.class_map) or not self.labels
+        ):
+            raise RecipeError(
+                "subset", "no class map", "--class-map FILE, with the classes to choose among"
+            )
 
 
 FLOAT_BYTES = 4
@@ -287,7 +318,9 @@ def check_batches(flag: str, batches: Sequence[int], shape: ModelSpec | Preproce
     batch, free, each = max(batches, default=1), free_bytes(), bytes_of_image(shape)
     if free is not None and batch * each > free:
         got = f"{batch}, whose images take at least {batch * each / GB:,.1f} GB"
-        raise RecipeError(flag, got, f"at most {max(free // each, 1)}: {free / GB:,.1f} GB are free")
+        raise RecipeError(
+            flag, got, f"at most {max(free // each, 1)}: {free / GB:,.1f} GB are free"
+        )
 
 
 def bytes_of_image(shape: ModelSpec | Preprocessing) -> int:
@@ -315,5 +348,7 @@ def free_bytes() -> int | None:
 def _number(path: Path, label: str = "") -> int | None:
     """Return the first number of a file, or the one after a label; None where there is none."""
     with suppress(OSError, ValueError, IndexError):
-        return int(path.read_text().partition(label)[2].split()[0] if label else path.read_text())
+        return int(
+            path.read_text().partition(label)[2].split()[0] if label else path.read_text()
+        )
     return None

@@ -60,7 +60,9 @@ AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
 MOST = 64
 
 
-def load_model(model: str | ModelRequest | OwnModel, device: str = "cpu", name: str = "vit") -> PrunableViT:
+def load_model(
+    model: str | ModelRequest | OwnModel, device: str = "cpu", name: str = "vit"
+) -> PrunableViT:
     """Return a ViT behind its adapter.
 
     Args:
@@ -147,7 +149,9 @@ def plan(
     """
     how = amount if isinstance(amount, Prune) else Prune(rho=float(amount))
     if not how.has_amount:
-        raise ScheduleError("plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule")
+        raise ScheduleError(
+            "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
+        )
     if how.method is None and calibration is not None:
         how = replace(how, method=Method.STAR)
     return schedule_of(how, vit.spec if isinstance(vit, PrunableViT) else vit, calibration)
@@ -167,7 +171,9 @@ def prune(
     inter = None if calibration is None else calibration.inter
     if calibration is not None and schedule.inter_sha256 not in ("", calibration.inter_sha256):
         got = f"inter-layer scores {calibration.inter_sha256[:12]}"
-        raise ScheduleError("schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with")
+        raise ScheduleError(
+            "schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with"
+        )
     return PrunedViT(vit, schedule, inter, layout)
 
 
@@ -223,7 +229,9 @@ def check(
     """
     lowered = model if isinstance(model, onnx.ModelProto) else load_onnx(Path(model))
     kind = artefact_of(lowered).input_kind
-    return check_lowered(pruned, lowered, array_of(images, pruned.vit.spec, kind), threads=threads)
+    return check_lowered(
+        pruned, lowered, array_of(images, pruned.vit.spec, kind), threads=threads
+    )
 
 
 def bench(

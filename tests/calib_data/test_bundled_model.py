@@ -25,7 +25,11 @@ from tests.digits import digits
 CIFAR = "STAR_EXPORT_CIFAR10"
 LEAST_TOP1 = {DIGITS_VIT.name: 0.97, OFFSET_DIGITS_VIT.name: 0.9, CIFAR_VIT.name: 0.7}
 PATCHES = {DIGITS_VIT.name: 196, OFFSET_DIGITS_VIT.name: 196, CIFAR_VIT.name: 64}
-MOST_BYTES = {DIGITS_VIT.name: 5_000_000, OFFSET_DIGITS_VIT.name: 5_000_000, CIFAR_VIT.name: 10_000_000}
+MOST_BYTES = {
+    DIGITS_VIT.name: 5_000_000,
+    OFFSET_DIGITS_VIT.name: 5_000_000,
+    CIFAR_VIT.name: 10_000_000,
+}
 DIGIT_SETS = {DIGITS_VIT.name: "digits", OFFSET_DIGITS_VIT.name: "offset-digits"}
 
 each_model = pytest.mark.parametrize("bundled", MODELS.values(), ids=MODELS)
@@ -87,7 +91,9 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
+    ("bundled", "folders"),
+    [(each, each.name) for each in MODELS.values()],
+    indirect=["folders"],
 )
 def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
@@ -101,11 +107,15 @@ def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: An
 
 
 @pytest.mark.parametrize(
-    ("bundled", "folders"), [(each, each.name) for each in MODELS.values()], indirect=["folders"]
+    ("bundled", "folders"),
+    [(each, each.name) for each in MODELS.values()],
+    indirect=["folders"],
 )
 def test_record_names_the_images(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
     if bundled is not CIFAR_VIT and PIL.__version__ != record.versions["pillow"]:
-        pytest.skip(f"Pillow {PIL.__version__} may write other PNG files than {record.versions['pillow']}")
+        pytest.skip(
+            f"Pillow {PIL.__version__} may write other PNG files than {record.versions['pillow']}"
+        )
     assert record.images_train_sha256 == TRAIN.folder_sha256(folders.train)
     assert record.images_held_out_sha256 == TRAIN.folder_sha256(folders.held_out)

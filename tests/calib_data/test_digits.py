@@ -34,7 +34,9 @@ def indices(root: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(("folder", "places"), [("written", 1), ("offset", 6)])
-def test_halves_are_a_partition(folder: str, places: int, request: pytest.FixtureRequest) -> None:
+def test_halves_are_a_partition(
+    folder: str, places: int, request: pytest.FixtureRequest
+) -> None:
     root = request.getfixturevalue(folder)
     train, held_out = (indices(root / name) for name in ("train", "held_out"))
     assert not set(train) & set(held_out)
@@ -55,7 +57,12 @@ def test_files_hold_what_was_drawn(written: Path) -> None:
     halves = digits.load_split(digits.SETS["digits"])
     for name, half in halves.items():
         for position in (0, len(half.labels) - 1):
-            path = written / name / str(half.labels[position]) / f"{half.indices[position]:04d}.png"
+            path = (
+                written
+                / name
+                / str(half.labels[position])
+                / f"{half.indices[position]:04d}.png"
+            )
             image = Image.open(path)
             assert image.mode == "L"
             assert image.size == (16, 16)

@@ -19,7 +19,11 @@ from exporter.records import Preprocessing
 from tests.calib_data.tiny import QUIET, SHAPE, TINY, TRAIN, write_images
 from tests.power_cuts import cut_after
 
-TrainSettings, train_folder, open_folders = TRAIN.TrainSettings, TRAIN.train_folder, TRAIN.open_folders
+TrainSettings, train_folder, open_folders = (
+    TRAIN.TrainSettings,
+    TRAIN.train_folder,
+    TRAIN.open_folders,
+)
 build_model, build_student = TRAIN.build_model, TRAIN.build_student
 preprocessing_for, write_result = TRAIN.preprocessing_for, TRAIN.write_result
 
@@ -38,7 +42,9 @@ def trained(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_interrupted_run_ends_with_the_same_bytes(images: Path, trained: Path, tmp_path: Path) -> None:
+def test_interrupted_run_ends_with_the_same_bytes(
+    images: Path, trained: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "vit.safetensors"
     with cut_after(1):
         train_folder(images, images, out, TINY, QUIET)
@@ -49,14 +55,18 @@ def test_interrupted_run_ends_with_the_same_bytes(images: Path, trained: Path, t
 
 
 def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
-    settings = TrainSettings(model_kwargs=SHAPE, epochs=1, batch_size=9, augment="crop", amp=True)
+    settings = TrainSettings(
+        model_kwargs=SHAPE, epochs=1, batch_size=9, augment="crop", amp=True
+    )
     record = train_folder(images, images, tmp_path / "vit.safetensors", settings, QUIET)
     assert record.settings.augment == "crop"
 
 
 def test_what_is_no_vit_is_refused(images: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a ViT of a known family"):
-        train_folder(images, images, tmp_path / "vit.safetensors", TrainSettings(model="resnet18"), QUIET)
+        train_folder(
+            images, images, tmp_path / "vit.safetensors", TrainSettings(model="resnet18"), QUIET
+        )
 
 
 def test_it_states_itself_in_the_record(
@@ -64,9 +74,29 @@ def test_it_states_itself_in_the_record(
 ) -> None:
     out = tmp_path / "vit.safetensors"
     shape = [f"{name}={value}" for name, value in SHAPE.items()]
-    flags = ["--images", str(images), "--held-out", str(images), "--out", str(out), "--epochs", "1"]
+    flags = [
+        "--images",
+        str(images),
+        "--held-out",
+        str(images),
+        "--out",
+        str(out),
+        "--epochs",
+        "1",
+    ]
     assert (
-        TRAIN.main([*flags, "--lr", "1e-4", "--warmup-epochs", "0", "--no-fp16", "--model-kwargs", *shape])
+        TRAIN.main(
+            [
+                *flags,
+                "--lr",
+                "1e-4",
+                "--warmup-epochs",
+                "0",
+                "--no-fp16",
+                "--model-kwargs",
+                *shape,
+            ]
+        )
         == 0
     )
     record = json.loads(out.with_suffix(".json").read_text())
@@ -79,7 +109,9 @@ def test_it_states_itself_in_the_record(
     assert f"{record['top1_held_out']:.2%}" in shown
 
 
-@pytest.mark.parametrize("flags", [["--epochs", "0"], ["--images", "none"], ["--out", "vit.pt"]])
+@pytest.mark.parametrize(
+    "flags", [["--epochs", "0"], ["--images", "none"], ["--out", "vit.pt"]]
+)
 def test_what_a_user_can_mend_is_one_line_and_code_2(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
 ) -> None:
@@ -94,7 +126,10 @@ def test_what_a_user_can_mend_is_one_line_and_code_2(
 
 def test_small_epochs_see_half_the_side() -> None:
     epochs = TRAIN._small_first(lambda _: [(torch.zeros(2, 3, 16, 16), torch.zeros(2))], 1)
-    assert [images.shape for epoch in (0, 1) for images, _ in epochs(epoch)] == [(2, 3, 8, 8), (2, 3, 16, 16)]
+    assert [images.shape for epoch in (0, 1) for images, _ in epochs(epoch)] == [
+        (2, 3, 8, 8),
+        (2, 3, 16, 16),
+    ]
 
 
 def test_other_classes_are_refused(images: Path, tmp_path: Path) -> None:
@@ -112,7 +147,9 @@ def test_other_classes_are_refused(images: Path, tmp_path: Path) -> None:
 def test_a_model_of_any_name_gives_logits_of_the_classes(
     name: str, kwargs: dict[str, Any], side: int
 ) -> None:
-    settings = TrainSettings(model=name, model_kwargs=kwargs, mean=(0.1, 0.2, 0.3), crop_pct=0.7)
+    settings = TrainSettings(
+        model=name, model_kwargs=kwargs, mean=(0.1, 0.2, 0.3), crop_pct=0.7
+    )
     model = build_student(settings, 5)
     preprocessing = preprocessing_for(model, settings, 5)
     assert preprocessing.input_size == (3, side, side)
@@ -123,7 +160,8 @@ def test_a_model_of_any_name_gives_logits_of_the_classes(
 
 def test_the_seed_gives_the_weights() -> None:
     first, again, other = (
-        build_model(TrainSettings(model_kwargs=SHAPE, seed=seed), 3).state_dict() for seed in (1, 1, 2)
+        build_model(TrainSettings(model_kwargs=SHAPE, seed=seed), 3).state_dict()
+        for seed in (1, 1, 2)
     )
     assert all(torch.equal(value, again[name]) for name, value in first.items())
     assert not torch.equal(first["head.weight"], other["head.weight"])
@@ -144,7 +182,9 @@ def written(
     model = build_model(settings, 3)
     preprocessing = preprocessing_for(model, settings, 3)
     folders = open_folders(images, held_out or images)
-    record = write_result(model, settings, out, preprocessing=preprocessing, folders=folders, command="train")
+    record = write_result(
+        model, settings, out, preprocessing=preprocessing, folders=folders, command="train"
+    )
     return model, preprocessing, record
 
 
@@ -185,7 +225,9 @@ def test_accuracy_is_that_of_the_images(images: Path, tmp_path: Path) -> None:
     folders = open_folders(images, images)
     preprocessing = preprocessing_for(model, TINY, 3)
     out = tmp_path / "vit.safetensors"
-    record = write_result(model, TINY, out, preprocessing=preprocessing, folders=folders, command="")
+    record = write_result(
+        model, TINY, out, preprocessing=preprocessing, folders=folders, command=""
+    )
     assert record.top1_train == record.top1_held_out == pytest.approx(1 / 3)
 
 

@@ -27,10 +27,26 @@ PREPROCESSING = Preprocessing(
 )
 LOGITS = Output("logits", OutputKind.LOGITS, 7)
 SPEC = ModelSpec(
-    "tiny", 48, 3, 1, (4, 4), 147_456, (BlockMacs(9_216, 18_432),) * 3, 336, PREPROCESSING, (LOGITS,)
+    "tiny",
+    48,
+    3,
+    1,
+    (4, 4),
+    147_456,
+    (BlockMacs(9_216, 18_432),) * 3,
+    336,
+    PREPROCESSING,
+    (LOGITS,),
 )
 
-SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 3, "num_classes": 7}
+SHAPE = {
+    "img_size": 32,
+    "patch_size": 8,
+    "embed_dim": 48,
+    "num_heads": 3,
+    "depth": 3,
+    "num_classes": 7,
+}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("vit_tiny_patch16_224", {}),
     "layer scale": ("vit_tiny_patch16_224", {"init_values": 0.1}),
@@ -107,7 +123,8 @@ def raw_png(path: Path, size: tuple[int, int], bits: int, rows: bytes) -> Path:
     header = struct.pack(">IIBBBBB", *size, bits, 2, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     body = b"".join(
-        struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks
+        struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c))
+        for k, c in chunks
     )
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     return path

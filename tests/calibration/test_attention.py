@@ -24,7 +24,9 @@ CLASSES = 3
 
 
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 12), st.integers(1, 5000))
-def test_tiles_cover_every_query_of_every_head_once(heads: int, tokens: int, signals: int, size: int) -> None:
+def test_tiles_cover_every_query_of_every_head_once(
+    heads: int, tokens: int, signals: int, size: int
+) -> None:
     seen = np.zeros((heads, tokens), int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "TILE", size)
@@ -38,7 +40,9 @@ def test_tiles_cover_every_query_of_every_head_once(heads: int, tokens: int, sig
 @pytest.fixture(params=["plain", "q/k norm", "joined, rotary"])
 def seen(request: pytest.FixtureRequest) -> AttentionTrace:
     vit = in_dtype(tiny_vit(request.param), torch.float64)
-    found = trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:])).blocks[1].attention
+    found = (
+        trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:])).blocks[1].attention
+    )
     assert found is not None
     return found
 
@@ -56,7 +60,9 @@ def drawn(seed: int, seen: AttentionTrace, *shape: int) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9 * float(expected.abs().max()))
+    torch.testing.assert_close(
+        found, expected, rtol=1e-7, atol=1e-9 * float(expected.abs().max())
+    )
 
 
 @pytest.mark.usefixtures("tile")
@@ -88,8 +94,12 @@ def test_what_comes_in_is_left_alone(seen: AttentionTrace) -> None:
     before = [each.clone() for each in (cam, gradient, row, seen.query, seen.key, seen.value)]
     first = attention.propagate(seen, row, cam, gradient)
     second = attention.propagate(seen, row, cam, gradient)
-    for one, other in zip((first[0], *first[1], *first[2]), (second[0], *second[1], *second[2]), strict=True):
+    for one, other in zip(
+        (first[0], *first[1], *first[2]), (second[0], *second[1], *second[2]), strict=True
+    ):
         assert torch.equal(one, other)
-    for one, other in zip(before, (cam, gradient, row, seen.query, seen.key, seen.value), strict=True):
+    for one, other in zip(
+        before, (cam, gradient, row, seen.query, seen.key, seen.value), strict=True
+    ):
         assert torch.equal(one, other)
     assert matrices(seen)[1].shape == (*seen.query.shape[:3], seen.tokens.shape[1])

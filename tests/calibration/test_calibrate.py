@@ -38,12 +38,18 @@ def made_at(spec: ModelSpec, *, relevance: bool = True) -> Calibration:
     record = CalibrationRecord(
         spec.name, "1" * 64, "2" * 64, 3, 0, 0, spec.grid, spec.preprocessing, settings
     )
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (spec.depth, spec.num_patches)) if relevance else None
+    inter = (
+        np.random.default_rng(0).uniform(0.1, 1.0, (spec.depth, spec.num_patches))
+        if relevance
+        else None
+    )
     return Calibration(record, np.linspace(0.1, 0.9, spec.depth), inter)
 
 
 @pytest.mark.parametrize("normalize", ["none", "sum"])
-def test_the_maps_of_images_are_what_their_calibration_is_the_mean_of(tmp_path: Path, normalize: str) -> None:
+def test_the_maps_of_images_are_what_their_calibration_is_the_mean_of(
+    tmp_path: Path, normalize: str
+) -> None:
     vit, settings = tiny_vit(), CalibrationSettings(gamma=2, normalize=normalize)
     found = list_images(pictures(tmp_path, 3))
     loaded = stream(found.files, vit.spec.preprocessing)
@@ -90,7 +96,11 @@ def test_a_calibration_moves_to_another_input() -> None:
     assert moved.inter is not None
     assert moved.inter.shape == (wide.depth, 12)
     assert np.array_equal(moved.acs, calibration.acs)
-    assert moved.inter_sha256 == resized_to(calibration, wide).inter_sha256 != calibration.inter_sha256
+    assert (
+        moved.inter_sha256
+        == resized_to(calibration, wide).inter_sha256
+        != calibration.inter_sha256
+    )
     check_calibration(moved, wide, "")
 
 
@@ -109,7 +119,9 @@ def test_nothing_happens_at_its_own_size_or_without_relevance() -> None:
     assert resized_to(made_at(square, relevance=False), wide).inter is None
 
 
-@pytest.mark.parametrize("change", [{"name": "other"}, {"blocks": make_vit(depth=5).spec.blocks}])
+@pytest.mark.parametrize(
+    "change", [{"name": "other"}, {"blocks": make_vit(depth=5).spec.blocks}]
+)
 def test_another_model_is_refused(change: dict[str, object]) -> None:
     wide = make_vit("wide and low").spec
     with pytest.raises(CalibrationError, match="4 layers of tiny"):
@@ -146,8 +158,12 @@ def alone(vit: PrunableViT, images: ImageFolder) -> list[Any]:
 def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
     found, each = calibrate(vit, images, ALL), alone(vit, images)
     assert found.inter is not None
-    np.testing.assert_allclose(found.inter, np.mean([scores.inter for scores in each], axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.acs, np.mean([scores.acs for scores in each], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.inter, np.mean([scores.inter for scores in each], axis=0), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        found.acs, np.mean([scores.acs for scores in each], axis=0), rtol=1e-12
+    )
     assert (found.record.images, found.record.skipped, found.record.empty_rows) == (20, 0, 0)
     assert vit.weights_sha256 == found.record.weights_sha256
     assert dataset_sha256(images.files) == found.record.dataset_sha256
@@ -157,10 +173,14 @@ def test_the_papers_protocol_averages_rounds(vit: PrunableViT, images: ImageFold
     found, each = calibrate(vit, images, PAPER), alone(vit, images)
     planned = planned_images(images, PAPER)
     place = {file: index for index, file in enumerate(images.files)}
-    rounds = [[each[place[p.file]].inter for p in planned if index in p.rounds] for index in range(3)]
+    rounds = [
+        [each[place[p.file]].inter for p in planned if index in p.rounds] for index in range(3)
+    ]
     assert [len(members) for members in rounds] == [5, 5, 5]
     assert found.inter is not None
-    np.testing.assert_allclose(found.inter, np.mean([np.mean(r, axis=0) for r in rounds], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.inter, np.mean([np.mean(r, axis=0) for r in rounds], axis=0), rtol=1e-12
+    )
     in_acs = [each[place[p.file]].acs for p in planned if p.in_acs]
     assert len(in_acs) == 6
     np.testing.assert_allclose(found.acs, np.mean(in_acs, axis=0), rtol=1e-12)
@@ -179,7 +199,9 @@ def test_a_cap_draws_by_the_seed(vit: PrunableViT, images: ImageFolder) -> None:
     assert some[0].record.dataset_sha256 != some[2].record.dataset_sha256
 
 
-def test_the_overlap_is_that_of_the_means_of_two_halves(vit: PrunableViT, images: ImageFolder) -> None:
+def test_the_overlap_is_that_of_the_means_of_two_halves(
+    vit: PrunableViT, images: ImageFolder
+) -> None:
     found, each = calibrate(vit, images, ALL), alone(vit, images)
     half = [image.half for image in planned_images(images, ALL)]
     tables = [
@@ -207,7 +229,9 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> None:
 def settled_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """As if halves agreed from so many images on: counted in the first layer's sum of ones."""
     monkeypatch.setattr(sums, "scores_of_image", lambda *_: ImageScores(*ONES))
-    monkeypatch.setattr(module, "is_settled", lambda halves: bool(halves[:, 0, 0].sum() >= count))
+    monkeypatch.setattr(
+        module, "is_settled", lambda halves: bool(halves[:, 0, 0].sum() >= count)
+    )
 
 
 ONES = (np.ones(3), np.ones((3, 16)), np.ones(3, bool))
@@ -216,13 +240,21 @@ ONES = (np.ones(3), np.ones((3, 16)), np.ones(3, bool))
 @pytest.mark.usefixtures("checks")
 @pytest.mark.parametrize(("enough", "read"), [(1, 4), (4, 4), (5, 8), (9, 16), (17, 16)])
 def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
-    vit: PrunableViT, images: ImageFolder, monkeypatch: pytest.MonkeyPatch, enough: int, read: int
+    vit: PrunableViT,
+    images: ImageFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    enough: int,
+    read: int,
 ) -> None:
     settled_at(monkeypatch, enough)
     seen: list[tuple[int, int]] = []
-    found = calibrate(vit, images, AUTO, on_progress=lambda done, total: seen.append((done, total)))
+    found = calibrate(
+        vit, images, AUTO, on_progress=lambda done, total: seen.append((done, total))
+    )
     assert found.record.images == read == len(seen)
-    assert [total for _, total in seen] == [4 if n <= 4 else 8 if n <= 8 else 16 for n in range(1, read + 1)]
+    assert [total for _, total in seen] == [
+        4 if n <= 4 else 8 if n <= 8 else 16 for n in range(1, read + 1)
+    ]
     files = [image.file for image in planned_images(images, AUTO)[:read]]
     assert found.record.dataset_sha256 == dataset_sha256(files)
     # Without relevance it is settled at once: images go in groups of eight past the check at 4.
@@ -248,7 +280,11 @@ def test_auto_stops_by_the_overlap_of_what_it_keeps(
 @pytest.mark.usefixtures("checks")
 @pytest.mark.parametrize("stop", [3, 8, 11])
 def test_auto_goes_on_to_the_same_bytes(
-    vit: PrunableViT, images: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+    vit: PrunableViT,
+    images: ImageFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: int,
 ) -> None:
     monkeypatch.setattr(module, "is_settled", lambda halves: bool(halves.any()) and stop == 8)
     calibrate_to(tmp_path / "whole", vit, images, AUTO)
@@ -260,7 +296,9 @@ def test_auto_goes_on_to_the_same_bytes(
     with pytest.raises(KeyboardInterrupt):
         calibrate_to(tmp_path / "resumed", vit, images, AUTO, interrupt)
     seen: list[int] = []
-    calibrate_to(tmp_path / "resumed", vit, images, AUTO, lambda done, _total: seen.append(done))
+    calibrate_to(
+        tmp_path / "resumed", vit, images, AUTO, lambda done, _total: seen.append(done)
+    )
     assert seen == ([] if stop == 8 else list(range(stop + 1, 17)))
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
@@ -268,9 +306,17 @@ def test_auto_goes_on_to_the_same_bytes(
 @pytest.mark.parametrize("settings", [ALL, PAPER, ACS], ids=["all", "paper", "acs"])
 @pytest.mark.parametrize("stop", [1, 9])
 def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
-    vit: PrunableViT, images: ImageFolder, tmp_path: Path, settings: CalibrationSettings, stop: int
+    vit: PrunableViT,
+    images: ImageFolder,
+    tmp_path: Path,
+    settings: CalibrationSettings,
+    stop: int,
 ) -> None:
-    whole, resumed, partial = tmp_path / "whole", tmp_path / "resumed", tmp_path / "resumed.partial"
+    whole, resumed, partial = (
+        tmp_path / "whole",
+        tmp_path / "resumed",
+        tmp_path / "resumed.partial",
+    )
     calibrate_to(whole, vit, images, settings)
     before: list[int] = []
 
@@ -303,7 +349,9 @@ def test_a_kill_loses_no_more_than_the_images_since_the_last_save(
 
     calibrate_to(tmp_path / "whole", vit, images, ALL, kill)
     after: list[int] = []
-    resumed = calibrate_to(tmp_path / "resumed", vit, images, ALL, lambda done, _total: after.append(done))
+    resumed = calibrate_to(
+        tmp_path / "resumed", vit, images, ALL, lambda done, _total: after.append(done)
+    )
     assert list(range(5, 21)) == after
     assert list(resumed.skipped) == [images.name_of(images.files[0].path)]
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
@@ -339,7 +387,9 @@ def test_sums_of_other_settings_or_of_another_program_are_refused_and_left_alone
     else:
         calibrate(vit, images, replace(ACS, **other), partial=partial)
     before = partial.read_bytes()
-    with pytest.raises(ArtefactError, match=r"c\.partial \| got .* \| delete it to start again"):
+    with pytest.raises(
+        ArtefactError, match=r"c\.partial \| got .* \| delete it to start again"
+    ):
         calibrate_to(tmp_path / "c", vit, images, ACS)
     assert [path.name for path in tmp_path.iterdir()] == ["c.partial"]
     assert partial.read_bytes() == before
@@ -347,7 +397,10 @@ def test_sums_of_other_settings_or_of_another_program_are_refused_and_left_alone
 
 @pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])
 def test_broken_images_among_good_ones_are_counted(
-    vit: PrunableViT, tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: CalibrationSettings
+    vit: PrunableViT,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    settings: CalibrationSettings,
 ) -> None:
     good = calibrate(vit, list_images(pictures(tmp_path, 10)), settings)
     (tmp_path / "0045.png").write_text("no image")
@@ -363,20 +416,30 @@ def test_relevance_starts_at_a_linear_head(images: ImageFolder) -> None:
     tower, headless = make_tower(), make_vit()
     headless.classifiers = []
     for vit in (headless, make_vit("pooled by attention")):
-        with pytest.raises(CalibrationError, match=r"need a head that is linear .* --scorer received"):
+        with pytest.raises(
+            CalibrationError, match=r"need a head that is linear .* --scorer received"
+        ):
             calibrate(vit, images, ALL)
     assert calibrate(tower, images, ACS).inter is None
     assert calibrate(tower, images, ALL).inter is not None
-    with pytest.raises(CalibrationError, match="at most 1, the classes of tower, or 1 for an embedding"):
+    with pytest.raises(
+        CalibrationError, match="at most 1, the classes of tower, or 1 for an embedding"
+    ):
         calibrate(tower, images, CalibrationSettings(gamma=2))
 
 
-def test_other_outputs_are_explained_by_the_models_own(vit: PrunableViT, images: ImageFolder) -> None:
-    whole, chosen = (calibrate(each, images, ALL) for each in (vit, with_outputs(vit, ["embedding"])))
+def test_other_outputs_are_explained_by_the_models_own(
+    vit: PrunableViT, images: ImageFolder
+) -> None:
+    whole, chosen = (
+        calibrate(each, images, ALL) for each in (vit, with_outputs(vit, ["embedding"]))
+    )
     np.testing.assert_array_equal(chosen.inter, whole.inter)
 
 
-def test_the_place_is_tried_before_the_work(vit: PrunableViT, images: ImageFolder, tmp_path: Path) -> None:
+def test_the_place_is_tried_before_the_work(
+    vit: PrunableViT, images: ImageFolder, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
 
     def never(_done: int, _total: int) -> None:

@@ -31,7 +31,9 @@ def naive_single_linear(
         for token in range(cam.shape[2]):
             products = (normed[image, token] * weight).clamp(min=0)  # [out, in]
             shares = products / (products.sum(1, keepdim=True) + 1e-9)
-            result[image, label, token] = left[token] + (shares * right[token].unsqueeze(1)).sum(0)
+            result[image, label, token] = left[token] + (
+                shares * right[token].unsqueeze(1)
+            ).sum(0)
     return result
 
 
@@ -44,7 +46,9 @@ def test_an_mlp_of_one_linear_layer_follows_the_rules_entry_by_entry() -> None:
         normed, branch = norm(tokens), linear(norm(tokens))
         seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
         expected = naive_single_linear(linear.weight, tokens, normed, branch, cam)
-        torch.testing.assert_close(backward.cam_to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(
+            backward.cam_to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9
+        )
 
 
 def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, MlpTrace]:
@@ -59,7 +63,9 @@ def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, Ml
 
 def test_a_part_without_linear_layers_keeps_relevance_where_it_is() -> None:
     """x + norm(x): each element's relevance is shared by its two terms, which are functions of that element."""
-    vit = in_dtype(apply_plan(tiny_vit(), DepthPlan((2,), (), AttentionVariant.IDENTITY)), torch.float64)
+    vit = in_dtype(
+        apply_plan(tiny_vit(), DepthPlan((2,), (), AttentionVariant.IDENTITY)), torch.float64
+    )
     block, (seen, _) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
     assert block.stand_in is not None
     cam = arriving(seen.tokens)
@@ -82,7 +88,9 @@ def total(*cams_: Tensor) -> Tensor:
 
 def shared(seen: AttentionTrace, context: Tensor) -> QueryKeyValue:
     """Relevance of query, key and value, from that of the contexts."""
-    return propagate(seen, torch.zeros_like(context[:, :, 0, :, 0]), context, torch.zeros_like(context))[1]
+    return propagate(
+        seen, torch.zeros_like(context[:, :, 0, :, 0]), context, torch.zeros_like(context)
+    )[1]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -108,7 +116,11 @@ def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> No
     for head in range(part.num_heads):
         query, key = seen.query[:, head], seen.key[:, head]
         ratio = attention[:, 0, head] / (matrices(seen)[0][:, head] + 1e-9) / 2
-        shares = (query * (ratio @ key), key * (ratio.transpose(1, 2) @ query), value[:, 0, head])
+        shares = (
+            query * (ratio @ key),
+            key * (ratio.transpose(1, 2) @ query),
+            value[:, 0, head],
+        )
         for place, share in enumerate(shares):
             start = (place * part.num_heads + head) * part.head_dim
             joined[..., start : start + part.head_dim] = share

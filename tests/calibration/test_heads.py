@@ -55,7 +55,9 @@ def test_relevance_of_one_is_spread_over_the_patches_alone(family: str) -> None:
     assert (cam[:, :, :prefix] == 0).all() and (cam >= 0).all()
     torch.testing.assert_close(cam.sum((-2, -1)), torch.ones(2, 3, dtype=torch.float64))
     share = share_of_outputs(vit, cam[..., 0])
-    assert (share[..., :prefix] == 0).all() and torch.allclose(share.sum(-1), torch.ones(1).double())
+    assert (share[..., :prefix] == 0).all() and torch.allclose(
+        share.sum(-1), torch.ones(1).double()
+    )
 
 
 @POOLED
@@ -118,8 +120,13 @@ def test_the_relevance_of_an_embedding_is_that_of_a_class_with_its_direction(kin
 
 
 def test_what_can_be_explained() -> None:
-    assert all(explainable(make_vit(family)) for family in ("vit", "distilled", "pooled", "eva02, pooled"))
-    assert not any(explainable(make_vit(family)) for family in ("pooled, registers", "pooled by attention"))
+    assert all(
+        explainable(make_vit(family))
+        for family in ("vit", "distilled", "pooled", "eva02, pooled")
+    )
+    assert not any(
+        explainable(make_vit(family)) for family in ("pooled, registers", "pooled by attention")
+    )
     assert explainable(make_tower())
 
 
@@ -132,12 +139,16 @@ SMALLER = {"cut": cut_vit, "with an identity": with_an_identity}
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, *SMALLER])
-def test_the_gradient_of_attention_is_autograds(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gradient_of_attention_is_autograds(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the model's own forward, of attention after softmax."""
     runs_in_double(variant)
     monkeypatch.setattr("timm.layers.attention.use_fused_attn", lambda *_: False)
     monkeypatch.setattr("timm.models.eva.use_fused_attn", lambda *_: False)
-    vit = in_dtype(SMALLER[variant]() if variant in SMALLER else tiny_vit(variant), torch.float64)
+    vit = in_dtype(
+        SMALLER[variant]() if variant in SMALLER else tiny_vit(variant), torch.float64
+    )
     images, attentions = frozen_images(2, vit.spec.preprocessing.input_size[1:]), list[Tensor]()
     for name, module in vit.model.named_modules():
         if name.endswith("attn_drop"):

@@ -23,14 +23,22 @@ from exporter.calibration.importance import (
 )
 from exporter.calibration.trace import in_dtype, trace
 from exporter.models.base import weights_sha256
-from tests.calibration.samples import VARIANTS, frozen_images, frozen_weights, relevance, tiny_vit
+from tests.calibration.samples import (
+    VARIANTS,
+    frozen_images,
+    frozen_weights,
+    relevance,
+    tiny_vit,
+)
 from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
 
 
-@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: f"image {g['image']}, class {g['class']}")
+@pytest.mark.parametrize(
+    "golden", GOLDEN, ids=lambda g: f"image {g['image']}, class {g['class']}"
+)
 def test_agrees_with_the_published_implementation(golden: dict[str, Any]) -> None:
     image = frozen_images(2)[golden["image"], None]
     scores = relevance(tiny_vit(), image, torch.tensor([[golden["class"]]]))[0, 0]
@@ -47,7 +55,11 @@ def test_a_batch_is_its_images_one_by_one_and_class_by_class(variant: str) -> No
     images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
     together = relevance(vit, images, CLASSES)
     assert (2, 3, vit.spec.depth, vit.spec.num_patches) == tuple(together.shape)
-    assert torch.isfinite(together).all() and (together >= 0).all() and (together.sum(-1) > 0).all()
+    assert (
+        torch.isfinite(together).all()
+        and (together >= 0).all()
+        and (together.sum(-1) > 0).all()
+    )
     for image in range(2):
         for place in range(3):
             alone = relevance(vit, images[image, None], CLASSES[image, place].view(1, 1))[0, 0]
@@ -63,7 +75,9 @@ def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None
         blocks: Any = vit.model.blocks
         pairs = [pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))]
         for scale, linear in pairs:
-            scale.gamma.add_(0.1 * scale.gamma.sign())  # none so near 0 that the rules' 1e-9 shows
+            scale.gamma.add_(
+                0.1 * scale.gamma.sign()
+            )  # none so near 0 that the rules' 1e-9 shows
             if fold:
                 linear.weight.mul_(scale.gamma[:, None])
                 linear.bias.mul_(scale.gamma)
@@ -92,9 +106,12 @@ def test_the_roll_out_of_a_distilled_model_is_the_mean_over_both_its_tokens() ->
         block, here = vit.blocks[-1], seen.blocks[-1]
         assert block.mlp and block.attention and here.attention
         (mlp,) = here.token_wise
-        gradient = backward.gradient_to_middle(block.mlp, mlp, gradient_of_outputs(vit, seen, CLASSES))
+        gradient = backward.gradient_to_middle(
+            block.mlp, mlp, gradient_of_outputs(vit, seen, CLASSES)
+        )
         gradient = gradient_of_attention(
-            here.attention, backward.gradient_to_context(block.attention, here.attention, gradient)
+            here.attention,
+            backward.gradient_to_context(block.attention, here.attention, gradient),
         )
         cam = backward.cam_to_middle(block.mlp, mlp, cam_of_outputs(vit, seen, CLASSES))
         _, context = backward.cam_to_context(block.attention, here.attention, cam)
@@ -111,7 +128,9 @@ def test_the_callers_model_is_left_as_it_was() -> None:
     for module in vit.model.modules():
         assert not module._forward_hooks and not module._backward_hooks
     for weight in vit.model.parameters():
-        assert weight.dtype == torch.float32 and weight.grad is None and not weight.requires_grad
+        assert (
+            weight.dtype == torch.float32 and weight.grad is None and not weight.requires_grad
+        )
 
 
 def test_float32_is_an_option() -> None:
@@ -134,16 +153,24 @@ def pair_by_pair(patches: Tensor) -> float:
 
 @given(st.integers(0, 1000), st.integers(2, 9), st.integers(0, 3))
 def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: int) -> None:
-    tokens = torch.from_numpy(np.random.RandomState(seed).standard_normal((2, prefix + count, 4))) + 0.5
+    tokens = (
+        torch.from_numpy(np.random.RandomState(seed).standard_normal((2, prefix + count, 4)))
+        + 0.5
+    )
     acs = average_cosine_similarity(tokens, prefix)
     expected = [pair_by_pair(image[prefix:]) for image in tokens]
-    torch.testing.assert_close(acs, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        acs, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
-        ([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]], 1 / 3),  # a row of zeros is like no other
+        (
+            [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]],
+            1 / 3,
+        ),  # a row of zeros is like no other
         ([[1.0, 1.0], [1.0, 1.0]], 0.0),  # one patch has no pair
         ([[1e-100, 1e-100]] * 6, 1.0),
         ([[1e100, 1e100]] * 6, 1.0),
@@ -159,7 +186,9 @@ def test_rows_of_any_size_in_double(tokens: list[list[float]], expected: float) 
 def test_rows_are_scaled_to_a_sum_or_a_range_of_one(seed: int) -> None:
     rows = torch.from_numpy(np.random.RandomState(seed).random_sample((2, 3, 5)))
     assert normalise_rows(rows, "none") is rows
-    torch.testing.assert_close(normalise_rows(rows, "sum").sum(-1), torch.ones(2, 3, dtype=torch.float64))
+    torch.testing.assert_close(
+        normalise_rows(rows, "sum").sum(-1), torch.ones(2, 3, dtype=torch.float64)
+    )
     scaled = normalise_rows(rows, "minmax")
     assert torch.equal(scaled.amin(-1), torch.zeros_like(scaled[..., 0]))
     assert torch.equal(scaled.amax(-1), torch.ones_like(scaled[..., 0]))

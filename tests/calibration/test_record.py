@@ -42,7 +42,9 @@ def test_a_model_that_ends_earlier_has_the_first_layers() -> None:
 @pytest.mark.parametrize(
     ("relevance", "overlap"), [(True, np.array([0.75, 0.5, 1.0])), (True, None), (False, None)]
 )
-def test_comes_back_as_it_was_saved(tmp_path: Path, relevance: bool, overlap: np.ndarray | None) -> None:
+def test_comes_back_as_it_was_saved(
+    tmp_path: Path, relevance: bool, overlap: np.ndarray | None
+) -> None:
     """Calibrations of 0.1 have no overlap."""
     saved = replace(calibration(relevance=relevance, max_images=None), overlap=overlap)
     save_calibration(saved, tmp_path / "c.safetensors")
@@ -85,7 +87,11 @@ def test_fits_the_model_that_it_was_made_with() -> None:
         ({}, "cc", "weights aa of tiny"),
         ({"blocks": SPEC.blocks * 4}, "aa", "12, the depth of tiny"),
         ({"grid": (2, 2)}, "aa", "32x32 pixels in 2x2 patches"),
-        ({"preprocessing": replace(PREPROCESSING, input_size=(3, 64, 64))}, "aa", "64x64 pixels in 4x4"),
+        (
+            {"preprocessing": replace(PREPROCESSING, input_size=(3, 64, 64))},
+            "aa",
+            "64x64 pixels in 4x4",
+        ),
         (
             {"preprocessing": replace(PREPROCESSING, crop_pct=1.0)},
             "aa",
@@ -113,7 +119,11 @@ def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: st
         ({"inter": [[1.0] * 16] * 3}, "here", "other arrays"),
         ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "more": [1]}, "here", "other arrays"),
         ({"acs": [1, 2, 3], "inter": [[1.0] * 15] * 3}, "here", "inter of shape [3, 15]"),
-        ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "overlap": [1, 1]}, "here", "overlap of shape [2]"),
+        (
+            {"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "overlap": [1, 1]},
+            "here",
+            "overlap of shape [2]",
+        ),
         ({"acs": [1, 2, float("nan")], "inter": [[1.0] * 16] * 3}, "here", "not finite"),
     ],
 )
@@ -124,7 +134,11 @@ def test_a_foreign_file_is_one_line(
     told = {None: None, "here": {"record": to_json(calibration().record)}}.get(
         record, {"record": str(record)}
     )
-    save_file({name: np.array(array, np.float64) for name, array in arrays.items()}, path, metadata=told)
+    save_file(
+        {name: np.array(array, np.float64) for name, array in arrays.items()},
+        path,
+        metadata=told,
+    )
     with pytest.raises(ArtefactError) as error:
         load_calibration(path)
     assert part in str(error.value)
@@ -138,16 +152,22 @@ def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int 
     elif gamma <= classes:
         assert settings.classes_of(classes, "tiny") == gamma
     else:
-        with pytest.raises(CalibrationError, match=f"got {gamma} .* at most {classes}, the classes of tiny"):
+        with pytest.raises(
+            CalibrationError, match=f"got {gamma} .* at most {classes}, the classes of tiny"
+        ):
             settings.classes_of(classes, "tiny")
 
 
 def test_the_papers_protocol_has_its_number_of_images() -> None:
-    with pytest.raises(RecipeError, match=r"max_images \| got auto for protocol paper \| need a num"):
+    with pytest.raises(
+        RecipeError, match=r"max_images \| got auto for protocol paper \| need a num"
+    ):
         CalibrationSettings(max_images="auto", protocol="paper")
 
 
 def test_the_papers_numbers_are_the_defaults() -> None:
     settings = CalibrationSettings()
     assert (settings.rounds, settings.images_per_round, settings.acs_images) == (10, 192, 500)
-    assert CalibrationSettings(max_images=None, gamma=None) == replace(settings, max_images=None)
+    assert CalibrationSettings(max_images=None, gamma=None) == replace(
+        settings, max_images=None
+    )

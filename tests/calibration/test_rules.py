@@ -21,7 +21,11 @@ def test_the_inverse_is_guarded_where_the_denominator_vanishes() -> None:
 
 @given(seeds)
 def test_linear_is_the_positive_part_of_every_product(seed: int) -> None:
-    relevance, value, weight = drawn(seed, 2, 3, 4, 5), drawn(seed + 1, 2, 1, 4, 6), drawn(seed + 2, 5, 6)
+    relevance, value, weight = (
+        drawn(seed, 2, 3, 4, 5),
+        drawn(seed + 1, 2, 1, 4, 6),
+        drawn(seed + 2, 5, 6),
+    )
     product = (value.unsqueeze(-2) * weight).clamp(min=0)  # [b, 1, t, o, i]
     ratio = relevance / (product.sum(-1) + 1e-9)
     expected = (product * ratio.unsqueeze(-1)).sum(-2)
@@ -30,7 +34,9 @@ def test_linear_is_the_positive_part_of_every_product(seed: int) -> None:
 
 def test_linear_gives_nothing_to_an_output_that_no_input_agrees_with() -> None:
     ones = torch.ones(1, 1, 1, 2, dtype=torch.float64)
-    part = rules.linear(ones, ones, torch.tensor([[-1.0, -2.0], [1.0, -1.0]], dtype=torch.float64))
+    part = rules.linear(
+        ones, ones, torch.tensor([[-1.0, -2.0], [1.0, -1.0]], dtype=torch.float64)
+    )
     torch.testing.assert_close(part, torch.tensor([[[[1.0, 0.0]]]], dtype=torch.float64))
 
 
@@ -39,7 +45,9 @@ def test_an_output_unit_is_linear_with_relevance_on_one_output(seed: int) -> Non
     value, weight = drawn(seed, 1, 1, 1, 8), drawn(seed + 1, 4, 8)
     relevance = torch.eye(4, dtype=torch.float64).view(1, 4, 1, 4)
     expected = rules.linear(relevance, value, weight)[:, :, 0]
-    unit = rules.output_unit(value[:, :, 0], weight.unsqueeze(0), torch.ones(1, 4, dtype=torch.float64))
+    unit = rules.output_unit(
+        value[:, :, 0], weight.unsqueeze(0), torch.ones(1, 4, dtype=torch.float64)
+    )
     torch.testing.assert_close(unit, expected)
 
 
@@ -51,18 +59,26 @@ def test_a_mean_gives_all_to_values_of_its_sign(seed: int) -> None:
     agrees = (value * value.mean(-2, keepdim=True) > 0).expand_as(parts)
     assert (parts[~agrees] == 0).all()
     share = parts / relevance.unsqueeze(-2) * value.abs().where(agrees, 0).sum(-2, keepdim=True)
-    torch.testing.assert_close(share[agrees], value.abs().expand_as(parts)[agrees], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        share[agrees], value.abs().expand_as(parts)[agrees], rtol=1e-5, atol=1e-7
+    )
 
 
 @given(seeds)
 def test_add_splits_the_total_by_absolute_sums(seed: int) -> None:
-    relevance, left, right = drawn(seed, 1, 2, 3, 4), drawn(seed + 1, 1, 1, 3, 4), drawn(seed + 2, 1, 1, 3, 4)
+    relevance, left, right = (
+        drawn(seed, 1, 2, 3, 4),
+        drawn(seed + 1, 1, 1, 3, 4),
+        drawn(seed + 2, 1, 1, 3, 4),
+    )
     parts = rules.add(relevance, left, right)
     raw = [term * relevance / (left + right + 1e-9) for term in (left, right)]
     sums = [part.sum((-2, -1)) for part in raw]
     for part, own in zip(parts, sums, strict=True):
         share = own.abs() / (sums[0].abs() + sums[1].abs())
-        torch.testing.assert_close(part.sum((-2, -1)), share * relevance.sum((-2, -1)), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            part.sum((-2, -1)), share * relevance.sum((-2, -1)), rtol=1e-6, atol=1e-6
+        )
 
 
 def test_add_of_terms_that_cancel_stays_finite() -> None:
@@ -80,7 +96,9 @@ def test_each_factor_of_a_product_gets_half(seed: int) -> None:
     )
     ratio = relevance * rules.half_share(left @ right)
     for part in ((ratio @ right.mT) * left, (left.mT @ ratio) * right):
-        torch.testing.assert_close(part.sum((-2, -1)), relevance.sum((-2, -1)) / 2, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            part.sum((-2, -1)), relevance.sum((-2, -1)) / 2, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_a_value_used_twice_keeps_its_relevance_unless_it_is_zero() -> None:
@@ -92,7 +110,9 @@ def test_a_value_used_twice_keeps_its_relevance_unless_it_is_zero() -> None:
 def test_a_rotation_is_a_part_of_the_product_behind_it(seed: int) -> None:
     """Relevance of q from that of R q · k is q times the gradient of the product, and its sum is what came in."""
     angle = drawn(seed, 4)
-    turn = torch.block_diag(*(torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()]).view(2, 2) for a in angle))
+    turn = torch.block_diag(
+        *(torch.stack([a.cos(), -a.sin(), a.sin(), a.cos()]).view(2, 2) for a in angle)
+    )
     query, key = drawn(seed + 1, 1, 1, 2, 3, 8), drawn(seed + 2, 1, 1, 2, 8, 5)
     relevance = drawn(seed + 3, 1, 4, 2, 3, 5)
     turned = query @ turn.T

@@ -23,11 +23,17 @@ ACS = replace(ALL, relevance=False)
 def chunks_of(folder: Path, settings: CalibrationSettings) -> tuple[list[str], list[list[Any]]]:
     """The names of the planned images, and their chunks."""
     planned = planned_images(list_images(folder), settings)
-    return [item.file.path.name for item in planned], list(scored_chunks(tiny_vit(), planned, 2, settings))
+    return [item.file.path.name for item in planned], list(
+        scored_chunks(tiny_vit(), planned, 2, settings)
+    )
 
 
-@pytest.mark.parametrize(("settings", "sizes"), [(ALL, [1] * 10), (ACS, [8, 2])], ids=["all", "acs"])
-def test_chunks_are_in_order(settings: CalibrationSettings, sizes: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "sizes"), [(ALL, [1] * 10), (ACS, [8, 2])], ids=["all", "acs"]
+)
+def test_chunks_are_in_order(
+    settings: CalibrationSettings, sizes: list[int], tmp_path: Path
+) -> None:
     names, chunks = chunks_of(pictures(tmp_path, 10), settings)
     assert [len(chunk) for chunk in chunks] == sizes
     assert [item.file.path.name for chunk in chunks for item, _ in chunk] == names
@@ -41,7 +47,9 @@ class Shared(Processes):
         return [part]
 
 
-def test_a_process_computes_its_own_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_computes_its_own_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names, whole = chunks_of(pictures(tmp_path, 5), ALL)
     monkeypatch.setattr(sums, "processes", lambda: Shared(1, 2))
     _, chunks = chunks_of(tmp_path, ALL)
@@ -58,7 +66,11 @@ def one(value: float, counted: list[bool]) -> ImageScores:
 
 def test_means_are_over_each_rounds_images_and_then_over_rounds() -> None:
     sums = Sums.zero(SPEC, 2)
-    for value, rounds, in_acs, half in ((1.0, (0, 1), True, 0), (3.0, (0,), False, 1), (9.0, (), True, 0)):
+    for value, rounds, in_acs, half in (
+        (1.0, (0, 1), True, 0),
+        (3.0, (0,), False, 1),
+        (9.0, (), True, 0),
+    ):
         sums = sums.plus(one(value, [True] * 3), rounds, in_acs=in_acs, half=half)
     np.testing.assert_allclose(sums.mean_inter(), (2.0 + 1.0) / 2)
     np.testing.assert_allclose(sums.mean_acs(), 5.0)
@@ -68,7 +80,9 @@ def test_means_are_over_each_rounds_images_and_then_over_rounds() -> None:
 
 
 def test_a_layer_that_nothing_is_known_of_treats_patches_alike() -> None:
-    mean = Sums.zero(SPEC, 2).plus(one(4.0, [True, False, True]), (0,), in_acs=True).mean_inter()
+    mean = (
+        Sums.zero(SPEC, 2).plus(one(4.0, [True, False, True]), (0,), in_acs=True).mean_inter()
+    )
     np.testing.assert_allclose(mean[1], 1 / 16)
     np.testing.assert_allclose(mean[[0, 2]], 4.0)
 
@@ -77,18 +91,26 @@ def test_adding_leaves_the_old_sums_alone() -> None:
     before = Sums.zero(SPEC, 1)
     before.plus(one(1.0, [True] * 3), (0,), in_acs=True)
     assert before.halves.sum() == 0
-    assert before.inter.sum() + before.counted.sum() + before.acs.sum() + before.counts.sum() == 0
+    assert (
+        before.inter.sum() + before.counted.sum() + before.acs.sum() + before.counts.sum() == 0
+    )
 
 
 def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.partial"
     assert load_sums(path, "this job") is None
-    sums = Sums.zero(SPEC, 2).plus_skipped("a.png", "torn").plus(one(1.5, [True] * 3), (1,), in_acs=True)
+    sums = (
+        Sums.zero(SPEC, 2)
+        .plus_skipped("a.png", "torn")
+        .plus(one(1.5, [True] * 3), (1,), in_acs=True)
+    )
     save_sums(sums, path, "this job")
     loaded = load_sums(path, "this job")
     assert loaded is not None
     assert loaded.skipped == {"a.png": "torn"}
     for name in vars(sums).keys() - {"skipped"}:
         assert getattr(sums, name).tolist() == getattr(loaded, name).tolist()
-    with pytest.raises(ArtefactError, match=r"c\.partial \| got a calibration of other settings.*delete it"):
+    with pytest.raises(
+        ArtefactError, match=r"c\.partial \| got a calibration of other settings.*delete it"
+    ):
         load_sums(path, "another job")

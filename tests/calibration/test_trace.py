@@ -59,7 +59,13 @@ def test_a_part_that_a_block_lacks_has_no_values_and_adds_nothing() -> None:
     images = random_images(vit, 2)
     seen = trace(vit, images)
     lacks = [(block.attention is None, not block.token_wise) for block in seen.blocks]
-    assert lacks == [(False, False), (True, False), (False, False), (False, True), (False, False)]
+    assert lacks == [
+        (False, False),
+        (True, False),
+        (False, False),
+        (False, True),
+        (False, False),
+    ]
     second, fourth = seen.blocks[1], seen.blocks[3]
     assert fourth.attention is not None
     assert torch.equal(second.token_wise[0].tokens, seen.blocks[0].output)
@@ -74,9 +80,9 @@ def test_nothing_is_kept_for_gradients_and_images_take_the_weights_dtype() -> No
     assert not seen.logits.requires_grad
     assert seen.logits.dtype == torch.float32
     assert trace(in_dtype(vit, torch.float64), frozen_images(1)).logits.dtype == torch.float64
-    assert isinstance(vit.model, nn.Module) and {each.dtype for each in vit.model.parameters()} == {
-        torch.float32
-    }
+    assert isinstance(vit.model, nn.Module) and {
+        each.dtype for each in vit.model.parameters()
+    } == {torch.float32}
 
 
 def test_a_copy_in_another_dtype_is_made_only_where_needed() -> None:

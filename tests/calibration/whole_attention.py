@@ -33,16 +33,22 @@ def gradient_of_attention(seen: AttentionTrace, context: Tensor) -> Tensor:
     return torch.einsum("bkhtc,bhuc->bkhtu", context, seen.value)
 
 
-def gradients_of_attention(vit: PrunableViT, seen: ModelTrace, gradient: Tensor) -> list[Tensor]:
+def gradients_of_attention(
+    vit: PrunableViT, seen: ModelTrace, gradient: Tensor
+) -> list[Tensor]:
     """The same of each block that has attention, first to last, from that of the last block's output."""
     found = []
     for block, here in zip(reversed(vit.blocks), reversed(seen.blocks), strict=True):
-        for part, inside in zip(reversed(block.token_wise), reversed(here.token_wise), strict=True):
+        for part, inside in zip(
+            reversed(block.token_wise), reversed(here.token_wise), strict=True
+        ):
             gradient = backward.gradient_to_middle(part, inside, gradient)
         if block.attention and here.attention:
             context = backward.gradient_to_context(block.attention, here.attention, gradient)
             found.append(gradient_of_attention(here.attention, context))
             row = torch.zeros_like(context[:, :, 0, :, 0])
             _, _, slopes = propagate(here.attention, row, context, context)
-            gradient = backward.gradient_to_block_input(block.attention, here.attention, gradient, slopes)
+            gradient = backward.gradient_to_block_input(
+                block.attention, here.attention, gradient, slopes
+            )
     return found[::-1]

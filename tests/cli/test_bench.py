@@ -10,7 +10,13 @@ import pytest
 
 from exporter.cli.bench import break_even_words, print_gpu_time
 from exporter.evaluation.batch_sweep import CLASSES, AtBatch, BenchSettings, Selection
-from exporter.evaluation.benchmark import EngineRuns, Throughput, compare_speed, environment, ratio_of
+from exporter.evaluation.benchmark import (
+    EngineRuns,
+    Throughput,
+    compare_speed,
+    environment,
+    ratio_of,
+)
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
@@ -59,12 +65,19 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
 def test_the_table_says_where_it_was_measured(star_export: Command, folder: Path) -> None:
     done = star_export("bench", folder, *QUICK)
     assert done.code == 0, done.err
-    for text in ("GMACs", "selection cost at batch 2", "5 rounds after 0", "one thread per physical core"):
+    for text in (
+        "GMACs",
+        "selection cost at batch 2",
+        "5 rounds after 0",
+        "one thread per physical core",
+    ):
         assert text in done.out
 
 
 @pytest.mark.ort
-def test_two_files_in_place_of_a_folder(star_export: Command, folder: Path, tmp_path: Path) -> None:
+def test_two_files_in_place_of_a_folder(
+    star_export: Command, folder: Path, tmp_path: Path
+) -> None:
     files = files_of(folder)
     flags = ("--dense", files.dense, "--pruned", files.pruned, *QUICK, "--json")
     assert len(star_export("bench", *flags).json["batches"]) == 2
@@ -82,7 +95,9 @@ def test_without_the_export_libraries_the_selection_cost_is_left_out(
     assert "left out: it needs onnx_graphsurgeon" in done.err
     result = done.json
     assert all(each["selection"] is None for each in result["batches"])
-    assert result["batches"][0]["breakdown_ms"]["pruned"]["selection"] > 0  # TopK is known by its operator
+    assert (
+        result["batches"][0]["breakdown_ms"]["pruned"]["selection"] > 0
+    )  # TopK is known by its operator
 
 
 def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> Throughput:
@@ -105,7 +120,9 @@ GPU = (at_batch(1), at_batch(8, cuda_graph=False))
 
 
 def printed(
-    gpu: tuple[AtBatch, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    gpu: tuple[AtBatch, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> list[str]:
     monkeypatch.setenv("COLUMNS", "200")
     names, macs, schedule = (
@@ -129,8 +146,15 @@ def test_gpu_time_is_a_table_with_its_machine_clocks_and_commands_beneath(
         ["8", "dense", "2000.0", "4.000", "4.500", "0.125", "0.062", "", "", "", ""],
         ["", "pruned", "4000.0", "2.000", "2.500", "0.125", "0.062", *AGAINST],
     ]
-    assert [line for line in lines if BUILT.gpu in line and BUILT.driver in line and BUILT.tensorrt in line]
-    assert sum("1410 MHz" in line and "slowed by software power cap" in line for line in lines) == 2
+    assert [
+        line
+        for line in lines
+        if BUILT.gpu in line and BUILT.driver in line and BUILT.tensorrt in line
+    ]
+    assert (
+        sum("1410 MHz" in line and "slowed by software power cap" in line for line in lines)
+        == 2
+    )
     (graph,) = (line for line in lines if "CUDA graph" in line)
     assert "pruned at batch 8" in graph
     assert [line for line in lines if line.startswith("  trtexec ")] == [
@@ -152,7 +176,9 @@ def test_load_and_selection_cost_where_they_were_measured(
         at,
         throughput=Pair(dense, replace(pruned, engine=replace(pruned.engine, load=load))),
         selection=Selection(sliced, ratio_of(pruned, sliced), at.comparison),
-        breakdown_ms=Pair({"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125}),
+        breakdown_ms=Pair(
+            {"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125}
+        ),
     )
     lines = printed((measured,), capsys, monkeypatch)
     assert "pruned at batch 8, ms by class: linear 1.250, selection 0.125" in lines

@@ -40,13 +40,18 @@ def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
     for each in done.json:
         assert each["manifest"]["settings"]["batches"] == [1, 8]
         assert each["manifest"]["built"]["gpu"] == HERE.gpu
-        assert [audit["written"] for audit in each["manifest"]["audits"]] == [{"fp32": 2}, {"fp32": 1}]
+        assert [audit["written"] for audit in each["manifest"]["audits"]] == [
+            {"fp32": 2},
+            {"fp32": 1},
+        ]
         assert len(each["trtexec"]) == 2
         assert (folder / "engines" / each["file"]).is_file()
 
 
 @pytest.mark.usefixtures("machine")
-def test_an_engine_is_named_with_its_machine_and_its_commands(star_export: Command, folder: Path) -> None:
+def test_an_engine_is_named_with_its_machine_and_its_commands(
+    star_export: Command, folder: Path
+) -> None:
     done = star_export("build", folder)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
@@ -84,10 +89,16 @@ def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
-def test_the_source_is_written_and_the_command_printed(star_export: Command, tmp_path: Path) -> None:
+def test_the_source_is_written_and_the_command_printed(
+    star_export: Command, tmp_path: Path
+) -> None:
     out = tmp_path / "plugin"
     done = star_export("build", "--plugin-source", out)
     assert (done.code, done.err) == (0, "")
@@ -104,6 +115,8 @@ def test_json_names_the_folder(star_export: Command, tmp_path: Path) -> None:
     assert printed["command"] in star_export("build", "--plugin-source", out).out
 
 
-def test_it_needs_no_rich(star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_needs_no_rich(
+    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
     assert star_export("build", "--plugin-source", tmp_path / "plugin").code == 0

@@ -12,7 +12,9 @@ def test_it_leaves_acs_and_scores(
 ) -> None:
     """The bytes are those of any other run with these flags."""
     out = tmp_path / "c.safetensors"
-    done = star_export("calibrate", *workplace.model, "--images", workplace.images, "--out", out, "--json")
+    done = star_export(
+        "calibrate", *workplace.model, "--images", workplace.images, "--out", out, "--json"
+    )
     assert done.code == 0, done.err
     made = load_calibration(out)
     assert done.json["acs"] == made.acs.tolist()
@@ -24,7 +26,9 @@ def test_it_leaves_acs_and_scores(
     assert out.read_bytes() == calibration.read_bytes()
 
 
-def test_the_table_has_a_line_a_layer(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_the_table_has_a_line_a_layer(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     """And it is said where the halves of the images, here all of a small folder, disagree."""
     out = tmp_path / "c.safetensors"
     flags = (*workplace.model, "--images", workplace.images, "--max-images", "auto")
@@ -34,7 +38,9 @@ def test_the_table_has_a_line_a_layer(star_export: Command, workplace: Workplace
     assert (made.record.images, made.record.settings.max_images) == (12, "auto")
     assert str(out) in done.out.splitlines()[0]
     assert made.overlap is not None
-    assert ("halves of the images agree on less than 0.9" in done.err) == (made.overlap.min() < 0.9)
+    assert ("halves of the images agree on less than 0.9" in done.err) == (
+        made.overlap.min() < 0.9
+    )
     for value, share in zip(made.acs, made.overlap, strict=True):
         assert f" {value:.4f} " in done.out and f" {share:.2f} " in done.out
 
@@ -47,7 +53,15 @@ def test_broken_images_among_good_ones_are_skipped_and_named(
     for index in range(3):
         (images / f"{index}.png").write_bytes(encoded(index))
     (images / "broken.jpg").write_bytes(b"\xff\xd8 not an image")
-    flags = (*workplace.model, "--images", images, "--scorer", "intra", "--out", tmp_path / "c.safetensors")
+    flags = (
+        *workplace.model,
+        "--images",
+        images,
+        "--scorer",
+        "intra",
+        "--out",
+        tmp_path / "c.safetensors",
+    )
     done = star_export("calibrate", *flags, "--json")
     assert done.code == 0
     assert (done.json["record"]["images"], done.json["record"]["skipped"]) == (3, 1)

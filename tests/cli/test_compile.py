@@ -30,7 +30,18 @@ def test_it_leaves_a_folder_that_proves_itself(
     star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
 ) -> None:
     flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
-    flags += ("--method", "star", "--rho", "0.5", "--input-kind", input_kind, "--rounds", "5", "--batch", "2")
+    flags += (
+        "--method",
+        "star",
+        "--rho",
+        "0.5",
+        "--input-kind",
+        input_kind,
+        "--rounds",
+        "5",
+        "--batch",
+        "2",
+    )
     done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     report = done.json
@@ -53,7 +64,13 @@ def test_it_leaves_a_folder_that_proves_itself(
     files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     variants = [variant_path(Path(report["files"]["pruned"]), role).name for role in VARIANTS]
     assert files == {
-        *("calibration.safetensors", "schedule.json", "model.json", "reference.npz", "recipe.json"),
+        *(
+            "calibration.safetensors",
+            "schedule.json",
+            "model.json",
+            "reference.npz",
+            "recipe.json",
+        ),
         *("SHA256SUMS", "report.json", "report.html", *report["files"].values(), *variants),
         *("images.batch1.bin", "images.batch2.bin"),
     }
@@ -76,10 +93,14 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 ) -> None:
     flags = ("--images", workplace.images, "--rho", "0.5", "--rounds", "0", "--batch", "4")
     out = tmp_path / "out"
-    done = star_export("compile", *workplace.model, *flags, "--target", "tensorrt-fp16", "--out", out)
+    done = star_export(
+        "compile", *workplace.model, *flags, "--target", "tensorrt-fp16", "--out", out
+    )
     assert done.code == 0, done.err
     lines = json.loads((out / "report.json").read_text())["trtexec"]
-    assert [line for line in done.out.splitlines() if line.startswith(("# ", "trtexec "))] == lines
+    assert [
+        line for line in done.out.splitlines() if line.startswith(("# ", "trtexec "))
+    ] == lines
     for comment, line in zip(lines[::2], lines[1::2], strict=True):
         words = dict(word.partition("=")[::2] for word in shlex.split(line))
         assert (
@@ -107,23 +128,39 @@ def test_compiling_a_star_for_a_mean_of_macs(
     assert use["useful_macs"] / 1e9 == pytest.approx(gmacs["pruned"])
     assert use["useful_macs"] <= use["executed_macs"] < gmacs["dense"] * 1e9
     assert gmacs["pruned"] == pytest.approx(0.7 * gmacs["dense"], rel=0.05)
-    assert all(layer["least"] <= layer["median"] <= layer["most"] <= layer["star"] for layer in use["layers"])
+    assert all(
+        layer["least"] <= layer["median"] <= layer["most"] <= layer["star"]
+        for layer in use["layers"]
+    )
     compared = report["batches"][-1]["comparison"]
-    assert compared["efficiency"] == pytest.approx(compared["speedup"] * gmacs["pruned"] / gmacs["dense"])
+    assert compared["efficiency"] == pytest.approx(
+        compared["speedup"] * gmacs["pruned"] / gmacs["dense"]
+    )
     page = (tmp_path / "out/report.html").read_text()
     assert "Patches kept per image" in page
-    described = star_export("inspect", tmp_path / "out" / report["files"]["pruned"], "--json").json
+    described = star_export(
+        "inspect", tmp_path / "out" / report["files"]["pruned"], "--json"
+    ).json
     assert (described["method"], described["layout"]) == ("a-star", "packed")
-    bench = star_export("bench", tmp_path / "out", "--batches", "2", "--rounds", "5", "--json").json
+    bench = star_export(
+        "bench", tmp_path / "out", "--batches", "2", "--rounds", "5", "--json"
+    ).json
     assert bench["macs"]["pruned"] == use["useful_macs"]
     assert bench["batches"][0]["selection"] is None
-    images = ("--images", workplace.images, "--calibration", tmp_path / "out/calibration.safetensors")
+    images = (
+        "--images",
+        workplace.images,
+        "--calibration",
+        tmp_path / "out/calibration.safetensors",
+    )
     pruned = tmp_path / "out" / report["files"]["pruned"]
     assert star_export("check", *workplace.model, *images, "--onnx", pruned).code == 0
 
 
 @pytest.mark.ort
-def test_several_methods_are_compared(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_several_methods_are_compared(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     """Each has its own export folder; what is measured of the dense model, and the images, are the same."""
     out = tmp_path / "out"
     flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
@@ -135,9 +172,13 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
     for method, report in done.json.items():
         assert report == json.loads((out / method / "report.json").read_text())
         assert report["schedule"]["method"] == method and report["parity"]["pruned"]["passed"]
-        assert report["gmacs"]["pruned"] == pytest.approx(0.7 * report["gmacs"]["dense"], rel=0.05)
+        assert report["gmacs"]["pruned"] == pytest.approx(
+            0.7 * report["gmacs"]["dense"], rel=0.05
+        )
         assert star_export("check", out / method).code == 0
-        assert json.loads((out / method / "recipe.json").read_text())["prune"]["method"] == method
+        assert (
+            json.loads((out / method / "recipe.json").read_text())["prune"]["method"] == method
+        )
     for shared in (
         lambda report: report["parity"]["dense"],
         lambda report: report["accuracy"]["dense"],
@@ -151,9 +192,9 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
         out / "a-star/calibration.safetensors"
     ).read_bytes()
     page = (out / "report.html").read_text()
-    assert page.count("Patches left after layer") == 3 * (out / "star/report.html").read_text().count(
-        "Patches left after layer"
-    )
+    assert page.count("Patches left after layer") == 3 * (
+        out / "star/report.html"
+    ).read_text().count("Patches left after layer")
     assert "Relevance of the patches" in page
     assert "Relevance of the patches" in (out / "a-star/report.html").read_text()
     assert "Relevance of the patches" not in (out / "tome/report.html").read_text()
@@ -162,20 +203,29 @@ def test_several_methods_are_compared(star_export: Command, workplace: Workplace
     assert files == listed | {"SHA256SUMS"}
     shown = star_export("compile", *flags, "--method", "tome,star", "--rounds", "0")
     assert (shown.code, (out / "a-star").exists()) == (0, False)
-    rows = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
+    rows = [
+        line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")
+    ]
     assert rows == ["as it came", "dense", "tome", "star"] and shown.out.count("PASSED") == 3
     assert star_export("compile", *flags, "--rounds", "0").code == 0
     assert not (out / "star").exists() and not (out / "tome").exists()
 
 
 def test_one_of_several_methods_that_fails_is_1(
-    star_export: Command, compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    star_export: Command,
+    compiled: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report = load_json(Report, compiled() / "report.json")
-    failed = replace(report, parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False)))
+    failed = replace(
+        report, parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False))
+    )
     for tome, code in ((report, 0), (failed, 1)):
         found = {Method.STAR: report, Method.TOME: tome}
-        monkeypatch.setattr(compile_module, "compare_methods", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(
+            compile_module, "compare_methods", lambda *_, found=found, **__: found
+        )
         flags = ("--rho", "0.5", "--method", "star,tome", "--out", tmp_path / "o")
         assert star_export("compile", *flags).code == code
 
@@ -212,9 +262,13 @@ def test_rates_then_the_schedule_that_they_left(
     schedule = load_json(Schedule, tmp_path / "a/schedule.json")
     assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (0.5, None, None)
     assert not (tmp_path / "a/calibration.safetensors").exists()
-    again = star_export(*flags, "--out", tmp_path / "b", "--schedule", tmp_path / "a/schedule.json")
+    again = star_export(
+        *flags, "--out", tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"
+    )
     assert again.code == 0, again.err
-    assert (tmp_path / "a/schedule.json").read_bytes() == (tmp_path / "b/schedule.json").read_bytes()
+    assert (tmp_path / "a/schedule.json").read_bytes() == (
+        tmp_path / "b/schedule.json"
+    ).read_bytes()
     assert (tmp_path / "b/report.json").is_file()
 
 
@@ -237,7 +291,9 @@ def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("told")
-def test_what_it_prints(star_export: Command, compiled: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_it_prints(
+    star_export: Command, compiled: Callable[..., Path], tmp_path: Path
+) -> None:
     shown = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o")
     assert shown.code == 0
     for text in (
@@ -259,15 +315,27 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
     """One method, and several."""
     full = full_report()
     gmacs = replace(full.gmacs, as_it_came=full.gmacs.dense)
-    plain = replace(full, gmacs=gmacs, batches=tuple(replace(each, as_it_came=None) for each in full.batches))
+    plain = replace(
+        full,
+        gmacs=gmacs,
+        batches=tuple(replace(each, as_it_came=None) for each in full.batches),
+    )
     for report, shown in ((full, True), (plain, False)):
         found = {Method.STAR: report, Method.TOME: report}
-        monkeypatch.setattr(compile_module, "compile_model", lambda *_, report=report, **__: report)
-        monkeypatch.setattr(compile_module, "compare_methods", lambda *_, found=found, **__: found)
+        monkeypatch.setattr(
+            compile_module, "compile_model", lambda *_, report=report, **__: report
+        )
+        monkeypatch.setattr(
+            compile_module, "compare_methods", lambda *_, found=found, **__: found
+        )
         for methods in (["star"], ["star", "tome"]):
             flags = ("--rho", "0.5", "--out", tmp_path / "o", "--method", ",".join(methods))
             lines = star_export("compile", *flags).out.splitlines()
-            cells = {row[1].strip(): row[2:-1] for row in (line.split("│") for line in lines) if len(row) > 2}
+            cells = {
+                row[1].strip(): row[2:-1]
+                for row in (line.split("│") for line in lines)
+                if len(row) > 2
+            }
             assert list(cells) == [*["as it came"] * shown, "dense", *methods]
             rows = {name: [each.strip() for each in row] for name, row in cells.items()}
             assert rows["star"][3:] == ["166.7", "1.67 (1.67 to 1.67)", *["1.83"] * shown]
@@ -308,7 +376,12 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     star_export: Command, workplace: Workplace, compiled: Callable[..., Path]
 ) -> None:
     folder = compiled(
-        "--outputs", "embedding,tokens,layer:-2", "--reduce", "drop", "--target", "openvino-fp32"
+        "--outputs",
+        "embedding,tokens,layer:-2",
+        "--reduce",
+        "drop",
+        "--target",
+        "openvino-fp32",
     )
     report = json.loads((folder / "report.json").read_text())
     assert [each["name"] for each in report["parity"]["pruned"]["outputs"]] == [
@@ -318,17 +391,25 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     ]
     assert report["accuracy"] is None
     agreement = report["agreement"]
-    assert agreement["images"] == 12 and agreement["embedding_cosine"] > agreement["embedding_cosine_least"]
+    assert (
+        agreement["images"] == 12
+        and agreement["embedding_cosine"] > agreement["embedding_cosine_least"]
+    )
     assert 0 <= agreement["retrieval_at_1"] <= 1
     assert "retrieval@1" in (folder / "report.html").read_text()
     assert star_export("check", folder).code == 0
     flags = ("--images", workplace.images, "--threads", "1")
     pruned = folder / report["files"]["pruned"]
-    assert star_export("check", "--onnx", pruned, *workplace.model, *flags, "--recipe", BRIEF).code == 0
+    assert (
+        star_export("check", "--onnx", pruned, *workplace.model, *flags, "--recipe", BRIEF).code
+        == 0
+    )
     done = star_export("eval", folder, *flags, "--json")
     assert done.json["agreement"]["retrieval_at_1"] == agreement["retrieval_at_1"]
     assert done.json["pair"] is None
     assert "retrieval@1: the same nearest image" in star_export("eval", folder, *flags).out
     assert "which has no top-1" in star_export("eval", pruned, *flags).error
     out = folder / "differing"
-    assert "--disagreements" in star_export("eval", folder, *flags, "--disagreements", out).error
+    assert (
+        "--disagreements" in star_export("eval", folder, *flags, "--disagreements", out).error
+    )

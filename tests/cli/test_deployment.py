@@ -48,20 +48,27 @@ def folder(compiled: Callable[..., Path], request: pytest.FixtureRequest) -> Pat
     return compiled(*([] if request.param == "star" else ["--method", request.param]))
 
 
-def on_the_machine(*arguments: object, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def on_the_machine(
+    *arguments: object, without: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     allowed = {"exporter", *INSTALLED, *THEIRS} - {*without}
     command = [sys.executable, "-c", BOX.format(allowed=allowed), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.ort
-def test_the_folder_is_checked_measured_inspected_and_served(folder: Path, tmp_path: Path) -> None:
+def test_the_folder_is_checked_measured_inspected_and_served(
+    folder: Path, tmp_path: Path
+) -> None:
     checked = on_the_machine("check", folder, "--json", without=("PIL",))
     assert checked.returncode == 0, checked.stderr
     outcome = json.loads(checked.stdout)
     assert outcome["passed"]
     assert outcome["parity"]["pruned"]["layers"]
-    assert {each["name"] for each in outcome["parity"]["pruned"]["checks"]} >= {"kept_sets", "forced_logits"}
+    assert {each["name"] for each in outcome["parity"]["pruned"]["checks"]} >= {
+        "kept_sets",
+        "forced_logits",
+    }
     for arguments in (
         ("bench", folder, *QUICK, "--json"),
         ("inspect", folder),

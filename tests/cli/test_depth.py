@@ -14,13 +14,28 @@ from tests.depth.published import SAMPLES
 from tests.pages import commands_of
 
 
-def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    apart, tuned, merged = (tmp_path / f"{name}.safetensors" for name in ("apart", "tuned", "merged"))
+def test_it_is_fine_tuned_and_merged(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    apart, tuned, merged = (
+        tmp_path / f"{name}.safetensors" for name in ("apart", "tuned", "merged")
+    )
     words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
     applied = star_export("depth", "apply", *workplace.model, *words, "--json").json
     assert (applied["depth"]["plan"]["attention"], applied["depth"]["merged"]) == ([2], False)
     images = ("--images", workplace.images, "--eval-images", workplace.images)
-    quick = ("--preset", "short", "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF, "--rho", "0.7")
+    quick = (
+        "--preset",
+        "short",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "4",
+        "--recipe",
+        BRIEF,
+        "--rho",
+        "0.7",
+    )
     done = star_export("finetune", "--checkpoint", apart, *images, *quick, "--out", tuned)
     assert done.code == 0, done.err
     assert "the teacher is the shallower network too" in done.err
@@ -31,7 +46,9 @@ def test_it_is_fine_tuned_and_merged(star_export: Command, workplace: Workplace,
     assert told["depth"]["merged"] is True
     assert told["schedule"]["rho"] == 0.7
     before, after = (
-        star_export("eval", "--checkpoint", each, "--images", workplace.images, "--json").json["models"]
+        star_export("eval", "--checkpoint", each, "--images", workplace.images, "--json").json[
+            "models"
+        ]
         for each in (tuned, merged)
     )
     assert before["pruned"]["accuracy"] == after["pruned"]["accuracy"]
@@ -46,7 +63,15 @@ def samples(tmp_path: Path) -> Path:
 
 
 def test_the_split_of_a_budget(star_export: Command, samples: Path) -> None:
-    published = ("depth", "choose", "--model", "deit_base_patch16_224", "--samples", samples, "--units")
+    published = (
+        "depth",
+        "choose",
+        "--model",
+        "deit_base_patch16_224",
+        "--samples",
+        samples,
+        "--units",
+    )
     done = star_export(*published, 8, "--json")
     assert done.code == 0, done.err
     assert (done.json["best"]["attention"], done.json["best"]["activation"]) == (2, 6)
@@ -55,7 +80,9 @@ def test_the_split_of_a_budget(star_export: Command, samples: Path) -> None:
     shown = star_export(*published, 8).out
     assert "best: 2 attention layers and 6 activations" in shown
     for coefficient, power in zip(
-        done.json["predictor"]["coefficients"], ("0 · t^0", "1 · t^0", "0 · t^1", "2 · t^0"), strict=False
+        done.json["predictor"]["coefficients"],
+        ("0 · t^0", "1 · t^0", "0 · t^1", "2 · t^0"),
+        strict=False,
     ):
         assert f"{coefficient:+.4f} · a^{power}" in shown
 
@@ -68,14 +95,18 @@ def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
     total = 0.0
     for line in lines:
         coefficient, a, t = line.split(" · ")
-        total += float(coefficient) * 2 ** int(a.removeprefix("a^")) * 3 ** int(t.removeprefix("t^"))
+        total += (
+            float(coefficient) * 2 ** int(a.removeprefix("a^")) * 3 ** int(t.removeprefix("t^"))
+        )
     assert total == predictor.accuracy(-1.0, -2.0)
 
 
 QUICK = ("--epochs", "1", "--batch-size", "4", "--growth", "0")
 
 
-def test_units_are_chosen_within_a_budget(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_units_are_chosen_within_a_budget(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     """Samples are collected, and split; the same command continues after them, and another one starts from them."""
     few = recipe_file(tmp_path, max_eval_images=4, training={"augment": "none"})
     images = ("--images", workplace.images, "--eval-images", workplace.images)
@@ -88,20 +119,38 @@ def test_units_are_chosen_within_a_budget(star_export: Command, workplace: Workp
     samples = tmp_path / "c.samples" / "samples.json"
     again = star_export(*words, "--json", "--out", tmp_path / "c.safetensors")
     assert again.json["collected"]["samples"] == json.loads(samples.read_text())
-    assert again.json["collected"]["skipped"] == again.json["collected"]["training_skipped"] == {}
+    assert (
+        again.json["collected"]["skipped"] == again.json["collected"]["training_skipped"] == {}
+    )
     assert "step" not in again.err
     plan, best = again.json["applied"]["depth"]["plan"], again.json["found"]["best"]
-    assert (len(plan["attention"]), len(plan["activation"])) == (best["attention"], best["activation"])
+    assert (len(plan["attention"]), len(plan["activation"])) == (
+        best["attention"],
+        best["activation"],
+    )
     assert best["attention"] + best["activation"] == 2
-    split = ("depth", "choose", *workplace.model, "--samples", samples, "--units", "2", "--json")
+    split = (
+        "depth",
+        "choose",
+        *workplace.model,
+        "--samples",
+        samples,
+        "--units",
+        "2",
+        "--json",
+    )
     assert star_export(*split).json == again.json["found"]
-    beside = star_export(*words, "--samples", samples, "--json", "--out", tmp_path / "d.safetensors")
+    beside = star_export(
+        *words, "--samples", samples, "--json", "--out", tmp_path / "d.safetensors"
+    )
     assert beside.json["collected"] is None
     assert beside.json["applied"]["depth"] == again.json["applied"]["depth"]
     assert not (tmp_path / "d.samples").exists()
 
 
-def test_the_split_takes_only_what_may_go(star_export: Command, workplace: Workplace, samples: Path) -> None:
+def test_the_split_takes_only_what_may_go(
+    star_export: Command, workplace: Workplace, samples: Path
+) -> None:
     words = ("depth", "choose", *workplace.model, "--samples", samples, "--json", "--units")
     assert star_export(*words, "3").json["best"]["activation"] == 2
     kept = star_export(*words, "3", "--keep-activation", "1,2,3").json
@@ -174,4 +223,7 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
     assert report["gmacs"]["pruned"] < report["gmacs"]["as_it_came"]
     told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json
     plan = told["depth"]["plan"]
-    assert (len(plan["attention"]) + len(plan["activation"]), told["depth"]["merged"]) == (2, True)
+    assert (len(plan["attention"]) + len(plan["activation"]), told["depth"]["merged"]) == (
+        2,
+        True,
+    )

@@ -5,7 +5,9 @@ from pathlib import Path
 from tests.commands import Command, Workplace
 
 
-def dry(star_export: Command, workplace: Workplace, verb: str, out: Path, *flags: object) -> list[str]:
+def dry(
+    star_export: Command, workplace: Workplace, verb: str, out: Path, *flags: object
+) -> list[str]:
     """The lines of a dry run, which leaves nothing behind."""
     images = ("--images", workplace.images)
     done = star_export(verb, *workplace.model, *images, *flags, "--out", out, "--dry-run")
@@ -24,29 +26,57 @@ def test_a_dry_run(star_export: Command, workplace: Workplace, tmp_path: Path) -
     assert sum(line.startswith("│") for line in lines) == 4  # one for each layer
 
 
-def test_a_schedule_that_is_not_known_yet(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_a_schedule_that_is_not_known_yet(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     flags = ("--method", "star", "--rho", "0.5")
     lines = dry(star_export, workplace, "compile", tmp_path / "out", *flags)
     assert lines[-1].endswith("unknown pruned (the schedule follows from the calibration)")
     images = ("--images", workplace.images, "--out", tmp_path, "--dry-run", "--json")
     told = star_export("compile", *workplace.model, *flags, *images).json
-    assert (told["gmacs_pruned"], told["schedule"], told["unknown"]) == (None, None, "the calibration")
+    assert (told["gmacs_pruned"], told["schedule"], told["unknown"]) == (
+        None,
+        None,
+        "the calibration",
+    )
     assert told["settings"]["method"] == "star"
 
 
-def test_fine_tuning_has_its_own_settings(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    flags = ("--eval-images", workplace.images, "--rho", "0.6", "--preset", "short", "--epochs", "3")
+def test_fine_tuning_has_its_own_settings(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = (
+        "--eval-images",
+        workplace.images,
+        "--rho",
+        "0.6",
+        "--preset",
+        "short",
+        "--epochs",
+        "3",
+    )
     lines = dry(star_export, workplace, "finetune", tmp_path / "w.safetensors", *flags)
     assert {"epochs = 3", "augment = crop", "rho = 0.6"} <= set(lines)
 
 
-def test_a_search_has_no_schedule_yet(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_a_search_has_no_schedule_yet(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     flags = ("--eval-images", workplace.images, "--max-drop", "1")
     done = star_export(
-        "tune", *workplace.model, "--images", workplace.images, *flags, "--out", tmp_path / "out", "--dry-run"
+        "tune",
+        *workplace.model,
+        "--images",
+        workplace.images,
+        *flags,
+        "--out",
+        tmp_path / "out",
+        "--dry-run",
     )
     lines = done.out.splitlines()
     assert "max_drop = 1.0" in lines
     assert "the search, which screens 17 ways on 6 images each" in lines[-1]
-    assert "6 images are in the final half: to show a loss within 1 points takes 268" in done.err
+    assert (
+        "6 images are in the final half: to show a loss within 1 points takes 268" in done.err
+    )
     assert not (tmp_path / "out").exists()

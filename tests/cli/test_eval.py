@@ -31,11 +31,16 @@ def shard(tmp_path: Path) -> Path:
     """Four images, two of each class, one of which is broken."""
     members: dict[str, bytes | str] = {}
     for at in range(4):
-        members |= {f"{at}.png": encoded(at) if at != 2 else b"no image", f"{at}.cls": str(at % 2)}
+        members |= {
+            f"{at}.png": encoded(at) if at != 2 else b"no image",
+            f"{at}.cls": str(at % 2),
+        }
     return write_shard(tmp_path / "a.tar", members)
 
 
-def test_a_folder_on_class_folders(star_export: Command, folder: Path, workplace: Workplace) -> None:
+def test_a_folder_on_class_folders(
+    star_export: Command, folder: Path, workplace: Workplace
+) -> None:
     done = star_export("eval", folder, "--images", workplace.images, *QUICK, "--json")
     assert done.code == 0, done.err
     report = json.loads((folder / "report.json").read_text())
@@ -48,17 +53,27 @@ def test_a_folder_on_class_folders(star_export: Command, folder: Path, workplace
         assert measured == report["accuracy"][name]
     pair = done.json["pair"]
     assert (pair["first"], pair["second"]) == ("dense", "pruned")
-    dense, pruned = (done.json["models"][name]["accuracy"]["top1"] for name in ("dense", "pruned"))
+    dense, pruned = (
+        done.json["models"][name]["accuracy"]["top1"] for name in ("dense", "pruned")
+    )
     assert pair["loss_points"] == pytest.approx(100 * (dense - pruned))
     assert 0 <= pair["agreement"] <= 1 and 0 <= pair["mcnemar_p"] <= 1
     assert [each["name"] for each in pair["classes"]] == ["class_0", "class_1"]
     assert set(done.json["models"]) == {"dense", "pruned"}
 
 
-def test_the_table_says_it_in_words(star_export: Command, folder: Path, workplace: Workplace) -> None:
+def test_the_table_says_it_in_words(
+    star_export: Command, folder: Path, workplace: Workplace
+) -> None:
     done = star_export("eval", folder, "--images", workplace.images, *QUICK)
     assert done.code == 0, done.err
-    for text in ("12 images, 2 classes", "95 % interval", "agreement: ", "loss of pruned: ", "McNemar p = "):
+    for text in (
+        "12 images, 2 classes",
+        "95 % interval",
+        "agreement: ",
+        "loss of pruned: ",
+        "McNemar p = ",
+    ):
         assert text in done.out
 
 
@@ -82,15 +97,21 @@ def test_two_files_on_a_tar_file(
     assert len(listed) == round(3 * (1 - done.json["pair"]["agreement"]))
 
 
-def test_pytorch_beside_a_file(star_export: Command, files: Pair[Path], workplace: Workplace) -> None:
-    done = star_export("eval", files.dense, *workplace.model, "--images", workplace.images, *QUICK, "--json")
+def test_pytorch_beside_a_file(
+    star_export: Command, files: Pair[Path], workplace: Workplace
+) -> None:
+    done = star_export(
+        "eval", files.dense, *workplace.model, "--images", workplace.images, *QUICK, "--json"
+    )
     assert done.code == 0, done.err
     assert set(done.json["models"]) == {"pytorch", files.dense.stem}
     assert done.json["pair"]["first"] == "pytorch"
     assert done.json["pair"]["agreement"] == 1
 
 
-def test_pytorch_alone_and_pruned(star_export: Command, folder: Path, workplace: Workplace) -> None:
+def test_pytorch_alone_and_pruned(
+    star_export: Command, folder: Path, workplace: Workplace
+) -> None:
     flags = (*workplace.model, "--images", workplace.images, *QUICK, "--json")
     assert set(star_export("eval", *flags).json["models"]) == {"dense"}
     done = star_export("eval", *flags, "--schedule", folder / "schedule.json")
@@ -114,7 +135,9 @@ def test_without_labels_two_models_agree(
     assert "0.png | got no label" in alone.error
 
 
-def test_too_few_images_for_the_interval(star_export: Command, folder: Path, workplace: Workplace) -> None:
+def test_too_few_images_for_the_interval(
+    star_export: Command, folder: Path, workplace: Workplace
+) -> None:
     flags = ("eval", folder, "--images", workplace.images, *QUICK, "--json")
     done = star_export(*flags, "--within", "0.5")
     assert done.code == 2
@@ -132,7 +155,9 @@ def test_the_main_process_alone_writes_the_disagreements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for index in (1, 0):
-        monkeypatch.setattr("exporter.cli.eval.processes", lambda index=index: Processes(index, 2))
+        monkeypatch.setattr(
+            "exporter.cli.eval.processes", lambda index=index: Processes(index, 2)
+        )
         flags = ("--images", workplace.images, *QUICK, "--disagreements", tmp_path / "differ")
         assert star_export("eval", files.pruned, files.dense, *flags).code == 0
         assert (tmp_path / "differ.csv").exists() == (index == 0)

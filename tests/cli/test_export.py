@@ -16,7 +16,11 @@ from tests.commands import Command, Workplace
 @pytest.mark.ort
 @pytest.mark.parametrize("role", ["dense", "pruned"])
 def test_a_file_is_the_one_that_compile_leaves(
-    star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path, role: str
+    star_export: Command,
+    workplace: Workplace,
+    compiled: Callable[..., Path],
+    tmp_path: Path,
+    role: str,
 ) -> None:
     folder, out = compiled(), tmp_path / "m.onnx"
     flags = ("--dense",) if role == "dense" else ("--schedule", folder / "schedule.json")
@@ -27,17 +31,24 @@ def test_a_file_is_the_one_that_compile_leaves(
     assert done.json["method"] == {"dense": "dense", "pruned": "star"}[role]
     assert done.json["gmacs"] == pytest.approx(report["gmacs"][role])
     own, other = onnx.load(out), onnx.load(folder / report["files"][role])
-    for model, names in ((own, []), (other, ["class_0", "class_1"])):  # `compile` has labelled images
+    for model, names in (
+        (own, []),
+        (other, ["class_0", "class_1"]),
+    ):  # `compile` has labelled images
         (spec,) = (each for each in model.metadata_props if each.key == "star_export.model")
         assert json.loads(spec.value)["class_names"] == names
         model.metadata_props.remove(spec)
     assert own.SerializeToString() == other.SerializeToString()
 
 
-def test_the_dense_model_is_of_no_method(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_the_dense_model_is_of_no_method(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     """Also for a target of one method."""
     target, out = "tensorrt-plugin-fp16", tmp_path / "m.onnx"
-    done = star_export("export", *workplace.model, "--target", target, "--dense", "--out", out, "--json")
+    done = star_export(
+        "export", *workplace.model, "--target", target, "--dense", "--out", out, "--json"
+    )
     assert done.code == 0, done.err
     assert done.json["method"] == "dense"
     assert {node.domain for node in onnx.load(out).graph.node} == {""}

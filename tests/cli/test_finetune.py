@@ -23,7 +23,14 @@ def trained(workplace: Workplace) -> Path:
     from exporter.cli.main import main  # noqa: PLC0415
 
     def make(folder: Path) -> None:
-        flags = (*workplace.model, *STAR, *QUICK, *images(workplace), "--out", folder / "w.safetensors")
+        flags = (
+            *workplace.model,
+            *STAR,
+            *QUICK,
+            *images(workplace),
+            "--out",
+            folder / "w.safetensors",
+        )
         assert main([str(each) for each in ("finetune", *flags)]) == 0
 
     return shared_folder("finetuned", make) / "w.safetensors"
@@ -34,21 +41,31 @@ def images(workplace: Workplace) -> tuple[object, ...]:
 
 
 def finetune(star_export: Command, workplace: Workplace, out: Path, *flags: object) -> Outcome:
-    return star_export("finetune", *workplace.model, *images(workplace), *QUICK, *flags, "--out", out)
+    return star_export(
+        "finetune", *workplace.model, *images(workplace), *QUICK, *flags, "--out", out
+    )
 
 
-def test_the_result_is_in_the_json(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", "--json")
+def test_the_result_is_in_the_json(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    done = finetune(
+        star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", "--json"
+    )
     assert done.code == 0, done.err
     for name in ("dense", "before", "after"):
         low, high = done.json[name]["interval"]
         assert 0 <= low <= done.json[name]["top1"] <= high <= 1
         assert done.json[name]["images"] == 12
-    assert done.json["loss_after"]["loss_bound_points"] >= done.json["loss_after"]["loss_points"]
+    assert (
+        done.json["loss_after"]["loss_bound_points"] >= done.json["loss_after"]["loss_points"]
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.safetensors"]
 
 
-def test_the_table_says_it_in_words(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_the_table_says_it_in_words(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     merged = recipe_file(tmp_path, reduce="merge", training={"augment": "none"})
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", *merged)
     assert done.code == 0, done.err
@@ -63,20 +80,30 @@ def test_a_training_that_makes_nothing_better_says_so_and_what_to_try(
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6")
     assert done.code == 1, done.err
     last = done.out.splitlines()[-1]
-    assert "no epoch is better than the pruned model before training, whose weights these are" in last
+    assert (
+        "no epoch is better than the pruned model before training, whose weights these are"
+        in last
+    )
     assert last.endswith("try --lr 2e-05, or more than 12 images")
     assert "nothing to recover" in done.out and (tmp_path / "w.safetensors").exists()
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tuple[Path, list[str]]:
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, workplace: Workplace
+) -> tuple[Path, list[str]]:
     """The weights of a run with all that a run may keep, which was not killed, and its flags but `--out`."""
     from exporter.cli.main import main  # noqa: PLC0415
 
     torch.set_num_threads(1)  # whatever an earlier test left
     folder = tmp_path_factory.mktemp("whole")
     # Sums of a calibration are kept every 16 images.
-    given = ("--images", make_images(folder / "images", each=9), "--eval-images", workplace.images)
+    given = (
+        "--images",
+        make_images(folder / "images", each=9),
+        "--eval-images",
+        workplace.images,
+    )
     pruned = ("--method", "star", "--scorer", "fused", "--rho", "0.6")
     varied = recipe_file(folder, training={"ema_decay": 0.9, "mixup": 0.8, "augment": "crop"})
     trained = ("--preset", "short", "--epochs", "2", "--batch-size", "8", *varied)
@@ -89,7 +116,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory, workplace: Workplace) -> tup
     ("function", "times", "left"),
     [
         also("exporter.calibration.calibrate.save_sums", 1, {"w.calibration.partial"}),
-        also("exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}),
+        also(
+            "exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}
+        ),
         also("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
         (
             "exporter.workflows.finetune.save_weights",
@@ -111,7 +140,9 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
     uninterrupted, flags = whole
     command = ["finetune", *flags, "--out", str(tmp_path / "w.safetensors")]
     killed(function, times, *command)
-    assert {re.sub(r"\.[0-9a-f]{8}-\d+\.partial$", "", path.name) for path in tmp_path.iterdir()} == left
+    assert {
+        re.sub(r"\.[0-9a-f]{8}-\d+\.partial$", "", path.name) for path in tmp_path.iterdir()
+    } == left
     if "w.ckpt" in left:
         kept = torch.load(tmp_path / "w.ckpt", weights_only=True)
         assert kept["epochs_done"] == (2 if "w.safetensors" in left else 1)
@@ -128,9 +159,14 @@ def test_compile_needs_the_checkpoint_alone(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
     alone, beside = tmp_path / "alone", tmp_path / "beside"
-    done = star_export("compile", "--checkpoint", trained, "--out", alone, "--rounds", "5", "--batch", "2")
+    done = star_export(
+        "compile", "--checkpoint", trained, "--out", alone, "--rounds", "5", "--batch", "2"
+    )
     assert done.code == 0, done.err
-    assert "no images: agreement with PyTorch and speed are measured on noise, not on photos" in done.err
+    assert (
+        "no images: agreement with PyTorch and speed are measured on noise, not on photos"
+        in done.err
+    )
     assert "measured on noise, not on photos" in done.out
     given = ("--images", workplace.images, "--rounds", "0", "--json")
     shown = star_export("compile", "--checkpoint", trained, *given, "--out", beside)
@@ -143,7 +179,9 @@ def test_compile_needs_the_checkpoint_alone(
     assert schedule["keep"] == planned["keep"]
     assert all(each["passed"] for each in report["parity"].values())
     assert (report["measured_on"], other["measured_on"]) == ("noise", "images")
-    assert [report[name] for name in ("accuracy", "pair", "agreement", "searched")] == [None] * 4
+    assert [report[name] for name in ("accuracy", "pair", "agreement", "searched")] == [
+        None
+    ] * 4
     assert report["batches"]
     for name in report["files"].values():
         assert (alone / name).read_bytes() == (beside / name).read_bytes(), name
@@ -152,9 +190,13 @@ def test_compile_needs_the_checkpoint_alone(
     assert ["<figure" in page for page in pages] == [False, True]
     for out, page, printed in zip((alone, beside), pages, (done.out, shown.out), strict=True):
         tuned = json.loads((out / "report.json").read_text())["tuned"]
-        assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(f"/{workplace.images.name}")
+        assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(
+            f"/{workplace.images.name}"
+        )
         words = f"before fine-tuning ({tuned['accuracy']['dense']['top1']:.2%}); 95 %"
-        assert words in page and ("tuned" in printed if out == beside else words in " ".join(printed.split()))
+        assert words in page and (
+            "tuned" in printed if out == beside else words in " ".join(printed.split())
+        )
     assert "of top-1 lost against the fine-tuned weights, unpruned" in pages[1]
     assert not (alone / "calibration.safetensors").exists()
     assert star_export("check", alone).code == 0
@@ -163,19 +205,38 @@ def test_compile_needs_the_checkpoint_alone(
 @pytest.mark.parametrize(
     ("verb", "flags", "message"),
     [
-        ("compile", ("--recipe", "{folder}/again.toml", "--rho", "0.5"), "--images | got nothing"),
-        ("compile", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
-        ("compile", ("--class-map", "{folder}/map.json"), "--class-map | got no images | need --images"),
+        (
+            "compile",
+            ("--recipe", "{folder}/again.toml", "--rho", "0.5"),
+            "--images | got nothing",
+        ),
+        (
+            "compile",
+            ("--target", "openvino-int8"),
+            "for the activation ranges of openvino-int8",
+        ),
+        (
+            "compile",
+            ("--class-map", "{folder}/map.json"),
+            "--class-map | got no images | need --images",
+        ),
         ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
     ],
 )
 def test_what_only_images_can_tell_is_refused_before_any_work(
-    star_export: Command, trained: Path, tmp_path: Path, verb: str, flags: tuple[str, ...], message: str
+    star_export: Command,
+    trained: Path,
+    tmp_path: Path,
+    verb: str,
+    flags: tuple[str, ...],
+    message: str,
 ) -> None:
     (tmp_path / "map.json").write_text('{"class0": 0, "class1": 1}')
     (tmp_path / "again.toml").write_text("[model]\nrecalibrate = true")
     given = [flag.format(folder=tmp_path) for flag in flags]
-    refused = star_export(verb, "--checkpoint", trained, *given, "--quiet", "--out", tmp_path / "out")
+    refused = star_export(
+        verb, "--checkpoint", trained, *given, "--quiet", "--out", tmp_path / "out"
+    )
     assert refused.code == 2
     assert message in refused.error
     assert {path.name for path in tmp_path.iterdir()} == {"again.toml", "map.json"}
@@ -183,7 +244,11 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
 
 def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
     told = star_export("inspect", trained, "--json").json
-    assert (told["kind"], told["schedule"]["rho"], told["has_calibration"]) == ("checkpoint", 0.6, True)
+    assert (told["kind"], told["schedule"]["rho"], told["has_calibration"]) == (
+        "checkpoint",
+        0.6,
+        True,
+    )
 
 
 @pytest.mark.ort
@@ -192,7 +257,9 @@ def test_what_is_exported_passes_its_check(
 ) -> None:
     source, model = ("--checkpoint", trained), tmp_path / "m.onnx"
     assert star_export("export", *source, "--out", model, "--json").json["method"] == "star"
-    done = star_export("check", *source, "--images", workplace.images, "--onnx", model, "--json")
+    done = star_export(
+        "check", *source, "--images", workplace.images, "--onnx", model, "--json"
+    )
     assert (done.code, done.json["passed"]) == (0, True), done.err
 
 
@@ -204,7 +271,9 @@ def test_another_way_to_prune_needs_a_word(star_export: Command, trained: Path) 
     assert "recalibrate = true in the table [model] of a recipe allows it" in refused.err
 
 
-def test_with_the_word_it_is_done_and_warned_of(star_export: Command, trained: Path, tmp_path: Path) -> None:
+def test_with_the_word_it_is_done_and_warned_of(
+    star_export: Command, trained: Path, tmp_path: Path
+) -> None:
     allowed = recipe_file(tmp_path, recalibrate=True)
     done = star_export("plan", "--checkpoint", trained, *allowed, "--rho", "0.9", "--json")
     assert done.code == 0, done.err
@@ -216,14 +285,25 @@ def test_layers_chosen_by_training_without_pruning_are_not_pruned(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "c.safetensors"
-    flags = ("--images", workplace.images, "--epochs", "1", "--batch-size", "4", "--recipe", BRIEF)
+    flags = (
+        "--images",
+        workplace.images,
+        "--epochs",
+        "1",
+        "--batch-size",
+        "4",
+        "--recipe",
+        BRIEF,
+    )
     counts = ("--activation-units", "1", "--last-weights", "--growth", "0", "--out", out)
     words = ("depth", "choose", "--checkpoint", trained, *flags, *counts)
     refused = star_export(*words)
     assert refused.code == 2
     assert "--last-weights | got the last stage's beside" in refused.error
     assert list(tmp_path.iterdir()) == []
-    done = star_export(*words, *recipe_file(tmp_path, recalibrate=True, training={"augment": "none"}))
+    done = star_export(
+        *words, *recipe_file(tmp_path, recalibrate=True, training={"augment": "none"})
+    )
     assert done.code == 0, done.err
     assert "is not pruned as it was trained" in done.err
     told = star_export("inspect", out, "--json").json

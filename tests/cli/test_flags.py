@@ -27,7 +27,9 @@ def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
         '[model]\nname = "digits_vit"\n[images]\nimages = "photos"\n[prune]\nrho = 0.9\n[measure]\nbatch = 4\n'
     )
     told = recipe_of(arguments_of("--recipe", str(recipe), "--rho", "0.6", "--rounds", "5"))
-    assert told == Recipe.of(model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, rounds=5)
+    assert told == Recipe.of(
+        model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, rounds=5
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,9 +60,16 @@ def settings_of(*flags: object) -> FinetuneSettings:
 
 
 def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> None:
-    recipe = recipe_file(tmp_path, seed=3, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"})
+    recipe = recipe_file(
+        tmp_path, seed=3, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"}
+    )
     settings = settings_of("--epochs", "2", *recipe)
-    assert (settings.epochs, settings.ema_decay, settings.augment, settings.seed) == (2, 0.9, "none", 3)
+    assert (settings.epochs, settings.ema_decay, settings.augment, settings.seed) == (
+        2,
+        0.9,
+        "none",
+        3,
+    )
     assert settings.lr == PRESETS["short"]["lr"]
     assert settings_of("--preset", "paper") == FinetuneSettings()
 

@@ -35,7 +35,11 @@ PARSERS = tuple(parsers_of(build_parser()))
 
 
 def heads_of(text: str) -> list[str]:
-    return [line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    return [
+        line[:-1]
+        for line in text.splitlines()
+        if line.endswith(":") and not line.startswith(" ")
+    ]
 
 
 def test_help_of_every_verb(star_export: Command) -> None:
@@ -57,7 +61,9 @@ def test_what_is_gone_names_what_replaces_it(star_export: Command, name: str) ->
 
 
 def test_nothing_that_is_gone_is_still_there() -> None:
-    known = {f"{parser.prog} {flag}" for parser in PARSERS for flag in parser._option_string_actions}
+    known = {
+        f"{parser.prog} {flag}" for parser in PARSERS for flag in parser._option_string_actions
+    }
     known |= {parser.prog for parser in PARSERS}
     assert not {f"star-export {name}" for name in FORMER} & known
 
@@ -66,14 +72,22 @@ def test_nothing_that_is_gone_is_still_there() -> None:
 def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
     """Beside those that every command has; what is set rarely is a key of the recipe."""
     common = {"help", "json", "quiet", "verbose"}
-    own = [each.dest for each in parser._actions if each.option_strings and each.dest not in common]
+    own = [
+        each.dest for each in parser._actions if each.option_strings and each.dest not in common
+    ]
     assert len(own) <= (24 if parser.prog.endswith("finetune") else 30)
 
 
-@pytest.mark.parametrize("verb", ["compile", "calibrate", "plan", "export", "check", "eval", "finetune"])
-def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(star_export: Command, verb: str) -> None:
+@pytest.mark.parametrize(
+    "verb", ["compile", "calibrate", "plan", "export", "check", "eval", "finetune"]
+)
+def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(
+    star_export: Command, verb: str
+) -> None:
     needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(verb, ("--out", "x"))
-    training = [name for name, field in fields_of(FinetuneSettings).items() if not field.has_flag]
+    training = [
+        name for name, field in fields_of(FinetuneSettings).items() if not field.has_flag
+    ]
     keys = [name for name, field in flags_of(Recipe).items() if not field.has_flag]
     for name in (*keys, *(training if verb == "finetune" else ())):
         flag = f"--{name.replace('_', '-')}"
@@ -114,7 +128,9 @@ def test_exit_codes_are_documented(star_export: Command) -> None:
         assert f"\n  {code}" in shown
 
 
-@pytest.mark.parametrize("example", [each for _, verb in verb_modules() for each in verb.EXAMPLES])
+@pytest.mark.parametrize(
+    "example", [each for _, verb in verb_modules() for each in verb.EXAMPLES]
+)
 def test_an_example_is_a_command(example: str) -> None:
     program, *words = shlex.split(example)
     arguments = build_parser().parse_args(words)
@@ -128,7 +144,9 @@ def raising(error: BaseException) -> Callable[[object], int]:
     return run
 
 
-def test_what_a_user_can_mend_is_one_line(star_export: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_user_can_mend_is_one_line(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = RecipeError("rho", "two\nlines", "one")
     monkeypatch.setattr(inspect, "run", raising(error))
     done = star_export("inspect", "x")
@@ -147,8 +165,13 @@ def test_a_library_of_the_export_machine_is_named(
     assert "export" in done.error
 
 
-def test_any_other_error_keeps_its_trace(star_export: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    for error in (ModuleNotFoundError("No module named 'ours'", name="ours"), ZeroDivisionError()):
+def test_any_other_error_keeps_its_trace(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (
+        ModuleNotFoundError("No module named 'ours'", name="ours"),
+        ZeroDivisionError(),
+    ):
         monkeypatch.setattr(inspect, "run", raising(error))
         with pytest.raises(type(error)):
             star_export("inspect", "x")
@@ -165,7 +188,11 @@ def test_an_interruption_is_130(star_export: Command, monkeypatch: pytest.Monkey
     [([], 0, 1), (["--verbose"], 1, 1), (["-v"], 1, 1), (["--quiet"], 0, 0), (["-q"], 0, 0)],
 )
 def test_steps_are_logged_where_that_is_asked_for(
-    star_export: Command, monkeypatch: pytest.MonkeyPatch, flags: list[str], steps: int, warnings: int
+    star_export: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    steps: int,
+    warnings: int,
 ) -> None:
     def run(arguments: object) -> int:
         logging.getLogger("exporter").debug("a step")
@@ -178,7 +205,9 @@ def test_steps_are_logged_where_that_is_asked_for(
     assert (done.err.count("a step"), done.err.count("a warning")) == (steps, warnings)
 
 
-def test_a_line_is_said_once(star_export: Command, workplace: Workplace, image_folder: Path) -> None:
+def test_a_line_is_said_once(
+    star_export: Command, workplace: Workplace, image_folder: Path
+) -> None:
     """The images to train on are here those to measure on."""
     (image_folder / "notes.txt").touch()
     images = ("--images", image_folder, "--eval-images", image_folder)
@@ -194,7 +223,10 @@ ROOT = Path(exporter.__file__).parents[1]
 def completions(line: str, folder: Path) -> list[str]:
     """What is offered behind the line."""
     # argcomplete writes to descriptor 8, and to a file where one is named.
-    told, where = folder / "told", {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    told, where = (
+        folder / "told",
+        {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))},
+    )
     environment = {**os.environ, **where, "_ARGCOMPLETE_STDOUT_FILENAME": str(told)}
     command = [sys.executable, "-c", "from exporter.cli.main import main; main()"]
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -214,7 +246,9 @@ def completions(line: str, folder: Path) -> list[str]:
 )
 def test_what_is_offered(line: str, offered: set[str], tmp_path: Path) -> None:
     pytest.importorskip("argcomplete")
-    assert {each.strip() for each in completions(line, tmp_path)} == {each.strip() for each in offered}
+    assert {each.strip() for each in completions(line, tmp_path)} == {
+        each.strip() for each in offered
+    }
 
 
 def test_without_the_library_the_extra_is_named(
@@ -228,7 +262,9 @@ def test_without_the_library_the_extra_is_named(
 
 
 @pytest.mark.parametrize("words", [(), ("--model", "digits_vit", "--images", "photos")])
-def test_without_a_command_one_is_shown(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_one_is_shown(
+    words: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "need compile --model NAME --images DIR" in line

@@ -37,11 +37,23 @@ def test_json_has_both(star_export: Command) -> None:
     [
         (("vit_tiny_patch16_224",), "can be pruned: 12 blocks, 196 patches, 192 channels"),
         (("vit_small_patch14_dinov2",), "it gives an embedding: num_classes adds a classifier"),
-        (("vit_base_patch16_siglip_224",), "can be pruned: 12 blocks, 196 patches, 768 channels"),
-        (("resnet50",), "resnet50: cannot be pruned: a ResNet, which has no adapter"),
-        (("vit_base_patch16_xp_224",), "cannot be pruned: block 1 with the layout ParallelScalingBlock"),
         (
-            ("vit_small_patch16_dinov3", "--model-kwargs", "global_pool=token", "--num-classes", "9"),
+            ("vit_base_patch16_siglip_224",),
+            "can be pruned: 12 blocks, 196 patches, 768 channels",
+        ),
+        (("resnet50",), "resnet50: cannot be pruned: a ResNet, which has no adapter"),
+        (
+            ("vit_base_patch16_xp_224",),
+            "cannot be pruned: block 1 with the layout ParallelScalingBlock",
+        ),
+        (
+            (
+                "vit_small_patch16_dinov3",
+                "--model-kwargs",
+                "global_pool=token",
+                "--num-classes",
+                "9",
+            ),
             "can be pruned: 12 blocks, 256 patches",
         ),
     ],
@@ -60,7 +72,10 @@ def test_another_release_of_timm_is_asked_itself(
     monkeypatch.setattr(listed, "version", lambda _: "0.4.12")
     assert "--why NAME" in star_export("models").err
     done = star_export("models", "--why", "resnet18")
-    assert (done.code, done.out) == (1, "resnet18: cannot be pruned: a ResNet, which has no adapter\n")
+    assert (done.code, done.out) == (
+        1,
+        "resnet18: cannot be pruned: a ResNet, which has no adapter\n",
+    )
 
 
 @LISTED

@@ -8,7 +8,14 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from exporter.cli.output import RichStages, print_json, print_lines, print_table, progress_line, repeated
+from exporter.cli.output import (
+    RichStages,
+    print_json,
+    print_lines,
+    print_table,
+    progress_line,
+    repeated,
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,16 @@ def test_a_table_has_its_title_and_every_cell(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0] == "Two rows"
-    cells = [[cell for cell in line.replace("┃", "│").split("│") if cell] for line in lines if "│" in line]
+    cells = [
+        [cell for cell in line.replace("┃", "│").split("│") if cell]
+        for line in lines
+        if "│" in line
+    ]
     assert [[cell.strip() for cell in row] for row in cells] == [["1", "16"], ["second", "x"]]
-    assert cells[0] == [" 1      ", "   16 "]  # numbers are aligned right, but for the first column
+    assert cells[0] == [
+        " 1      ",
+        "   16 ",
+    ]  # numbers are aligned right, but for the first column
     assert "layer" in out and "kept" in out
     assert err == ""
 
@@ -93,14 +107,18 @@ def test_a_stage_without_a_terminal_tells_how_long_it_has_taken(
 
 def test_the_line_of_a_stage_says_how_far_it_is_and_how_long_it_may_take() -> None:
     now = [0.0]
-    progress = Progress(console=Console(get_time=lambda: now[0]), disable=True, get_time=lambda: now[0])
+    progress = Progress(
+        console=Console(get_time=lambda: now[0]), disable=True, get_time=lambda: now[0]
+    )
     task = progress.add_task("calibration", total=None)
     shown = progress.tasks[task]
     assert progress_line(shown, 31.4) == "calibration: 0:00:31 so far"
     for done in range(4):
         now[0] = 20.0 * done
         progress.update(task, completed=done, total=512)
-    assert progress_line(shown, 60) == "calibration: 3 of 512, 0:01:00 so far, about 2:49:40 left"
+    assert (
+        progress_line(shown, 60) == "calibration: 3 of 512, 0:01:00 so far, about 2:49:40 left"
+    )
     progress.update(task, total=None)
     shown.total = None
     assert progress_line(shown, 60).startswith("calibration: 3 done, ")

@@ -27,8 +27,13 @@ def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Pa
     assert answer["gmacs_pruned"] < 9.28
     shown = star_export("plan", *flags, "--reduce", "drop")
     assert shown.code == 0
-    assert f"{answer['gmacs_dense']:.2f} → {answer['gmacs_pruned']:.2f} GMACs (17.56 as it came" in shown.out
-    merged = star_export("plan", *flags, "--reduce", "merge", "--scorer", "intra", "--json").json
+    assert (
+        f"{answer['gmacs_dense']:.2f} → {answer['gmacs_pruned']:.2f} GMACs (17.56 as it came"
+        in shown.out
+    )
+    merged = star_export(
+        "plan", *flags, "--reduce", "merge", "--scorer", "intra", "--json"
+    ).json
     assert merged["keep"] == answer["keep"]
     assert answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.02 * answer["gmacs_pruned"]
 

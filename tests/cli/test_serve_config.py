@@ -14,7 +14,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "folder"
 
 
-def test_the_models_and_the_command_are_printed(star_export: Command, folder: Path, tmp_path: Path) -> None:
+def test_the_models_and_the_command_are_printed(
+    star_export: Command, folder: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "models"
     done = star_export("serve-config", folder, "--out", out, "--max-batch", "16")
     assert (done.code, done.err) == (0, "")

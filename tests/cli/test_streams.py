@@ -30,7 +30,10 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(words: str) -> Non
 def test_a_full_disk_behind_stdout_is_one_line() -> None:
     done = shell(f"{sys.executable} -m exporter models > /dev/full")
     assert done.returncode == 2
-    assert done.stderr == "error: stdout | got No space left on device | need a place to write the result\n"
+    assert (
+        done.stderr
+        == "error: stdout | got No space left on device | need a place to write the result\n"
+    )
 
 
 def test_a_character_that_the_stream_lacks_is_escaped() -> None:

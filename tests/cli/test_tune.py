@@ -19,9 +19,17 @@ from exporter.workflows.tuning.ways import Candidate
 from tests.commands import Command, Outcome, Workplace
 
 
-def lost(images: int, points: float, bound: float | None = None, agreement: float = 0.97) -> PairResult:
+def lost(
+    images: int, points: float, bound: float | None = None, agreement: float = 0.97
+) -> PairResult:
     return PairResult(
-        "unpruned", "candidate", images, agreement, (0.9, 1.0), loss_points=points, loss_bound_points=bound
+        "unpruned",
+        "candidate",
+        images,
+        agreement,
+        (0.9, 1.0),
+        loss_points=points,
+        loss_bound_points=bound,
     )
 
 
@@ -67,8 +75,17 @@ def run(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPa
             return found
 
         monkeypatch.setattr(tune, "tune", searched)
-        images = ("--images", workplace.images, "--eval-images", workplace.images, "--out", "out")
-        return star_export("tune", *workplace.model, *images, *(flags or ("--max-drop", "1"))), asked
+        images = (
+            "--images",
+            workplace.images,
+            "--eval-images",
+            workplace.images,
+            "--out",
+            "out",
+        )
+        return star_export(
+            "tune", *workplace.model, *images, *(flags or ("--max-drop", "1"))
+        ), asked
 
     return run
 
@@ -78,7 +95,10 @@ def test_what_others_script_against(run: Run, workplace: Workplace) -> None:
     assert done.code == 0, done.err
     assert done.json == json.loads(to_json(FOUND))
     assert done.json.keys() >= {"recipe", "choice", "judged", "tried", "front"}
-    assert done.json["judged"]["status"] == "met" and done.json["judged"]["loss"]["loss_bound_points"] == 0.6
+    assert (
+        done.json["judged"]["status"] == "met"
+        and done.json["judged"]["loss"]["loss_bound_points"] == 0.6
+    )
     assert {"loss", "timed", "gain"} <= done.json["choice"].keys()
     assert (asked["settings"].max_drop, asked["out"]) == (1.0, Path("out"))
     images = asked["recipe"].images
@@ -95,7 +115,9 @@ def test_the_table_has_every_point_and_the_unpruned_model(run: Run) -> None:
     lines = done.out.splitlines()[-3:]
     bound = "it loses +0.10 points, less than +0.60 with 95 % confidence"
     assert lines[0].endswith(f"{bound}, and 97.00% have the unpruned model's class: met")
-    assert lines[1].startswith("the next faster one: matching, token-pairs, merge-weighted, 60% saved")
+    assert lines[1].startswith(
+        "the next faster one: matching, token-pairs, merge-weighted, 60% saved"
+    )
     assert lines[2] == "recipe: out/tune.toml"
 
 
@@ -117,12 +139,17 @@ def test_what_is_nearest_is_said(run: Run, settings: TuneSettings, line: str) ->
 def test_what_would_show_a_loss_is_said_beside_the_choice(run: Run) -> None:
     done, _ = run(NOT_SHOWN)
     assert "97.00% have the unpruned model's class: not-shown" in done.out
-    assert "to show a loss within 1 points takes 1141 such images if 4% of the answers change" in done.out
+    assert (
+        "to show a loss within 1 points takes 1141 such images if 4% of the answers change"
+        in done.out
+    )
 
 
 def test_images_that_cannot_be_read_are_counted_and_named(run: Run) -> None:
     torn = "cannot identify image file"
-    done, _ = run(replace(FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn}))
+    done, _ = run(
+        replace(FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn})
+    )
     assert "1 evaluation images skipped: a.tar/6.png" in done.out
     assert "1 calibration images skipped: b.png" in done.out
 

@@ -27,7 +27,11 @@ def files(tmp_path: Path) -> tuple[ImageFile, ...]:
 
 def test_batches_hold_every_image_once_and_in_order(files: tuple[ImageFile, ...]) -> None:
     groups = list(batches(files, SMALL, "uint8", 3))
-    assert [images.shape for images, _ in groups] == [(3, 3, 24, 16), (3, 3, 24, 16), (2, 3, 24, 16)]
+    assert [images.shape for images, _ in groups] == [
+        (3, 3, 24, 16),
+        (3, 3, 24, 16),
+        (2, 3, 24, 16),
+    ]
     labels = np.concatenate([labels for _, labels in groups])
     assert labels.dtype == np.int64
     assert labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -44,9 +48,13 @@ def test_float32_is_the_pixels_normalised(files: tuple[ImageFile, ...]) -> None:
     np.testing.assert_array_equal(images, normalise(pixels, SMALL))
 
 
-def test_an_unknown_class_is_minus_one_and_a_broken_image_is_left_out(files: tuple[ImageFile, ...]) -> None:
+def test_an_unknown_class_is_minus_one_and_a_broken_image_is_left_out(
+    files: tuple[ImageFile, ...],
+) -> None:
     files[1].path.write_text("no image")
-    ((images, labels),) = batches([ImageFile(file.path, None) for file in files[:3]], SMALL, "uint8", 8)
+    ((images, labels),) = batches(
+        [ImageFile(file.path, None) for file in files[:3]], SMALL, "uint8", 8
+    )
     assert len(images) == 2
     assert labels.tolist() == [-1, -1]
 
@@ -68,10 +76,14 @@ def test_each_view_of_a_batch_is_what_one_model_takes(files: tuple[ImageFile, ..
         whole = np.concatenate([group.views[place] for group in groups])
         ((alone, labels),) = batches(files, view.preprocessing, view.input_kind, 99)
         np.testing.assert_array_equal(whole, alone)
-        np.testing.assert_array_equal(np.concatenate([group.labels for group in groups]), labels)
+        np.testing.assert_array_equal(
+            np.concatenate([group.labels for group in groups]), labels
+        )
 
 
-def test_a_batch_is_of_so_many_files_and_names_what_it_skips(files: tuple[ImageFile, ...]) -> None:
+def test_a_batch_is_of_so_many_files_and_names_what_it_skips(
+    files: tuple[ImageFile, ...],
+) -> None:
     for broken in (1, 6, 7):
         files[broken].path.write_text("no image")
     groups = list(batches_of(files, [View(SMALL, "uint8")], 3))

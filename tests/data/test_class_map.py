@@ -10,36 +10,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timm.utils.misc import natural_key
 
-from exporter.data.class_map import ORDERS, ClassesByName, class_indices, is_order, read_class_map
+from exporter.data.class_map import (
+    ORDERS,
+    ClassesByName,
+    class_indices,
+    is_order,
+    read_class_map,
+)
 from exporter.errors import ImageError
 
 NUMBERS = tuple(str(index) for index in range(12))
 SORTED, NATURAL = Path("sorted"), Path("natural")
 
 # Names of folders: letters of both cases, digits and what separates words.
-FOLDERS = st.lists(st.text("abAB012 _-.", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
+FOLDERS = st.lists(
+    st.text("abAB012 _-.", min_size=1, max_size=6), min_size=1, max_size=12, unique=True
+)
 
 
 def indices(
     folders: list[str], count: int | None = None, *names: str, by: Path | None = None
 ) -> dict[str, int]:
-    return class_indices(folders, len(folders) if count is None else count, names, by, subject="photos")
+    return class_indices(
+        folders, len(folders) if count is None else count, names, by, subject="photos"
+    )
 
 
 def test_names_and_indices(tmp_path: Path) -> None:
     path = tmp_path / "map.json"
     path.write_text(json.dumps({"cat": 281, "dog": 207}))
     assert read_class_map(path, 1000) == read_class_map(path, None) == {"cat": 281, "dog": 207}
-    with pytest.raises(ImageError, match=r"281 for 'cat' \| need a class index from 0 below 200"):
+    with pytest.raises(
+        ImageError, match=r"281 for 'cat' \| need a class index from 0 below 200"
+    ):
         read_class_map(path, 200)
     for wrong in (True, -1):
         path.write_text(json.dumps({"cat": wrong}))
-        with pytest.raises(ImageError, match=rf"{wrong} for 'cat' \| need a class index from 0"):
+        with pytest.raises(
+            ImageError, match=rf"{wrong} for 'cat' \| need a class index from 0"
+        ):
             read_class_map(path, None)
 
 
 @given(FOLDERS)
-def test_without_names_the_order_decides_if_timm_and_torchvision_agree(folders: list[str]) -> None:
+def test_without_names_the_order_decides_if_timm_and_torchvision_agree(
+    folders: list[str],
+) -> None:
     torchvisions = {name: index for index, name in enumerate(sorted(folders))}
     # timm's order of names that it takes for equal is that of a set.
     timms = {name: index for index, name in enumerate(sorted(sorted(folders), key=natural_key))}
@@ -63,7 +79,9 @@ def test_names_of_the_model_decide_in_any_order(
 
 
 @given(FOLDERS, FOLDERS)
-def test_no_folder_is_left_out_and_no_class_given_twice(folders: list[str], names: list[str]) -> None:
+def test_no_folder_is_left_out_and_no_class_given_twice(
+    folders: list[str], names: list[str]
+) -> None:
     """Whatever the names are: each folder has a class of its own, or there is one line, or there are no labels."""
     try:
         found = indices(folders, len(names), *names)
@@ -84,7 +102,12 @@ def test_two_orders_are_one_line_with_both() -> None:
         "order that the model was trained with | --class-map sorted (as torchvision) or --class-map natural (as "
         "timm)"
     )
-    assert is_order(SORTED) and is_order(NATURAL) and not is_order(Path("map.json")) and not is_order(None)
+    assert (
+        is_order(SORTED)
+        and is_order(NATURAL)
+        and not is_order(Path("map.json"))
+        and not is_order(None)
+    )
     assert set(ORDERS) == {"sorted", "natural"}
 
 
@@ -104,8 +127,12 @@ def test_two_orders_are_one_line_with_both() -> None:
         ("", None),
     ],
 )
-def test_a_name_is_found_by_its_synonyms_and_in_other_spellings(folder: str, index: int | None) -> None:
-    names = ClassesByName(("tench, Tinca tinca, n01440764", "great white shark, man-eater", "N/A", "café"))
+def test_a_name_is_found_by_its_synonyms_and_in_other_spellings(
+    folder: str, index: int | None
+) -> None:
+    names = ClassesByName(
+        ("tench, Tinca tinca, n01440764", "great white shark, man-eater", "N/A", "café")
+    )
     assert names.index_of(folder, "photos") == index
 
 
@@ -132,7 +159,10 @@ def test_folders_that_are_partly_classes_are_one_line() -> None:
         ImageError, match="two class folders, 'hot dog' and 'hot_dog', of the class 'hot-dog'"
     ):
         indices(["hot dog", "hot_dog"], 2, "hot-dog", "cat")
-    assert indices(["cat", "dog", "fox", "owl"], 4, "zebra", "cat", "dog", "hen", by=SORTED)["fox"] == 2
+    assert (
+        indices(["cat", "dog", "fox", "owl"], 4, "zebra", "cat", "dog", "hen", by=SORTED)["fox"]
+        == 2
+    )
 
 
 def test_an_empty_folder_needs_no_name() -> None:
@@ -144,7 +174,9 @@ def test_what_decides_against_the_names_is_said(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         assert indices(["n1", "n2"], 2, "tench", "shark") == {"n1": 0, "n2": 1}
         assert indices(["shark"], 2, "tench", "shark") == {"shark": 1}
-        assert indices(["n1", "n2"]) == indices(["n1", "n2"], 2, "n1", "n2") == {"n1": 0, "n2": 1}
+        assert (
+            indices(["n1", "n2"]) == indices(["n1", "n2"], 2, "n1", "n2") == {"n1": 0, "n2": 1}
+        )
     assert [record.getMessage() for record in caplog.records] == [
         "photos: no class folder has the name of a class: their order decides, 'n1' is 'tench', 'n2' is 'shark' "
         "(--class-map FILE gives their indices)",

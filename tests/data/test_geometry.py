@@ -12,7 +12,9 @@ from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, CropRounding, Interpolation
 from tests.versions import timm_is_before
 
-SHARES = st.one_of(st.sampled_from([1.0, 0.875, 0.9, 0.95, 0.96, 224 / 248]), st.floats(0.3, 1.0))
+SHARES = st.one_of(
+    st.sampled_from([1.0, 0.875, 0.9, 0.95, 0.96, 224 / 248]), st.floats(0.3, 1.0)
+)
 SIDES = st.integers(1, 70)
 TIMMS = [mode for mode in CropMode if mode is not CropMode.NONE]
 
@@ -42,7 +44,12 @@ def of_timm(image: Image.Image, preprocessing: Preprocessing) -> np.ndarray:
 
 @pytest.mark.parametrize("mode", TIMMS)
 @pytest.mark.parametrize("interpolation", Interpolation)
-@given(image=st.tuples(SIDES, SIDES), size=st.tuples(SIDES, SIDES), square=st.booleans(), share=SHARES)
+@given(
+    image=st.tuples(SIDES, SIDES),
+    size=st.tuples(SIDES, SIDES),
+    square=st.booleans(),
+    share=SHARES,
+)
 def test_every_pixel_is_timms(
     mode: CropMode,
     interpolation: Interpolation,
@@ -54,7 +61,9 @@ def test_every_pixel_is_timms(
     if square:
         size = (size[0], size[0])
     assume(as_today(mode, size))
-    preprocessing = Preprocessing((3, *size), interpolation, (0.1, 0.5, 0.9), (0.5,) * 3, share, mode)
+    preprocessing = Preprocessing(
+        (3, *size), interpolation, (0.1, 0.5, 0.9), (0.5,) * 3, share, mode
+    )
     picture = noise(*image, seed=image[0])
     try:
         theirs = of_timm(picture, preprocessing)
@@ -69,14 +78,18 @@ def test_every_pixel_is_timms(
 @pytest.mark.parametrize("mode", TIMMS)
 @pytest.mark.parametrize("size", [(333, 500), (500, 333), (224, 224), (225, 224), (1024, 97)])
 @pytest.mark.parametrize("share", [0.875, 0.9, 1.0])
-def test_photographs_at_the_usual_sizes(mode: CropMode, size: tuple[int, int], share: float) -> None:
+def test_photographs_at_the_usual_sizes(
+    mode: CropMode, size: tuple[int, int], share: float
+) -> None:
     photograph = noise(*size, seed=3)
     for target in (each for each in ((224, 224), (192, 256)) if as_today(mode, each)):
         preprocessing = Preprocessing(
             (3, *target), Interpolation.BICUBIC, (0.485, 0.456, 0.406), (0.2,) * 3, share, mode
         )
         theirs = of_timm(photograph, preprocessing)
-        np.testing.assert_array_equal(to_pixels(to_input_size(photograph, preprocessing)), theirs)
+        np.testing.assert_array_equal(
+            to_pixels(to_input_size(photograph, preprocessing)), theirs
+        )
 
 
 def test_a_border_has_the_mean_colour_and_the_odd_pixel_behind() -> None:
@@ -93,7 +106,13 @@ def test_unresized_images_are_cropped_or_padded_with_black_as_hugging_face_does(
 ) -> None:
     center_crop = pytest.importorskip("transformers.image_transforms").center_crop
     preprocessing = Preprocessing(
-        (3, *size), Interpolation.BICUBIC, (0.5,) * 3, (0.5,) * 3, 1.0, CropMode.NONE, CropRounding.DOWN
+        (3, *size),
+        Interpolation.BICUBIC,
+        (0.5,) * 3,
+        (0.5,) * 3,
+        1.0,
+        CropMode.NONE,
+        CropRounding.DOWN,
     )
     picture = noise(*image, seed=image[0])
     pixels = to_pixels(to_input_size(picture, preprocessing))

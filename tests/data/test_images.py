@@ -63,7 +63,9 @@ def test_a_class_map_gives_the_labels(tmp_path: Path) -> None:
     assert [file.label for file in images.files] == [281, 207]
 
 
-def test_a_missing_class_map_and_an_image_outside_the_folders_are_errors(tmp_path: Path) -> None:
+def test_a_missing_class_map_and_an_image_outside_the_folders_are_errors(
+    tmp_path: Path,
+) -> None:
     touch(tmp_path, "1.png")
     with pytest.raises(ImageError, match="No such file"):
         list_images(tmp_path, class_map=tmp_path / "none.json")
@@ -81,7 +83,9 @@ def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> Non
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.text(max_size=5))
-def test_a_draw_is_ascending_distinct_and_of_the_size_asked_for(total: int, count: int, seed: str) -> None:
+def test_a_draw_is_ascending_distinct_and_of_the_size_asked_for(
+    total: int, count: int, seed: str
+) -> None:
     drawn = draw(total, count, seed)
     assert sorted(set(drawn)) == drawn
     assert min(total, count) == len(drawn)
@@ -103,7 +107,14 @@ def test_a_sample_keeps_the_order_and_depends_on_the_seed(tmp_path: Path) -> Non
 
 def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     touch(
-        tmp_path, "cat/1.png", "cat/1.heic", "dog/2.PNG", "dog/._2.png", "dog/.DS_Store", "LICENSE", "0.png"
+        tmp_path,
+        "cat/1.png",
+        "cat/1.heic",
+        "dog/2.PNG",
+        "dog/._2.png",
+        "dog/.DS_Store",
+        "LICENSE",
+        "0.png",
     )
     touch(tmp_path, ".cache/1.png", "cat/1.txt", "cat/2.txt")
     (tmp_path / "fox").mkdir()
@@ -120,7 +131,9 @@ def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureF
     ]
 
 
-def test_a_whole_folder_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_whole_folder_is_not_spoken_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     touch(tmp_path, "cat/1.png", "dog/2.png")
     with caplog.at_level("WARNING"):
         list_images(tmp_path, num_classes=2, names=("dog", "cat"))
@@ -129,17 +142,27 @@ def test_a_whole_folder_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_names_and_orders_give_the_labels(tmp_path: Path) -> None:
     touch(tmp_path, *(f"{index}/1.png" for index in range(12)))
-    with pytest.raises(ImageError, match=r"two orders: class 2 is '10' if sorted, '2' in natural order"):
+    with pytest.raises(
+        ImageError, match=r"two orders: class 2 is '10' if sorted, '2' in natural order"
+    ):
         list_images(tmp_path, num_classes=12)
     orders = {
-        word: list_images(tmp_path, num_classes=12, class_map=Path(word)) for word in ("sorted", "natural")
+        word: list_images(tmp_path, num_classes=12, class_map=Path(word))
+        for word in ("sorted", "natural")
     }
     for found, first in zip(orders.values(), ("10", "2"), strict=True):
         assert found.class_names[2] == first
-    for found in (orders["natural"], list_images(tmp_path, num_classes=12, names=tuple(map(str, range(12))))):
+    for found in (
+        orders["natural"],
+        list_images(tmp_path, num_classes=12, names=tuple(map(str, range(12)))),
+    ):
         assert all(file.label == int(file.path.parent.name) for file in found.files)
     # Without classes, nothing is to be decided.
-    assert len(list_images(tmp_path).files) == len(list_images(tmp_path, num_classes=5).files) == 12
+    assert (
+        len(list_images(tmp_path).files)
+        == len(list_images(tmp_path, num_classes=5).files)
+        == 12
+    )
 
 
 def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
@@ -160,7 +183,9 @@ def test_each_class_is_halved(counts: list[int], seed: int) -> None:
     assert all(ours[label] - theirs[label] in (0, 1) for label in range(len(counts)))
 
 
-def test_names_and_the_seed_alone_decide_the_halves_and_their_first_images_are_of_all_classes() -> None:
+def test_names_and_the_seed_alone_decide_the_halves_and_their_first_images_are_of_all_classes() -> (
+    None
+):
     images = numbered([200] * 5)
     backwards = ImageFolder(images.root, images.files[::-1])
     elsewhere = numbered([200] * 5, Path("elsewhere"))
@@ -175,4 +200,6 @@ def test_names_and_the_seed_alone_decide_the_halves_and_their_first_images_are_o
 def numbered(counts: list[int], root: Path = Path("images")) -> ImageFolder:
     """Images that do not exist, so many of each class."""
     places = ((label, at) for label, count in enumerate(counts) for at in range(count))
-    return ImageFolder(root, tuple(ImageFile(root / f"{label}" / f"{at}.png", label) for label, at in places))
+    return ImageFolder(
+        root, tuple(ImageFile(root / f"{label}" / f"{at}.png", label) for label, at in places)
+    )

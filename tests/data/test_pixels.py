@@ -102,7 +102,10 @@ def test_no_more_of_a_loader_is_read_than_is_asked_for() -> None:
         ([], "images | got none | need at least one"),
         (pixels(2)[0], "images | got shape [3, 4, 6] | need [n, 3, 4, 6], the model's input"),
         (pixels(2)[:, :, :3], "got shape [2, 3, 3, 6]"),
-        (pixels(2).astype(np.int64), "images | got int64 | need uint8 pixels, or floats as normalised"),
+        (
+            pixels(2).astype(np.int64),
+            "images | got int64 | need uint8 pixels, or floats as normalised",
+        ),
         (np.full((1, *SIZE), np.nan), "images | got values that are not finite"),
         ([3], "images | got a batch with int in the place of images"),
         ([{"x": pixels(1)}], "images | got a batch with NoneType in the place of images"),
@@ -124,12 +127,19 @@ def test_they_load_as_they_are() -> None:
 
 
 def test_their_digest_is_that_of_their_values() -> None:
-    first, same, other = (dataset_sha256(images_in(pixels(3, seed), SIZE).files) for seed in (0, 0, 1))
+    first, same, other = (
+        dataset_sha256(images_in(pixels(3, seed), SIZE).files) for seed in (0, 0, 1)
+    )
     assert first == same != other
 
 
 IMAGENET = Preprocessing(
-    (3, 32, 32), Interpolation.BICUBIC, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.9, CropMode.CENTER
+    (3, 32, 32),
+    Interpolation.BICUBIC,
+    (0.485, 0.456, 0.406),
+    (0.229, 0.224, 0.225),
+    0.9,
+    CropMode.CENTER,
 )
 
 
@@ -148,14 +158,22 @@ def reason(path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("mean", "std"),
-    [(IMAGENET.mean, IMAGENET.std), ((0.5,) * 3, (0.5,) * 3), ((0.1, 0.2, 0.3), (0.9, 0.3, 0.7))],
+    [
+        (IMAGENET.mean, IMAGENET.std),
+        ((0.5,) * 3, (0.5,) * 3),
+        ((0.1, 0.2, 0.3), (0.9, 0.3, 0.7)),
+    ],
 )
 def test_every_pixel_value_is_normalised_bit_for_bit_as_timm_does(
     mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
     grey = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB")
-    preprocessing = Preprocessing((3, 16, 16), Interpolation.BICUBIC, mean, std, 1.0, CropMode.CENTER)
-    theirs = Compose([ToTensor(), Normalize(torch.tensor(mean), torch.tensor(std))])(grey).numpy()
+    preprocessing = Preprocessing(
+        (3, 16, 16), Interpolation.BICUBIC, mean, std, 1.0, CropMode.CENTER
+    )
+    theirs = Compose([ToTensor(), Normalize(torch.tensor(mean), torch.tensor(std))])(
+        grey
+    ).numpy()
     pixels = to_pixels(grey)
     ours = normalise(np.stack([pixels, pixels]), preprocessing)
     assert (ours.dtype, pixels.dtype) == (np.float32, np.uint8)
@@ -168,7 +186,9 @@ def test_every_pixel_value_is_normalised_bit_for_bit_as_timm_does(
 )
 def test_every_mode_becomes_rgb(mode: str) -> None:
     grey = Image.fromarray(np.full((6, 6), 255, dtype=np.uint8))
-    rgb = to_rgb(grey.convert("P").convert("PA") if mode == "PA" else grey.convert("RGB").convert(mode))
+    rgb = to_rgb(
+        grey.convert("P").convert("PA") if mode == "PA" else grey.convert("RGB").convert(mode)
+    )
     assert rgb.mode == "RGB"
     assert np.abs(np.asarray(rgb)[3, 3] - 255.0).max() <= (mode == "LAB")
 
@@ -221,11 +241,23 @@ def test_grey_of_no_known_depth_is_skipped_with_the_reason(
     tmp_path: Path, values: list[float], kind: type
 ) -> None:
     Image.fromarray(np.array([values] * 4, kind)).save(tmp_path / "grey.tif")
-    assert re.search(r"grey values from \S+ to \S+ where white is \d+", reason(tmp_path / "grey.tif"))
+    assert re.search(
+        r"grey values from \S+ to \S+ where white is \d+", reason(tmp_path / "grey.tif")
+    )
 
 
 def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(tmp_path: Path) -> None:
-    entries = [(256, 4), (257, 1), (258, 12), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 6)]
+    entries = [
+        (256, 4),
+        (257, 1),
+        (258, 12),
+        (259, 1),
+        (262, 1),
+        (273, 8),
+        (277, 1),
+        (278, 1),
+        (279, 6),
+    ]
     # Two pixels are three bytes: 0, 4095, 2048, 16.
     content = struct.pack(
         "<2sHI6sxxH", b"II", 42, 16, bytes([0x00, 0x0F, 0xFF, 0x80, 0x00, 0x10]), len(entries)
@@ -269,9 +301,9 @@ def test_alpha_is_dropped_as_training_loaders_do(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_decoded(tmp_path: Path) -> None:
-    assert "20000" in reason(bomb(tmp_path / "huge.png", 20_000, 20_000)) or "exceeds" in reason(
-        tmp_path / "huge.png"
-    )
+    assert "20000" in reason(
+        bomb(tmp_path / "huge.png", 20_000, 20_000)
+    ) or "exceeds" in reason(tmp_path / "huge.png")
     large = bomb(tmp_path / "large.png", 10_000, 10_000)
     assert "100000000" in reason(large)
     with warnings.catch_warnings():
@@ -294,7 +326,13 @@ def test_broken_images_are_skipped_counted_and_named(
     with caplog.at_level(logging.WARNING):
         items = list(stream(files, IMAGENET, ahead=1))
     kinds = [type(item).__name__ for item in items]
-    assert kinds == ["LoadedImage", "SkippedImage", "SkippedImage", "LoadedImage", "SkippedImage"]
+    assert kinds == [
+        "LoadedImage",
+        "SkippedImage",
+        "SkippedImage",
+        "LoadedImage",
+        "SkippedImage",
+    ]
     assert [item.file.label for item in items if isinstance(item, LoadedImage)] == [0, 3]
     assert len(caplog.messages) == 3
     for name, message in zip(("001.png", "002.png", "004.png"), caplog.messages, strict=True):
@@ -312,7 +350,9 @@ def test_order_is_kept_and_a_stream_can_be_left_early(tmp_path: Path, workers: i
     running.close()
 
 
-def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(tmp_path: Path) -> None:
+def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(
+    tmp_path: Path,
+) -> None:
     pictures(tmp_path, 1)
     path = tmp_path / "000.png"
     small = replace(IMAGENET, input_size=(3, 32, 48))

@@ -15,7 +15,9 @@ from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, Interpolation
 from tests.shards import encoded, write_shard
 
-SMALL = Preprocessing((3, 8, 8), Interpolation.BILINEAR, (0.5,) * 3, (0.5,) * 3, 1.0, CropMode.SQUASH)
+SMALL = Preprocessing(
+    (3, 8, 8), Interpolation.BILINEAR, (0.5,) * 3, (0.5,) * 3, 1.0, CropMode.SQUASH
+)
 
 
 def labels(path: Path, **index: int) -> list[int | None]:
@@ -41,7 +43,14 @@ def test_an_image_and_its_label_stand_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["4", '{"label": 4}', '{"cls": "4"}', '{"width": 5, "class": 4}', '{"class": 9, "label": 4}']
+    "told",
+    [
+        "4",
+        '{"label": 4}',
+        '{"cls": "4"}',
+        '{"width": 5, "class": 4}',
+        '{"class": 9, "label": 4}',
+    ],
 )
 def test_a_label_may_be_json(tmp_path: Path, told: str) -> None:
     shard = write_shard(tmp_path / "a.tar", {"1.jpg": encoded(1, "JPEG"), "1.json": told})
@@ -49,7 +58,12 @@ def test_a_label_may_be_json(tmp_path: Path, told: str) -> None:
 
 
 def test_without_a_label_it_is_unknown(tmp_path: Path) -> None:
-    members = {"1.png": encoded(1), "2.png": encoded(2), "2.json": json.dumps({"url": "x"}), "3.cls": "1"}
+    members = {
+        "1.png": encoded(1),
+        "2.png": encoded(2),
+        "2.json": json.dumps({"url": "x"}),
+        "3.cls": "1",
+    }
     shard = write_shard(tmp_path / "a.tar", members)
     assert labels(shard) == [None, None]
     named = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "cat"})
@@ -57,18 +71,29 @@ def test_without_a_label_it_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_class_map_gives_names_their_index(tmp_path: Path) -> None:
-    members = {"1.png": encoded(1), "1.cls": "cat", "2.png": encoded(2), "2.json": '{"label": 5}'}
+    members = {
+        "1.png": encoded(1),
+        "1.cls": "cat",
+        "2.png": encoded(2),
+        "2.json": '{"label": 5}',
+    }
     shard = write_shard(tmp_path / "a.tar", members)
     assert labels(shard, **{"cat": 281, "5": 6}) == [281, 6]
-    with pytest.raises(ImageError, match=r"a.tar/1.png \| got the class 'cat' \| need one that --class-map"):
+    with pytest.raises(
+        ImageError, match=r"a.tar/1.png \| got the class 'cat' \| need one that --class-map"
+    ):
         labels(shard, dog=1)
 
 
-@pytest.mark.parametrize("told", ["cat", "", "1.5", '{"label": 1.5}', '{"label": true}', '{"label": []}'])
+@pytest.mark.parametrize(
+    "told", ["cat", "", "1.5", '{"label": 1.5}', '{"label": true}', '{"label": []}']
+)
 def test_a_label_that_is_no_index(tmp_path: Path, told: str) -> None:
     ending = "json" if told.startswith("{") else "cls"
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), f"1.{ending}": told})
-    with pytest.raises(ImageError, match=r"a.tar/1.png \| got the class .* \| need a class index"):
+    with pytest.raises(
+        ImageError, match=r"a.tar/1.png \| got the class .* \| need a class index"
+    ):
         labels(shard)
 
 
@@ -89,13 +114,17 @@ def test_shards_follow_each_other_and_may_be_compressed(tmp_path: Path) -> None:
 
 def torn(path: Path, how: str) -> Path:
     raw = bytearray(
-        write_shard(path, {f"{each}.png": encoded(each, side=8) for each in range(3)}).read_bytes()
+        write_shard(
+            path, {f"{each}.png": encoded(each, side=8) for each in range(3)}
+        ).read_bytes()
     )
     at = 512 + 512 * -(-len(encoded(0, side=8)) // 512)  # where the second header starts
     if how == "header":
         raw[at : at + 200] = bytes(range(200))
     path.write_bytes(
-        {"text": b"no tar file", "empty": b"", "cut": bytes(raw[: at + 600])}.get(how, bytes(raw))
+        {"text": b"no tar file", "empty": b"", "cut": bytes(raw[: at + 600])}.get(
+            how, bytes(raw)
+        )
     )
     return path
 
@@ -124,7 +153,8 @@ def test_images_are_read_by_their_places_in_any_order(tmp_path: Path) -> None:
     members = {f"d/{index}.png": encoded(index) for index in range(4)}
     told = {f"d/{index}.cls": str(index) for index in range(4)}
     shards = [
-        write_shard(tmp_path / name, dict(sorted({**members, **told}.items()))) for name in ("a.tar", "b.tar")
+        write_shard(tmp_path / name, dict(sorted({**members, **told}.items())))
+        for name in ("a.tar", "b.tar")
     ]
     listed, streamed = list_shards(shards), list(read_shards(shards))
     assert [(file.path, file.label) for file in listed.files] == [
@@ -167,11 +197,14 @@ def test_dots_are_part_of_a_key_where_no_image_ends_it(tmp_path: Path, how: str)
         assert all(file.label == int(file.path.stem[-5:]) % 7 for file in found)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("a", "b.1", "b.2", "c")), st.sampled_from(("jpg", "seg.png", "PNG", "txt"))
+            st.sampled_from(("a", "b.1", "b.2", "c")),
+            st.sampled_from(("jpg", "seg.png", "PNG", "txt")),
         ),
         max_size=9,
         unique=True,
@@ -218,7 +251,8 @@ def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def test_labels_are_below_the_number_of_classes(tmp_path: Path) -> None:
     shard = write_shard(
-        tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "1", "2.png": encoded(2), "2.cls": "2"}
+        tmp_path / "a.tar",
+        {"1.png": encoded(1), "1.cls": "1", "2.png": encoded(2), "2.cls": "2"},
     )
     assert [file.label for file in list_shards([shard], Labels(3)).files] == [1, 2]
     with pytest.raises(ImageError) as error:
@@ -228,7 +262,9 @@ def test_labels_are_below_the_number_of_classes(tmp_path: Path) -> None:
         "--class-map FILE maps them"
     )
     minus = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "-1"})
-    with pytest.raises(ImageError, match=r"got the class -1 \| need an index from 0 below 2 \| --class-map"):
+    with pytest.raises(
+        ImageError, match=r"got the class -1 \| need an index from 0 below 2 \| --class-map"
+    ):
         list(read_shards([minus], Labels(2)))
 
 
@@ -238,7 +274,11 @@ def test_the_models_names_are_labels_too(tmp_path: Path) -> None:
     known = Labels(2, ("cat", "hot_dog"))
     assert [file.label for file in read_shards([shard], known)] == [1, 0]
     assert list_shards([shard], known).class_names == {0: "cat", 1: "hot_dog"}
-    with pytest.raises(ImageError, match=r"the class 'Hot dog' \| need a class index, or the model's name"):
+    with pytest.raises(
+        ImageError, match=r"the class 'Hot dog' \| need a class index, or the model's name"
+    ):
         list_shards([shard], Labels(2, ("cat", "dog")))
-    with pytest.raises(ImageError, match=r"the class '0', the name of class 1 and the index of another"):
+    with pytest.raises(
+        ImageError, match=r"the class '0', the name of class 1 and the index of another"
+    ):
         list_shards([shard], Labels(2, ("hot dog", "0")))

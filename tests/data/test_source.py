@@ -20,10 +20,13 @@ def folder(tmp_path: Path) -> Path:
 def shards(tmp_path: Path) -> list[Path]:
     (tmp_path / "shards").mkdir()
     members = [
-        {f"{at}.png": encoded(at, side=8), f"{at}.cls": str(at % 2), f"{at}.txt": "words"} for at in range(4)
+        {f"{at}.png": encoded(at, side=8), f"{at}.cls": str(at % 2), f"{at}.txt": "words"}
+        for at in range(4)
     ]
     both = ({**members[0], **members[1]}, {**members[2], **members[3]})
-    return [write_shard(tmp_path / "shards" / f"{at}.tar", each) for at, each in enumerate(both)]
+    return [
+        write_shard(tmp_path / "shards" / f"{at}.tar", each) for at, each in enumerate(both)
+    ]
 
 
 def test_a_folder_knows_its_classes_and_its_size(folder: Path) -> None:
@@ -64,7 +67,9 @@ def test_the_first_of_shards(shards: list[Path]) -> None:
     assert few.total == 3
 
 
-def test_a_class_map_names_classes_in_both(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+def test_a_class_map_names_classes_in_both(
+    folder: Path, shards: list[Path], tmp_path: Path
+) -> None:
     path = tmp_path / "map.json"
     path.write_text(json.dumps({"class_0": 5, "class_1": 8, "0": 5, "1": 8}))
     for place in ([folder], shards):
@@ -102,12 +107,18 @@ def test_paths_that_are_no_images(folder: Path, shards: list[Path], tmp_path: Pa
         assert message in str(error.value)
 
 
-def test_labels_of_some_images_are_refused_before_the_first_is_read(folder: Path, tmp_path: Path) -> None:
+def test_labels_of_some_images_are_refused_before_the_first_is_read(
+    folder: Path, tmp_path: Path
+) -> None:
     (folder / "z.png").write_bytes(encoded(1))
-    with pytest.raises(ImageError, match=r"z\.png \| got no label \| need one, as the images before it"):
+    with pytest.raises(
+        ImageError, match=r"z\.png \| got no label \| need one, as the images before it"
+    ):
         open_source([folder], 2)
     assert open_source([folder], 2, labels=False).total == 7
-    shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"})
+    shard = write_shard(
+        tmp_path / "a.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"}
+    )
     with pytest.raises(ImageError, match=r"2\.png \| got a label \| need none"):
         open_source([shard], 2)
 
@@ -120,12 +131,16 @@ def test_compressed_shards_are_read_in_one_pass(tmp_path: Path) -> None:
         assert [file.label for file in source.files] == [1]
         assert list(source.files) == []
         assert open_source([packed], 2, max_images=3).total == 3  # the most there can be
-    odd = write_shard(tmp_path / "c.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"}, "w:gz")
+    odd = write_shard(
+        tmp_path / "c.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"}, "w:gz"
+    )
     files = iter(open_source([odd], 2).files)
     assert next(files).label is None
     with pytest.raises(ImageError, match=r"c\.tar/2\.png \| got a label \| need none"):
         next(files)
-    with pytest.raises(ImageError, match=r"c\.tar/1\.png \| got no label \| need one folder per class"):
+    with pytest.raises(
+        ImageError, match=r"c\.tar/1\.png \| got no label \| need one folder per class"
+    ):
         next(iter(open_source([odd], 2, needs_labels=True).files))
 
 
@@ -139,8 +154,18 @@ def test_names_of_the_model_decide_in_both(folder: Path, shards: list[Path]) -> 
 
 def test_an_order_is_one_of_folders(folder: Path, shards: list[Path]) -> None:
     word = Path("natural")
-    assert [file.label for file in open_source([folder], 2, class_map=word).files] == [0, 0, 0, 1, 1, 1]
-    for refused in (lambda: open_source(shards, 2, class_map=word), lambda: images_at(shards[0], 2, word)):
+    assert [file.label for file in open_source([folder], 2, class_map=word).files] == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+    ]
+    for refused in (
+        lambda: open_source(shards, 2, class_map=word),
+        lambda: images_at(shards[0], 2, word),
+    ):
         with pytest.raises(ImageError, match="natural for tar files"):
             refused()
 
@@ -148,7 +173,9 @@ def test_an_order_is_one_of_folders(folder: Path, shards: list[Path]) -> None:
 def test_folders_that_give_no_labels_are_counted(folder: Path, shards: list[Path]) -> None:
     assert class_mismatch(images_at(folder, 10), 10) == "2 class folders ('class_0', 'class_1')"
     assert (
-        class_mismatch(images_at(folder, 2), 2) == class_mismatch(images_at(folder / "class_0", 2), 2) == ""
+        class_mismatch(images_at(folder, 2), 2)
+        == class_mismatch(images_at(folder / "class_0", 2), 2)
+        == ""
     )
     (shards[0].parent / "more").mkdir()
     assert class_mismatch(images_at(shards[0], 10), 10) == ""

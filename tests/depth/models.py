@@ -10,7 +10,14 @@ from exporter.models.registry import adapt
 from tests.vits import make_model
 
 # DeiT with and without LayerScale, LV-ViT, and EVA with scales that are parameters of the block.
-MERGED_FAMILIES = ("deit", "deit3, layer scale", "distilled", "lvvit", "eva, bias apart", "rotary a head")
+MERGED_FAMILIES = (
+    "deit",
+    "deit3, layer scale",
+    "distilled",
+    "lvvit",
+    "eva, bias apart",
+    "rotary a head",
+)
 
 
 def seeded_vit(family: str = "deit", **kwargs: Any) -> PrunableViT:

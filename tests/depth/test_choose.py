@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 from exporter.depth.checkpoint import read_depth
-from exporter.depth.choose import Bookmark, RankedViT, Skipped, Stage, Train, choose_units, spare, turns
+from exporter.depth.choose import (
+    Bookmark,
+    RankedViT,
+    Skipped,
+    Stage,
+    Train,
+    choose_units,
+    spare,
+    turns,
+)
 from exporter.depth.gates import GatedViT, Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
@@ -28,7 +37,9 @@ FREE = ChoiceSettings(units=1)
 STAGE = Stage("stage", 0)
 
 
-def towards(target: nn.Module, images: torch.Tensor, *, steps: int = 20, weights: float = 0.0) -> Train:
+def towards(
+    target: nn.Module, images: torch.Tensor, *, steps: int = 20, weights: float = 0.0
+) -> Train:
     """Training of the scores, and with a rate of `weights` of all else, towards the answers of another network."""
 
     def train(student: nn.Module, stage: Stage) -> None:
@@ -39,7 +50,9 @@ def towards(target: nn.Module, images: torch.Tensor, *, steps: int = 20, weights
             {"params": [student.attention, student.activation], "lr": 1e-2},
             {"params": student.model.parameters(), "lr": weights},
         ]
-        optimizer = torch.optim.SGD(groups)  # steps by size: Adam's would all be the same, and scores tie
+        optimizer = torch.optim.SGD(
+            groups
+        )  # steps by size: Adam's would all be the same, and scores tie
         for _ in range(steps):
             optimizer.zero_grad()
             nn.functional.mse_loss(student(images), wanted).backward()
@@ -49,14 +62,19 @@ def towards(target: nn.Module, images: torch.Tensor, *, steps: int = 20, weights
 
 
 @pytest.mark.parametrize(
-    ("unit", "layer"), [(ATTENTION, 1), (ATTENTION, 3), (ATTENTION, 4), (ACTIVATION, 1), (ACTIVATION, 2)]
+    ("unit", "layer"),
+    [(ATTENTION, 1), (ATTENTION, 3), (ATTENTION, 4), (ACTIVATION, 1), (ACTIVATION, 2)],
 )
 @pytest.mark.parametrize("family", ["deit", "lvvit"])
-def test_the_unit_that_the_target_does_without_goes(unit: UnitType, layer: int, family: str) -> None:
+def test_the_unit_that_the_target_does_without_goes(
+    unit: UnitType, layer: int, family: str
+) -> None:
     vit = seeded_vit(family)
     plan = DepthPlan().also(unit, [layer])
     target = apply_plan(vit, plan, unmerged=True)
-    found = RankedViT.whole(vit, FREE).trained(towards(target.model, random_images(vit, 4)), STAGE)
+    found = RankedViT.whole(vit, FREE).trained(
+        towards(target.model, random_images(vit, 4)), STAGE
+    )
     assert min(found.importance.of(unit)) < 0
     pruned = found.without(unit, 1, FREE)
     assert pruned.plan == plan
@@ -87,8 +105,15 @@ def ranked(vit: PrunableViT, attention: tuple[float, ...]) -> RankedViT:
 def test_the_lowest_signed_score_goes_and_of_equal_ones_the_first_layer() -> None:
     vit = make_vit()
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 1, FREE).plan.attention == (2,)
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 3, FREE).plan.attention == (1, 2, 3)
-    assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(ATTENTION, 2, FREE).plan.attention == (1, 2)
+    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 3, FREE).plan.attention == (
+        1,
+        2,
+        3,
+    )
+    assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(ATTENTION, 2, FREE).plan.attention == (
+        1,
+        2,
+    )
     kept = ChoiceSettings(units=1, keep_attention=(2,))
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 1, kept).plan.attention == (3,)
 
@@ -99,10 +124,14 @@ def test_how_many_may_go() -> None:
     assert spare(vit, ATTENTION, ChoiceSettings(units=1, keep_attention=(1,))) == 3
     less = apply_plan(vit, DepthPlan((1, 2, 3)), unmerged=True)
     assert spare(less, ATTENTION, FREE) == 0
-    with pytest.raises(DepthError, match=r"^attention units \| got 1 \| need at most 0, which can go \| one"):
+    with pytest.raises(
+        DepthError, match=r"^attention units \| got 1 \| need at most 0, which can go \| one"
+    ):
         ranked(less, (0.0,) * 4).without(ATTENTION, 1, FREE)
     with pytest.raises(DepthError, match="activation units"):
-        choose_units(make_vit("dinov2, gated mlp"), ChoiceSettings(activation_units=1), nudge(0))
+        choose_units(
+            make_vit("dinov2, gated mlp"), ChoiceSettings(activation_units=1), nudge(0)
+        )
 
 
 COUNTS = ChoiceSettings(attention_units=2, activation_units=1)
@@ -152,7 +181,9 @@ def test_the_least_important_go_in_the_order_of_their_scores() -> None:
     found = choose_units(seeded_vit(), settings, train)
     assert found.plan == DepthPlan((2, 4), (1, 4))
     nose = ChoiceSettings(attention_units=1, variant=AttentionVariant.NOSE)
-    assert choose_units(seeded_vit(), nose, train).plan == DepthPlan((4,), (), AttentionVariant.NOSE)
+    assert choose_units(seeded_vit(), nose, train).plan == DepthPlan(
+        (4,), (), AttentionVariant.NOSE
+    )
 
 
 @pytest.mark.parametrize("cut", [1, 2])
@@ -162,7 +193,9 @@ def test_a_search_that_was_killed_ends_with_the_same_bits(tmp_path: Path, cut: i
     bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")
     with pytest.raises(PowerCutError):
         choose_units(vit, COUNTS, nudge(cut), bookmark)
-    with pytest.raises(ArtefactError, match=r"a search of other settings.*delete it to start again"):
+    with pytest.raises(
+        ArtefactError, match=r"a search of other settings.*delete it to start again"
+    ):
         choose_units(vit, COUNTS, nudge(), replace(bookmark, run="other settings"))
     seen: list[Stage] = []
     again = choose_units(vit, COUNTS, nudge(seen=seen), bookmark)
@@ -190,7 +223,10 @@ def test_it_is_read_back_and_another_file_is_refused(bookmark: Bookmark) -> None
     assert found is not None
     stages, ranked, _ = found
     assert (stages, ranked.plan, ranked.importance) == (3, PLAN, IMPORTANCE)
-    assert ranked.vit.weights_sha256 == apply_plan(seeded_vit(), PLAN, unmerged=True).weights_sha256
+    assert (
+        ranked.vit.weights_sha256
+        == apply_plan(seeded_vit(), PLAN, unmerged=True).weights_sha256
+    )
     depth = read_depth(bookmark.path)
     assert depth is not None and (depth.plan, depth.merged) == (PLAN, False)
     bookmark.path.write_bytes(b"something else")
@@ -201,4 +237,7 @@ def test_it_is_read_back_and_another_file_is_refused(bookmark: Bookmark) -> None
 def test_what_earlier_stages_skipped_is_added(bookmark: Bookmark) -> None:
     own = Skipped(training={"c.png": "gone"}, evaluation={"d.png": "gone"})
     Bookmark(bookmark.path, IDENTITY, "settings", own).read(seeded_vit())
-    assert (sorted(own.training), list(own.evaluation)) == (["a.png", "c.png"], ["d.png", "b.png"])
+    assert (sorted(own.training), list(own.evaluation)) == (
+        ["a.png", "c.png"],
+        ["d.png", "b.png"],
+    )

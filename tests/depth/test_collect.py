@@ -28,9 +28,13 @@ def evaluate(vit: PrunableViT) -> Tally:
     return Tally(int(vit.weights_sha256[:6], 16) % 1000, 1000)
 
 
-def run(folder: Path, train: Train, measure: Evaluate = evaluate, name: str = "run") -> tuple[Measured, ...]:
+def run(
+    folder: Path, train: Train, measure: Evaluate = evaluate, name: str = "run"
+) -> tuple[Measured, ...]:
     bookmark = Bookmark(folder / "last.safetensors", Identity("vit", "vit"), name)
-    return collect(seeded_vit(), SETTINGS, train, measure, bookmark=bookmark, out=folder / "samples.json")
+    return collect(
+        seeded_vit(), SETTINGS, train, measure, bookmark=bookmark, out=folder / "samples.json"
+    )
 
 
 def test_three_walks_from_the_trained_model(tmp_path: Path) -> None:
@@ -61,7 +65,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("what", "calls"),
-    [("training", 0), ("training", 1), ("training", 4), ("measuring", 0), ("measuring", 3), ("measuring", 7)],
+    [
+        ("training", 0),
+        ("training", 1),
+        ("training", 4),
+        ("measuring", 0),
+        ("measuring", 3),
+        ("measuring", 7),
+    ],
 )
 def test_a_run_that_was_killed_ends_with_the_same_samples(
     tmp_path: Path, whole: Path, what: str, calls: int
@@ -125,13 +136,19 @@ def test_walks_end_where_units_or_the_budget_do(
         assert sum(gone.values()) <= units
         assert all(gone[unit] <= available[unit] for unit in UnitType)
     alone = {unit: sum(each.count for each in steps if each.unit == unit) for unit in UnitType}
-    assert alone[ATTENTION] >= min(units, attention) and alone[ACTIVATION] >= min(units, activation)
+    assert alone[ATTENTION] >= min(units, attention) and alone[ACTIVATION] >= min(
+        units, activation
+    )
 
 
 def test_steps_of_two_units() -> None:
     steps = steps_of({ATTENTION: 3, ACTIVATION: 4}, 4, 2)
     told = [(each.place, each.unit.value[:3], each.count) for each in steps]
-    walks = [(1, "att", 2), (2, "att", 1)], [(1, "act", 2), (2, "act", 2)], [(1, "act", 2), (2, "att", 2)]
+    walks = (
+        [(1, "att", 2), (2, "att", 1)],
+        [(1, "act", 2), (2, "act", 2)],
+        [(1, "act", 2), (2, "att", 2)],
+    )
     assert told == [step for walk in walks for step in walk]
 
 

@@ -37,7 +37,10 @@ def score_gradients(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outputs_and_weight_gradients_are_the_networks_own(family: str) -> None:
     vit = seeded_vit(family)
-    images, weight = random_images(vit, 2), vit.model.get_parameter("cls_token").requires_grad_(True)
+    images, weight = (
+        random_images(vit, 2),
+        vit.model.get_parameter("cls_token").requires_grad_(True),
+    )
     plain = vit.model(images)
     (own,) = torch.autograd.grad(loss_of(plain), weight)
     for variant in AttentionVariant:
@@ -96,7 +99,9 @@ def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(family: s
             parameter.mul_(1e-3)
     vit.model.double()
     images = random_images(vit, 2).double()
-    change = loss_of(vit.model(images)) - loss_of(apply_plan(vit, DepthPlan((4,))).model(images))
+    change = loss_of(vit.model(images)) - loss_of(
+        apply_plan(vit, DepthPlan((4,))).model(images)
+    )
     assert change.item() == pytest.approx(score_gradients(vit, images)[0][3].item(), rel=0.02)
 
 
@@ -110,14 +115,18 @@ def test_nose_leaves_the_tokens_themselves() -> None:
     handles = [
         part.norm.register_forward_hook(lambda _, inputs, __: tokens.append(inputs[0])),
         end.register_forward_hook(lambda _, __, output: tokens.append(output)),
-        end.register_forward_hook(lambda _, __, output: output.register_hook(deltas.append) and None),
+        end.register_forward_hook(
+            lambda _, __, output: output.register_hook(deltas.append) and None
+        ),
     ]
     vit.model.requires_grad_(True)
     attention, _ = score_gradients(vit, random_images(vit, 2), AttentionVariant.NOSE)
     for handle in handles:
         handle.remove()
     block_input, branch = tokens
-    assert attention[1].item() == pytest.approx((deltas[0] * (branch - block_input)).sum().item(), rel=1e-4)
+    assert attention[1].item() == pytest.approx(
+        (deltas[0] * (branch - block_input)).sum().item(), rel=1e-4
+    )
 
 
 def test_units_that_can_go() -> None:
@@ -135,7 +144,9 @@ def test_a_branch_that_the_network_hides() -> None:
     assert part is not None
     object.__setattr__(part, "out", nn.Identity())
     with (
-        pytest.raises(DepthError, match=r"attention of layer 1 \| got a branch whose last step"),
+        pytest.raises(
+            DepthError, match=r"attention of layer 1 \| got a branch whose last step"
+        ),
         gated(vit, Importance.unknown(4)),
     ):
         pass

@@ -39,8 +39,13 @@ def test_a_chain_is_one_layer(
     norm = nn.LayerNorm(inputs, elementwise_affine=not bare)
     first, second = nn.Linear(inputs, hidden, bias=one), nn.Linear(hidden, outputs, bias=two)
     chain = seeded(nn.Sequential(norm, first, second))
-    scale, tokens = torch.randn(outputs, dtype=torch.float64), torch.randn(5, inputs, dtype=torch.float64)
-    affine = Affine.of(first).then(Affine.of(second)).after_norm(norm).scaled(scale).scaled(1 / 2)
+    scale, tokens = (
+        torch.randn(outputs, dtype=torch.float64),
+        torch.randn(5, inputs, dtype=torch.float64),
+    )
+    affine = (
+        Affine.of(first).then(Affine.of(second)).after_norm(norm).scaled(scale).scaled(1 / 2)
+    )
     with torch.no_grad():
         expected = chain(tokens) * scale / 2
         got = affine.linear(like=second)(without_affine(norm)(tokens))
@@ -53,7 +58,9 @@ def test_it_is_rounded_once(dtype: torch.dtype) -> None:
     first, second = nn.Linear(16, 64, dtype=dtype), nn.Linear(64, 16, dtype=dtype)
     merged = Affine.of(first).then(Affine.of(second)).linear(like=second)
     exact = (second.weight.double() @ first.weight.double()).to(dtype)
-    assert torch.equal(merged.weight, exact) and merged.weight.dtype == merged.bias.dtype == dtype
+    assert (
+        torch.equal(merged.weight, exact) and merged.weight.dtype == merged.bias.dtype == dtype
+    )
     if dtype == torch.float32:  # a product of bfloat16 is summed in float32 anyway
         assert not torch.equal(merged.weight, second.weight @ first.weight)
     assert not merged.weight.requires_grad and not merged.training
@@ -94,7 +101,8 @@ def test_a_block_without_activation_and_its_merged_form(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "folded"), [("lvvit", True), ("deit3, layer scale", True), ("rotary a head", False)]
+    ("family", "folded"),
+    [("lvvit", True), ("deit3, layer scale", True), ("rotary a head", False)],
 )
 def test_the_scale_is_folded_where_it_is_a_module(family: str, folded: bool) -> None:
     block = merge(remove_activation(seeded_vit(family).blocks[1], 2), 2)
@@ -141,7 +149,9 @@ def test_dropout_stops_a_merge_while_it_is_active() -> None:
     vit = make_vit("vit", proj_drop_rate=0.1)
     vit.model.train()
     block = remove_activation(vit.blocks[0], 1)
-    with pytest.raises(DepthError, match=r"got dropout 0.1 in training mode \| need a model in eval mode"):
+    with pytest.raises(
+        DepthError, match=r"got dropout 0.1 in training mode \| need a model in eval mode"
+    ):
         merge(block, 1)
     vit.model.eval()
     assert mlp_of(merge(block, 1)).whole.weight.shape == (48, 48)

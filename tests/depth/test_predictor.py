@@ -40,14 +40,18 @@ def test_cross_validation_of_the_published_samples() -> None:
     folds = CrossValidation(SAMPLES)
     expected = {1: 2.008, 2: 0.592, 3: 0.743, 4: 1.071}
     assert folds.rmse(accuracies_of(SAMPLES)) == pytest.approx(expected, abs=5e-4)
-    assert folds.determined == (1, 2, 3), "degree 4 has 15 coefficients, and the samples determine 14"
+    assert folds.determined == (1, 2, 3), (
+        "degree 4 has 15 coefficients, and the samples determine 14"
+    )
 
 
 def test_errors_are_those_of_two_samples_left_out() -> None:
     folds, accuracies = CrossValidation(SAMPLES), accuracies_of(SAMPLES)
     without = [sample for index, sample in enumerate(SAMPLES) if index not in (3, 8)]
     refit = fit(without, 2)
-    expected = [refit.accuracy(s.attention, s.activation) - s.accuracy for s in (SAMPLES[3], SAMPLES[8])]
+    expected = [
+        refit.accuracy(s.attention, s.activation) - s.accuracy for s in (SAMPLES[3], SAMPLES[8])
+    ]
     pair = sum(21 - index for index in range(3)) + 8 - 3 - 1
     got = (folds.errors[2] @ accuracies)[2 * pair : 2 * pair + 2]
     assert got == pytest.approx(expected, abs=1e-8)
@@ -74,10 +78,13 @@ def test_what_else_is_refused() -> None:
         fit(SAMPLES, 5)
     with pytest.raises(DepthError, match=r"samples \| got 14 for degree 4 \| need at least 15"):
         fit(SAMPLES[:14], 4)
-    with pytest.raises(DepthError, match=r"units \| got 24 \| need 0 to 23, two for each of the 12 layers"):
+    with pytest.raises(
+        DepthError, match=r"units \| got 24 \| need 0 to 23, two for each of the 12 layers"
+    ):
         best_split(PUBLISHED, DEPTH, 24)
     with pytest.raises(
-        DepthError, match=r"samples \| got 4 of them \| need at least 5 \| two models are left out"
+        DepthError,
+        match=r"samples \| got 4 of them \| need at least 5 \| two models are left out",
     ):
         fit_best(SAMPLES[:4])
     with pytest.raises(DepthError, match="leave coefficients of degree 4 open"):
@@ -87,7 +94,9 @@ def test_what_else_is_refused() -> None:
         fit_best(attention_alone)
 
 
-def test_a_degree_that_samples_leave_open_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_degree_that_samples_leave_open_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folds = CrossValidation(SAMPLES)
     monkeypatch.setattr(folds, "rmse", lambda _: {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0})
     assert folds.best(accuracies_of(SAMPLES)) == 3
@@ -103,7 +112,9 @@ def test_of_equal_splits_the_first_wins() -> None:
     assert (split.attention, split.activation) == (0, 5)
 
 
-@pytest.mark.parametrize(("units", "first", "last"), [(0, 0, 0), (3, 0, 3), (4, 0, 3), (6, 2, 3), (7, 3, 3)])
+@pytest.mark.parametrize(
+    ("units", "first", "last"), [(0, 0, 0), (3, 0, 3), (4, 0, 3), (6, 2, 3), (7, 3, 3)]
+)
 def test_one_attention_stays(units: int, first: int, last: int) -> None:
     found = [(split.attention, split.activation) for split in splits(PUBLISHED, 4, units)]
     assert found == [(attention, units - attention) for attention in range(first, last + 1)]

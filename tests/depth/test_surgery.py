@@ -53,7 +53,9 @@ def test_merged_is_unmerged(family: str, plan: DepthPlan) -> None:
         apart, merged = (apply_plan(vit, plan, unmerged=unmerged) for unmerged in (True, False))
         assert distance(merged.model(images), apart.model(images)) < 1e-5
         double = in_dtype(vit, torch.float64)
-        apart, merged = (apply_plan(double, plan, unmerged=unmerged) for unmerged in (True, False))
+        apart, merged = (
+            apply_plan(double, plan, unmerged=unmerged) for unmerged in (True, False)
+        )
         assert distance(merged.model(images.double()), apart.model(images.double())) < 1e-12
         assert distance(merged.model(images.double()), double.model(images.double())) > 1e-2
 
@@ -69,7 +71,9 @@ def test_every_way_through_the_blocks_is_the_network_bit_for_bit(
     with torch.inference_mode():
         expected, tokens = vit.model(images), vit.embed(images)
         for block in vit.blocks:
-            tokens = mlp_half(block, tokens if block.attention is None else attention_half(block, tokens)[0])
+            tokens = mlp_half(
+                block, tokens if block.attention is None else attention_half(block, tokens)[0]
+            )
         assert torch.equal(vit.classify(vit.norm(tokens)), expected)
         assert torch.equal(trace(vit, images).logits, expected)
         assert torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), expected)
@@ -93,7 +97,9 @@ def test_the_identity_is_the_network_whose_attention_returns_what_it_reads(famil
     smaller = apply_plan(vit, plan)
     with torch.inference_mode():
         assert torch.equal(smaller.model(images), whole(images))
-    assert smaller.spec == apply_plan(vit, DepthPlan((2, 3))).spec, "a norm and an addition cost no MACs"
+    assert smaller.spec == apply_plan(vit, DepthPlan((2, 3))).spec, (
+        "a norm and an addition cost no MACs"
+    )
 
 
 def test_the_users_model_does_not_change() -> None:
@@ -134,9 +140,15 @@ def test_its_weights_fit_the_same_plan_on_a_fresh_network(
     network, state = make_model(family, seed=1), pruned.model.state_dict()
     # Learned rotations are read when the adapter is made, so what the plan does not change is loaded before.
     own = network.state_dict()
-    same = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
+    same = {
+        key: value
+        for key, value in state.items()
+        if key in own and own[key].shape == value.shape
+    }
     network.load_state_dict({**own, **same})
-    fresh = with_weights(adapt(network, "fresh"), Depth(plan, merged=not unmerged), state, "saved")
+    fresh = with_weights(
+        adapt(network, "fresh"), Depth(plan, merged=not unmerged), state, "saved"
+    )
     images, nothing_goes = random_images(pruned, 2), keep_everything(pruned.spec)
     with torch.inference_mode():
         assert torch.equal(fresh.model(images), pruned.model(images))
@@ -167,22 +179,37 @@ def test_it_is_pruned_further_and_merged_after_training(variant: AttentionVarian
 
 def test_the_shipped_plan_of_deit_base() -> None:
     attention, activation = (0, 3, 7, 8, 11), (2, 7, 8, 10, 11)  # as published, counted from 0
-    plan = DepthPlan(tuple(layer + 1 for layer in attention), tuple(layer + 1 for layer in activation))
+    plan = DepthPlan(
+        tuple(layer + 1 for layer in attention), tuple(layer + 1 for layer in activation)
+    )
     vit = apply_plan(describe(ModelRequest("deit_base_patch16_224")), plan)
     assert dense_macs(vit.spec.as_it_came).gmacs == pytest.approx(10.88, abs=0.005)
     assert vit.weights_sha256 == ""
     parameters = sum(parameter.numel() for parameter in vit.model.parameters())
-    assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (4_722_432 - 590_592 + 1_536)
+    assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (
+        4_722_432 - 590_592 + 1_536
+    )
 
 
 @pytest.mark.parametrize("family", ["deit", "lvvit"])
 @pytest.mark.parametrize("variant", AttentionVariant, ids=str)
-def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: AttentionVariant) -> None:
+def test_it_is_calibrated_and_scheduled(
+    tmp_path: Any, family: str, variant: AttentionVariant
+) -> None:
     vit = apply_plan(seeded_vit(family), DepthPlan((2, 3), (1, 3), variant))
-    found = calibrate(vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2))
-    assert found.inter is not None and found.inter.shape == (4, 16) and (found.inter.sum(1) > 0).all()
+    found = calibrate(
+        vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2)
+    )
+    assert (
+        found.inter is not None
+        and found.inter.shape == (4, 16)
+        and (found.inter.sum(1) > 0).all()
+    )
     schedule = star_schedule(vit.spec, list(found.acs), 0.5, Prune("intra", reduce="drop"))
-    assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(schedule.pruning_layers) <= {1, 4}
+    assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(schedule.pruning_layers) <= {
+        1,
+        4,
+    }
 
 
 @pytest.mark.ort
@@ -195,7 +222,9 @@ def test_it_is_calibrated_and_scheduled(tmp_path: Any, family: str, variant: Att
         ("lvvit", Method.STAR, AttentionVariant.NOSE),
     ],
 )
-def test_it_is_lowered_and_agrees(family: str, method: Method, variant: AttentionVariant) -> None:
+def test_it_is_lowered_and_agrees(
+    family: str, method: Method, variant: AttentionVariant
+) -> None:
     vit = apply_plan(seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant))
     settings = Prune("fused", alpha=0.5, method=method, reduce="drop")
     schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, settings)
@@ -211,7 +240,9 @@ def test_a_block_that_the_network_hides() -> None:
     vit = make_vit("vit")
     model: Any = vit.model
     model.blocks = nn.Sequential(*[nn.Identity() for _ in range(4)])
-    with pytest.raises(DepthError, match=r"layer 1 \| got a block that is no module of the network"):
+    with pytest.raises(
+        DepthError, match=r"layer 1 \| got a block that is no module of the network"
+    ):
         apply_plan(vit, DepthPlan((1,)))
 
 
@@ -254,12 +285,16 @@ def test_eps_matters_and_is_divided() -> None:
     images = random_images(again, 2).double()
     with torch.inference_mode():
         expected = doubled(again, images, NOSE.attention)
-        torch.testing.assert_close(apply_plan(again, NOSE).model(images), expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            apply_plan(again, NOSE).model(images), expected, rtol=1e-12, atol=1e-12
+        )
 
 
 def test_variants_are_not_mixed() -> None:
     later = apply_plan(seeded_vit("deit"), DepthPlan((4,), variant=AttentionVariant.IDENTITY))
-    with pytest.raises(DepthError, match=r"variant \| got nose before an identity \| need one variant"):
+    with pytest.raises(
+        DepthError, match=r"variant \| got nose before an identity \| need one variant"
+    ):
         apply_plan(later, NOSE)
 
 
@@ -267,5 +302,7 @@ def test_a_norm_of_unknown_eps_is_refused() -> None:
     vit = seeded_vit("deit")
     model: Any = vit.model
     model.norm = nn.Identity()
-    with pytest.raises(DepthError, match=r"variant \| got nose with a norm of the kind Identity"):
+    with pytest.raises(
+        DepthError, match=r"variant \| got nose with a norm of the kind Identity"
+    ):
         apply_plan(vit, NOSE)

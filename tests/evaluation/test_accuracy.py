@@ -40,7 +40,11 @@ def first_column(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [0, 4])
 def test_rows_are_in_the_order_of_the_images_whatever_the_batch(size: int) -> None:
-    images, labels, sizes = np.arange(10, dtype=np.float32).reshape(5, 2), np.arange(5), list[int]()
+    images, labels, sizes = (
+        np.arange(10, dtype=np.float32).reshape(5, 2),
+        np.arange(5),
+        list[int](),
+    )
     runners = [times(1, sizes), times(10, sizes)]
     batches = [((images[at], images[at] + 1), labels[at]) for at in (slice(0, 3), slice(3, 5))]
     (one, ten), found = answer_each(runners, batches, ["scaled"] * 2, first_column, size=size)
@@ -65,7 +69,9 @@ def echo(classes: int) -> NumpyRunner:
     return NumpyRunner(lambda feed: {"logits": feed["images"]}, inputs, outputs)
 
 
-def predict(runner: NumpyRunner, batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> Predictions:
+def predict(
+    runner: NumpyRunner, batches: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> Predictions:
     (found,) = predict_each([runner], [((images,), labels) for images, labels in batches])
     return found
 
@@ -117,7 +123,9 @@ def test_two_models_see_every_batch_once_in_turns() -> None:
     one, two = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)[::-1].copy()
     labels = np.array([0, 1, UNKNOWN])
     runners = [noted("first"), noted("second")]
-    first, second = predict_each(runners, [((one, two), labels), ((one[:1], two[:1]), labels[:1])])
+    first, second = predict_each(
+        runners, [((one, two), labels), ((one[:1], two[:1]), labels[:1])]
+    )
     assert asked == ["first", "second"] * 2
     assert first.best[:, 0].tolist() == [0, 1, 2, 0]
     assert second.best[:, 0].tolist() == [2, 1, 0, 2]

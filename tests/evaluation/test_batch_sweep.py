@@ -40,12 +40,23 @@ def test_it_chooses_nothing(tmp_path: Path) -> None:
 def test_weights_beside_the_file_are_in_the_slice(tmp_path: Path) -> None:
     model = lowered(star())
     onnx.save(model, tmp_path / "m.onnx")
-    onnx.save(model, tmp_path / "split.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    onnx.save(
+        model,
+        tmp_path / "split.onnx",
+        save_as_external_data=True,
+        location="w",
+        size_threshold=0,
+    )
     assert (tmp_path / "w").stat().st_size > (tmp_path / "split.onnx").stat().st_size
 
     def weights(name: str) -> dict[str, bytes]:
-        sliced = onnx.load_model_from_string(sliced_of(read_lowered(tmp_path / name)).model or b"")
-        return {each.name: onnx.numpy_helper.to_array(each).tobytes() for each in sliced.graph.initializer}
+        sliced = onnx.load_model_from_string(
+            sliced_of(read_lowered(tmp_path / name)).model or b""
+        )
+        return {
+            each.name: onnx.numpy_helper.to_array(each).tobytes()
+            for each in sliced.graph.initializer
+        }
 
     assert weights("split.onnx") == weights("m.onnx") != {}
 
@@ -66,10 +77,16 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
     def schedule(by_batch: dict[int, list[float]]) -> Iterator[float]:
         return itertools.chain.from_iterable([99.0, *rounds] for rounds in by_batch.values())
 
-    runners = {name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()}
+    runners = {
+        name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()
+    }
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
-    results = [AtBatch.of(times, MACS) for times in time_batches(runners, IMAGES, settings, clock)]
-    assert all((runner.activations, runner.deactivations) == (1, 1) for runner in runners.values())
+    results = [
+        AtBatch.of(times, MACS) for times in time_batches(runners, IMAGES, settings, clock)
+    ]
+    assert all(
+        (runner.activations, runner.deactivations) == (1, 1) for runner in runners.values()
+    )
     return results
 
 

@@ -46,15 +46,17 @@ def test_every_round_runs_all_and_nobody_has_a_place_of_its_own() -> None:
         name for name, before in zip(clock.ran[1:], clock.ran, strict=False) if name == before
     )
     assert set(rounds) == set(permutations(names))
-    assert max(after_itself[name] for name in names) < 1.5 * min(after_itself[name] for name in names)
+    assert max(after_itself[name] for name in names) < 1.5 * min(
+        after_itself[name] for name in names
+    )
 
 
 def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
     clock = TurnedClock()
     times_s = iter([9.0, 9.0, 0.010, 0.020, 0.030, 0.040, 0.050])
-    result = throughput({"a": clock.runner("a", times_s)}, FEED, batch=4, rounds=5, warmup=2, clock=clock)[
-        "a"
-    ]
+    result = throughput(
+        {"a": clock.runner("a", times_s)}, FEED, batch=4, rounds=5, warmup=2, clock=clock
+    )["a"]
     assert result.rounds_ms == pytest.approx((10, 20, 30, 40, 50))
     assert (result.median_ms, result.p99_ms) == pytest.approx((30, 50))
     assert result.quartiles_ms == pytest.approx((20, 40))
@@ -98,8 +100,12 @@ def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> No
         compare_speed(measured(*[1.0] * 5), other)
 
 
-@pytest.mark.parametrize(("batch", "rounds", "warmup"), [(0, 5, 0), (4, 4, 0), (4, 5, -1), (8, 5, 0)])
-def test_settings_that_measure_nothing_are_one_line(batch: int, rounds: int, warmup: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "rounds", "warmup"), [(0, 5, 0), (4, 4, 0), (4, 5, -1), (8, 5, 0)]
+)
+def test_settings_that_measure_nothing_are_one_line(
+    batch: int, rounds: int, warmup: int
+) -> None:
     clock = TurnedClock()
     with pytest.raises(UserError):
         throughput(
@@ -118,7 +124,9 @@ def test_no_runner_is_an_error() -> None:
         throughput({}, FEED, batch=4, rounds=5, warmup=0)
 
 
-def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_what_is_loaded_and_loads_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     here = environment(threads=2)
     assert "torch" not in here.versions
@@ -129,7 +137,9 @@ def test_the_environment_names_what_is_loaded_and_loads_nothing(monkeypatch: pyt
     assert from_json(type(here), to_json(here), source="here") == here
 
 
-def test_the_cpu_model_is_found_or_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_model_is_found_or_falls_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     monkeypatch.setattr(benchmark, "CPUINFO", cpuinfo)
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")

@@ -49,7 +49,12 @@ def layer(name: str, *nodes: str, kind: str = "kgen", tactic: str = "") -> Engin
 
 
 LAYERS = (
-    layer("_gemm_mha_v2_myl0_4", "context_01/query_key", "context_01/softmax", "context_01/weigh_value"),
+    layer(
+        "_gemm_mha_v2_myl0_4",
+        "context_01/query_key",
+        "context_01/softmax",
+        "context_01/weigh_value",
+    ),
     layer("__myl_Max_myl0_5", "context_02/softmax"),
     layer("l0", "keep_01/by_score", "keep_01/by_position", kind="TopK"),
     layer("l1", "keep_01/by_score", "fc1", tactic="sm80_xmma_gemm_f16f16_f16f32_f32_tn_n"),

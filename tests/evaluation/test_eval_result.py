@@ -11,7 +11,9 @@ from exporter.evaluation.intervals import half_width, loss_interval, wilson
 from exporter.evaluation.loss import Agreement, PairResult
 from exporter.workflows.evaluate import Evaluation, ModelResult, require_within
 
-MODEL = ModelResult("m.onnx", "onnxruntime", Accuracy.of(top1_hits=320, top5_hits=400, images=400))
+MODEL = ModelResult(
+    "m.onnx", "onnxruntime", Accuracy.of(top1_hits=320, top5_hits=400, images=400)
+)
 ALONE = Evaluation({"m": MODEL}, None, 400, {}, 10, {})
 PAIR = PairResult("a", "b", 400, 0.95, wilson(380, 400), lost=12, gained=8)
 BOTH = replace(ALONE, pair=PAIR)
@@ -36,7 +38,9 @@ def test_its_repr_is_one_short_line() -> None:
 def test_wide_enough_passes_and_narrower_is_one_line(what: str) -> None:
     result, width = WIDTHS[what]
     require_within(result, width + 1e-6)
-    with pytest.raises(ImageError, match=rf"--within \| got {what} within ± .* on 400 images") as error:
+    with pytest.raises(
+        ImageError, match=rf"--within \| got {what} within ± .* on 400 images"
+    ) as error:
         require_within(result, width / 2)
     assert "\n" not in str(error.value)
 
@@ -47,7 +51,9 @@ def test_so_many_images_would_do() -> None:
     (told,) = re.findall(r"about ([\d,]+) images", str(error.value))
     enough = int(told.replace(",", ""))
     assert (
-        half_width(wilson(0.8 * enough, enough)) <= 0.01 < half_width(wilson(0.8 * (enough - 1), enough - 1))
+        half_width(wilson(0.8 * enough, enough))
+        <= 0.01
+        < half_width(wilson(0.8 * (enough - 1), enough - 1))
     )
     counted = Accuracy.of(top1_hits=round(0.8 * enough), top5_hits=enough, images=enough)
     more = replace(MODEL, accuracy=counted)

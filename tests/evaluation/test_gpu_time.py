@@ -45,16 +45,23 @@ def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
     onnx = tmp_path / "vit.dense.onnx"
     for batch in (0, 1, 8):
         write_engine(onnx, batch)
-    for one_profile, names in ((False, {"vit.dense"}), (True, {"vit.dense.batch1", "vit.dense.batch8"})):
+    for one_profile, names in (
+        (False, {"vit.dense"}),
+        (True, {"vit.dense.batch1", "vit.dense.batch8"}),
+    ):
         found = engine_files({"dense": onnx}, (1, 8), one_profile=one_profile)
         assert {each["dense"].path.stem for each in found.values()} == names
-        assert all(batch in each["dense"].manifest.settings.batches for batch, each in found.items())
+        assert all(
+            batch in each["dense"].manifest.settings.batches for batch, each in found.items()
+        )
 
 
 def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
     onnx = tmp_path / "vit.dense.onnx"
     write_engine(onnx)
-    with pytest.raises(UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"):
+    with pytest.raises(
+        UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"
+    ):
         engine_files({"dense": onnx}, (1, 4))
     with pytest.raises(ArtefactError, match=r"batch1\.engine"):
         engine_files({"dense": onnx}, (1, 8), one_profile=True)
@@ -110,7 +117,9 @@ def measured(files: Pair[Path], timer: str, **different: object) -> list[AtBatch
 def sliced_of(files: Pair[Path]) -> dict[str, Path]:
     """The sliced variant, where a test wrote its engine."""
     sliced = variant_path(files.pruned, SLICED)
-    return {"sliced": sliced} if engine_path(sliced.parent / "engines", sliced).is_file() else {}
+    return (
+        {"sliced": sliced} if engine_path(sliced.parent / "engines", sliced).is_file() else {}
+    )
 
 
 def runs_of(at: AtBatch) -> Pair[EngineRuns]:
@@ -126,7 +135,9 @@ def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.Monke
     assert (first.batch, second.batch) == (1, 8)
     times, dense = second.throughput, runs_of(second).dense
     assert (times.dense.median_ms, times.pruned.median_ms) == pytest.approx((4.1, 2.1))
-    assert (dense.latency.median_ms, dense.copy_in_ms, dense.copy_out_ms) == pytest.approx((5.6, 1.0, 0.5))
+    assert (dense.latency.median_ms, dense.copy_in_ms, dense.copy_out_ms) == pytest.approx(
+        (5.6, 1.0, 0.5)
+    )
     assert times.pruned.images_per_s == pytest.approx(8 / 2.1e-3)
     assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
     assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
@@ -135,11 +146,15 @@ def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.Monke
     assert second.gpu == NO_CLOCKS  # there is no GPU
     calls = [json.loads(line) for line in called.read_text().splitlines()]
     roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
-    assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [{"dense", "pruned"}] * 10
+    assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [
+        {"dense", "pruned"}
+    ] * 10
     assert {(profile, shape) for _, profile, shape in calls[10:]} == {("1", "images:8x3x4x4")}
 
 
-def test_compute_alone(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compute_alone(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_trtexec(tmp_path, monkeypatch)
     first = measured(files, TRTEXEC, transfers=False)[0]
     dense = runs_of(first).dense
@@ -147,7 +162,9 @@ def test_compute_alone(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.Mo
     assert dense.latency.median_ms == first.throughput.dense.median_ms == pytest.approx(4.1)
 
 
-def test_under_sustained_load(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_sustained_load(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_trtexec(tmp_path, monkeypatch)
     assert runs_of(measured(files, TRTEXEC)[0]).dense.load is None
     load = runs_of(measured(files, TRTEXEC, load_s=30, streams=2)[1]).pruned.load
@@ -169,7 +186,9 @@ def test_the_selection_cost_of_engines(
     assert selection.ceiling.speedup == pytest.approx(4.1 / 1.1)
 
 
-def test_the_breakdown_of_engines(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_breakdown_of_engines(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sliced engine lacks the node of the layer `topk`, which is then selection."""
     install_trtexec(tmp_path, monkeypatch)
     assert measured(files, TRTEXEC)[0].breakdown_ms is None  # `build` saved no layers
@@ -178,12 +197,17 @@ def test_the_breakdown_of_engines(files: Pair[Path], tmp_path: Path, monkeypatch
     for onnx in (files.dense, files.pruned, sliced):
         found = [{"Name": "gemm", "LayerType": "gemm", "Metadata": "[ONNX Layer: fc1]"}]
         if onnx != sliced:
-            found.append({"Name": "topk", "LayerType": "x", "Metadata": "[ONNX Layer: keep_01]"})
+            found.append(
+                {"Name": "topk", "LayerType": "x", "Metadata": "[ONNX Layer: keep_01]"}
+            )
         told = {"profiles": [{"Layers": found}] * 2}
         layers_path(engine_path(tmp_path / "engines", onnx)).write_text(json.dumps(told))
     breakdown = measured(files, TRTEXEC)[1].breakdown_ms
     assert breakdown is not None
-    assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {"linear": 2.0, "selection": 0.25}
+    assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {
+        "linear": 2.0,
+        "selection": 0.25,
+    }
     assert breakdown.dense["linear"] == 4.0
 
 
@@ -199,7 +223,9 @@ def test_engines_of_one_batch_each(
     measured(files, TRTEXEC, one_profile=True)
     calls = [json.loads(line) for line in called.read_text().splitlines()]
     assert {(Path(engine).name, profile) for engine, profile, _ in calls} == {
-        (f"vit.{role}.batch{batch}.engine", "0") for role in ("dense", "pruned") for batch in (1, 8)
+        (f"vit.{role}.batch{batch}.engine", "0")
+        for role in ("dense", "pruned")
+        for batch in (1, 8)
     }
 
 

@@ -21,18 +21,24 @@ from exporter.evaluation.intervals import (
     wilson,
 )
 
-COUNTS = st.integers(1, 3000).flatmap(lambda images: st.tuples(st.integers(0, images), st.just(images)))
+COUNTS = st.integers(1, 3000).flatmap(
+    lambda images: st.tuples(st.integers(0, images), st.just(images))
+)
 CONFIDENCE = st.floats(0.5, 0.999)
 
 
 @given(COUNTS, CONFIDENCE)
 def test_it_is_scipys(counts: tuple[int, int], confidence: float) -> None:
     expected = binomtest(*counts).proportion_ci(confidence, method="wilson")
-    assert wilson(*counts, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert wilson(*counts, confidence) == pytest.approx(
+        (expected.low, expected.high), abs=1e-12
+    )
 
 
 @given(COUNTS, CONFIDENCE)
-def test_it_holds_the_share_and_lies_within_0_and_1(counts: tuple[int, int], confidence: float) -> None:
+def test_it_holds_the_share_and_lies_within_0_and_1(
+    counts: tuple[int, int], confidence: float
+) -> None:
     hits, images = counts
     low, high = wilson(hits, images, confidence)
     assert 0 <= low <= hits / images <= high <= 1
@@ -89,7 +95,9 @@ def test_the_published_interval() -> None:
     assert loss_interval(1, 7, 21) == pytest.approx((-0.517, -0.026), abs=5e-4)
 
 
-@pytest.mark.parametrize("counts", [(1, 7, 21), (6, 16, 161), (40, 20, 160), (0, 5, 300), (9, 0, 50)])
+@pytest.mark.parametrize(
+    "counts", [(1, 7, 21), (6, 16, 161), (40, 20, 160), (0, 5, 300), (9, 0, 50)]
+)
 def test_the_limits_are_where_the_score_of_the_likeliest_model_is_the_quantile(
     counts: tuple[int, int, int],
 ) -> None:
@@ -102,13 +110,17 @@ def test_the_limits_are_where_the_score_of_the_likeliest_model_is_the_quantile(
             return -float(xlogy([lost, gained, images - lost - gained], chances).sum())
 
         bounds = (max(0.0, -limit) + 1e-12, (1 - limit) / 2 - 1e-12)
-        g = minimize_scalar(unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-12}).x
+        g = minimize_scalar(
+            unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-12}
+        ).x
         score = (lost - gained - images * limit) / sqrt(images * (2 * g + limit - limit**2))
         assert score == pytest.approx(sign * normal_quantile(0.975), rel=1e-3)
 
 
 @given(SPLITS, st.floats(0.5, 0.99))
-def test_the_interval_holds_the_loss_and_mirrors(counts: tuple[int, int, int], confidence: float) -> None:
+def test_the_interval_holds_the_loss_and_mirrors(
+    counts: tuple[int, int, int], confidence: float
+) -> None:
     lost, gained, images = counts
     low, high = loss_interval(lost, gained, images, confidence)
     assert -1 <= low <= (lost - gained) / images + 1e-9
@@ -118,7 +130,9 @@ def test_the_interval_holds_the_loss_and_mirrors(counts: tuple[int, int, int], c
 
 
 @given(SPLITS)
-def test_zero_is_outside_where_mcnemars_asymptotic_test_rejects(counts: tuple[int, int, int]) -> None:
+def test_zero_is_outside_where_mcnemars_asymptotic_test_rejects(
+    counts: tuple[int, int, int],
+) -> None:
     lost, gained, images = counts
     low, high = loss_interval(lost, gained, images)
     score = (lost - gained) / sqrt(lost + gained) if lost + gained else 0.0
@@ -134,10 +148,14 @@ def test_without_a_differing_image_it_is_closed(images: int) -> None:
 
 
 @given(SPLITS)
-def test_the_bound_is_the_end_of_the_interval_of_90_percent(counts: tuple[int, int, int]) -> None:
+def test_the_bound_is_the_end_of_the_interval_of_90_percent(
+    counts: tuple[int, int, int],
+) -> None:
     assert loss_bound(*counts) == loss_interval(*counts, 0.9)[1]
     assert loss_bound(*counts) <= loss_interval(*counts)[1]
-    assert loss_bound(*counts, 0.5) == pytest.approx((counts[0] - counts[1]) / counts[2], abs=1e-7)
+    assert loss_bound(*counts, 0.5) == pytest.approx(
+        (counts[0] - counts[1]) / counts[2], abs=1e-7
+    )
 
 
 @pytest.mark.parametrize("chances", [(0.1, 0.05), (0.03, 0.03), (0.2, 0.02)])
@@ -146,7 +164,9 @@ def test_the_coverage_is_what_it_says(chances: tuple[float, float]) -> None:
     images, true = 60, chances[0] - chances[1]
     covered = bounded = 0.0
     for lost, gained in product(range(31), range(31)):
-        chance = multinomial.pmf([lost, gained, images - lost - gained], images, [*chances, 1 - sum(chances)])
+        chance = multinomial.pmf(
+            [lost, gained, images - lost - gained], images, [*chances, 1 - sum(chances)]
+        )
         if chance < 1e-9:
             continue
         low, high = loss_interval(lost, gained, images)

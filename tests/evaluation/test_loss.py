@@ -38,12 +38,16 @@ def test_lost_and_gained_are_counted() -> None:
     assert pair.agreement_interval == wilson(4, 6)
     assert pair.mcnemar_p == mcnemar(2, 0)
     assert pair.loss_points == pytest.approx(100 * 2 / 6)
-    assert pair.loss_interval_points == pytest.approx(tuple(100 * each for each in loss_interval(2, 0, 6)))
+    assert pair.loss_interval_points == pytest.approx(
+        tuple(100 * each for each in loss_interval(2, 0, 6))
+    )
     assert pair.loss_bound_points == pytest.approx(100 * loss_bound(2, 0, 6))
 
 
 def test_the_other_way_round_it_is_a_gain() -> None:
-    pair, back = (compare_predictions(*each, NAMES, {}) for each in ((FIRST, SECOND), (SECOND, FIRST)))
+    pair, back = (
+        compare_predictions(*each, NAMES, {}) for each in ((FIRST, SECOND), (SECOND, FIRST))
+    )
     assert (back.lost, back.gained) == (pair.gained, pair.lost)
     assert pair.loss_points is not None and back.loss_points == -pair.loss_points
     assert back.agreement == pair.agreement
@@ -61,7 +65,9 @@ def test_classes_that_occur_are_listed_with_their_change() -> None:
 
 def test_without_labels_there_is_only_agreement() -> None:
     unknown = [-1] * 3
-    pair = compare_predictions(predictions([0, 1, 2], unknown), predictions([0, 1, 0], unknown), NAMES, {})
+    pair = compare_predictions(
+        predictions([0, 1, 2], unknown), predictions([0, 1, 0], unknown), NAMES, {}
+    )
     assert pair.agreement == pytest.approx(2 / 3)
     assert (pair.mcnemar_p, pair.loss_points, pair.lost, pair.classes) == (None, None, None, ())
 
@@ -75,12 +81,16 @@ def test_without_labels_there_is_only_agreement() -> None:
         (9, 10, None, Status.NOT_SHOWN),  # one image more may be chance
     ],
 )
-def test_the_status_follows_the_limits(after: int, of: int, share: float | None, status: Status) -> None:
+def test_the_status_follows_the_limits(
+    after: int, of: int, share: float | None, status: Status
+) -> None:
     dense, before = (900, 800) if of == 1000 else (9, 8)
     found = recovery_of(hits(dense, of), hits(before, of), hits(after, of))
     assert found.share == (None if share is None else pytest.approx(share))
     assert found.status == status
-    assert found.surplus_points == pytest.approx(100 * ((after - before) - 0.5 * (dense - before)) / of)
+    assert found.surplus_points == pytest.approx(
+        100 * ((after - before) - 0.5 * (dense - before)) / of
+    )
     low, high = found.surplus_interval_points
     assert low <= found.surplus_points <= high
 
@@ -131,7 +141,10 @@ def test_it_is_the_plain_loop(seed: int, images: int, noise: float) -> None:
     same = 0
     for image in range(images):
         others = [other for other in range(images) if other != image]
-        nearest = (max(others, key=lambda at: cosine(query[image], first[at])) for query in (first, second))
+        nearest = (
+            max(others, key=lambda at: cosine(query[image], first[at]))
+            for query in (first, second)
+        )
         same += len(set(nearest)) == 1
     assert found.retrieval_at_1 == pytest.approx(same / images)
     assert found.retrieval_interval == wilson(same, images)

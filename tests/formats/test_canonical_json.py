@@ -19,7 +19,11 @@ from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, Schedu
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS, SHARES, TEXT = st.integers(1, 4096), st.floats(0.0, 1.0, exclude_min=True), st.text(max_size=8)
+COUNTS, SHARES, TEXT = (
+    st.integers(1, 4096),
+    st.floats(0.0, 1.0, exclude_min=True),
+    st.text(max_size=8),
+)
 PREPROCESSINGS = st.builds(
     Preprocessing,
     input_size=st.tuples(COUNTS, COUNTS, COUNTS),
@@ -111,7 +115,9 @@ class Named:
 
 
 @given(st.dictionaries(st.binary(max_size=6), st.binary(max_size=6)))
-def test_names_of_any_bytes_come_back_from_a_file_that_is_utf8(names: dict[bytes, bytes]) -> None:
+def test_names_of_any_bytes_come_back_from_a_file_that_is_utf8(
+    names: dict[bytes, bytes],
+) -> None:
     record = Named({os.fsdecode(name): os.fsdecode(reason) for name, reason in names.items()})
     text = to_json(record)
     assert from_json(Named, text.encode(), source="test") == record

@@ -9,7 +9,10 @@ import pytest
 
 from exporter.formats.npz import read_arrays
 
-ARRAYS = {"images": np.arange(600, dtype=np.float32).reshape(2, 300), "names": np.array(["a", "b"])}
+ARRAYS = {
+    "images": np.arange(600, dtype=np.float32).reshape(2, 300),
+    "names": np.array(["a", "b"]),
+}
 
 
 def test_arrays_are_read_as_they_were_saved(tmp_path: Path) -> None:
@@ -45,7 +48,9 @@ def test_a_damaged_member_is_one_line(tmp_path: Path, method: int) -> None:
     assert refused > 100
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 cut", b"\x93NUMPY", b"\x80\x04."])
+@pytest.mark.parametrize(
+    "content", [b"", b"text", b"PK\x03\x04 cut", b"\x93NUMPY", b"\x80\x04."]
+)
 def test_what_is_no_archive_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(ValueError, match=r"^no zip archive$"):

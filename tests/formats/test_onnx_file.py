@@ -53,8 +53,12 @@ def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31, 2**40, 2**62, 2**63, 2**64 - 1, 2**69])
-@pytest.mark.parametrize("head", [b"\x72", b"\x3a", b"\x72\x10\x0a"], ids=["an entry", "the graph", "a key"])
-def test_a_length_beyond_the_file_takes_no_memory(tmp_path: Path, head: bytes, size: int) -> None:
+@pytest.mark.parametrize(
+    "head", [b"\x72", b"\x3a", b"\x72\x10\x0a"], ids=["an entry", "the graph", "a key"]
+)
+def test_a_length_beyond_the_file_takes_no_memory(
+    tmp_path: Path, head: bytes, size: int
+) -> None:
     with pytest.raises(ArtefactError):
         load_onnx(written(tmp_path / "m.onnx", head + varint(size) + bytes(20)))
 
@@ -86,7 +90,11 @@ def test_a_damaged_file_is_read_or_refused(tmp_path: Path) -> None:
 def test_inputs_have_their_sizes() -> None:
     images = ("batch", 3, 4, 4)
     model = onnx.load_model_from_string(pruned_classifier("forced"))
-    assert inputs_of(model) == {"images": images, "keep_02": ("batch", 10), "keep_04": ("batch", 6)}
+    assert inputs_of(model) == {
+        "images": images,
+        "keep_02": ("batch", 10),
+        "keep_04": ("batch", 6),
+    }
     model.graph.input[0].type.tensor_type.shape.dim[2].Clear()
     assert inputs_of(model)["images"] == ("batch", 3, "", 4)
 
@@ -95,5 +103,7 @@ def test_inputs_have_their_sizes() -> None:
 def test_the_largest_magnitude_of_int8(values: list[int]) -> None:
     model = onnx.load_model_from_string(CONTENT)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.int8), "w"))
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([200], np.uint8), "unsigned"))
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([200], np.uint8), "unsigned")
+    )
     assert largest_int8_of(model) == max(map(abs, values), default=0)

@@ -24,7 +24,9 @@ PARTIAL = (
 
 def _chain(place: Place) -> None:
     for index in range(CHAIN):
-        (place.work / f"{index}.toml").write_text(f'extends = "{index + 1}.toml"\n', encoding="utf-8")
+        (place.work / f"{index}.toml").write_text(
+            f'extends = "{index + 1}.toml"\n', encoding="utf-8"
+        )
     (place.work / f"{CHAIN}.toml").write_text("[prune]\nrho = 0.5\n", encoding="utf-8")
 
 
@@ -75,15 +77,24 @@ def _singles() -> Iterator[Hostile]:
     for values in ([1e308, -1e308] * 6, [-1e308, *[1e308] * 11], [1e308] * 12, [0.1, 0.2]):
         line = "plan --model vit_tiny_patch16_224 --method star --rho 0.5 --acs {work}/bad"
         yield Hostile(
-            line, "ACS", prepare=partial(_scores, values), name=f"ACS from {values[0]} to {values[1]}"
+            line,
+            "ACS",
+            prepare=partial(_scores, values),
+            name=f"ACS from {values[0]} to {values[1]}",
         )
     for line, name in PARTIAL:
-        yield Hostile(line, name, prepare=partial(_folder_at, name), name="a folder for a partial file")
+        yield Hostile(
+            line, name, prepare=partial(_folder_at, name), name="a folder for a partial file"
+        )
     yield from each(
-        "plan --method tome --rho 0.5 --model", ("timm/", "model"), ("timm/nosuch", "timm/nosuch")
+        "plan --method tome --rho 0.5 --model",
+        ("timm/", "model"),
+        ("timm/nosuch", "timm/nosuch"),
     )
     yield from each("plan --method tome --rho 0.5 --model", ("timm/resnet50", "resnet50"))
-    yield Hostile("plan --method tome --rho 0.5 --model timm/vit_tiny_patch16_224", "patches kept", 0)
+    yield Hostile(
+        "plan --method tome --rho 0.5 --model timm/vit_tiny_patch16_224", "patches kept", 0
+    )
 
 
 def _locked_file(place: Place) -> None:
@@ -129,11 +140,19 @@ def _denied() -> Iterator[Hostile]:
     for name in (".", "class_0", "class_0/0.png"):
         prepare = partial(_locked_images, name)
         for line in (CALIBRATE, COMPILE, "eval {folder}"):
-            yield Hostile(f"{line} --images {{work}}/images", "image", prepare=prepare, name=f"locked {name}")
+            yield Hostile(
+                f"{line} --images {{work}}/images",
+                "image",
+                prepare=prepare,
+                name=f"locked {name}",
+            )
     for line in VERBS:
         yield Hostile(line, "x", prepare=_locked_model, name="a locked model")
         yield Hostile(line, "x", prepare=_locked_folder, name="a locked folder")
-    yield from (Hostile(line, "locked", prepare=_locked_place, name="a locked place") for line in WRITERS)
+    yield from (
+        Hostile(line, "locked", prepare=_locked_place, name="a locked place")
+        for line in WRITERS
+    )
 
 
 def _closed(place: Place) -> None:
@@ -167,9 +186,16 @@ def _places() -> Iterator[Hostile]:
         *WRITERS,
         f"check {LOCKED}",
     ):
-        yield Hostile(line.replace("{work}/bad", LOCKED), "locked", prepare=_closed, name="a closed folder")
+        yield Hostile(
+            line.replace("{work}/bad", LOCKED),
+            "locked",
+            prepare=_closed,
+            name="a closed folder",
+        )
     for flag in ("images", "eval-images", "checkpoint"):
-        yield Hostile(f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder")
+        yield Hostile(
+            f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder"
+        )
     for line in (CALIBRATE, COMPILE):
         yield Hostile(
             f"{line} --images {{work}}/images",
@@ -179,10 +205,16 @@ def _places() -> Iterator[Hostile]:
         )
     line = "eval {folder} --images {work}/images"
     yield Hostile(
-        line, "1 evaluation images skipped: class_0/torn", 0, _foreign_names, "names that are no UTF-8"
+        line,
+        "1 evaluation images skipped: class_0/torn",
+        0,
+        _foreign_names,
+        "names that are no UTF-8",
     )
     for line, name in PARTIAL:
-        yield Hostile(line, name, prepare=partial(_foreign_file, name), name="a file of another program")
+        yield Hostile(
+            line, name, prepare=partial(_foreign_file, name), name="a file of another program"
+        )
 
 
 CAUSES = (*_places(), *_singles(), *_denied())

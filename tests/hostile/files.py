@@ -58,7 +58,9 @@ def _shard(place: Place) -> None:
 
 def _embeddings(ending: str, place: Place) -> None:
     os.mkfifo(place.work / f"bad.{ending}")
-    (place.work / "r.toml").write_text(f'model.text_embeddings = "bad.{ending}"', encoding="utf-8")
+    (place.work / "r.toml").write_text(
+        f'model.text_embeddings = "bad.{ending}"', encoding="utf-8"
+    )
 
 
 def _folder(place: Place) -> None:
@@ -119,7 +121,9 @@ def _json() -> Iterator[Hostile]:
 
 def _toml() -> Iterator[Hostile]:
     for name, content in WRONG_TOML.items():
-        yield from (Hostile(line, "", prepare=partial(_text, content), name=name) for line in TOML[:1])
+        yield from (
+            Hostile(line, "", prepare=partial(_text, content), name=name) for line in TOML[:1]
+        )
 
 
 def _packed(path: Path, *, flags: int, method: int) -> None:
@@ -128,7 +132,12 @@ def _packed(path: Path, *, flags: int, method: int) -> None:
         archive.writestr("images.npy", bytes(100))
     content = bytearray(path.read_bytes())
     entry = content.index(b"PK\x01\x02")
-    content[6], content[8], content[entry + 8], content[entry + 10] = flags, method, flags, method
+    content[6], content[8], content[entry + 8], content[entry + 10] = (
+        flags,
+        method,
+        flags,
+        method,
+    )
     path.write_bytes(bytes(content))
 
 
@@ -147,7 +156,9 @@ def _huge(path: Path) -> None:
 SHAPE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }\n" % 2**64
 ARCHIVES: dict[str, Callable[[Path], None]] = {
     "35 GiB": _huge,
-    "2^64 images": partial(_array, b"\x93NUMPY\x01\x00" + len(SHAPE).to_bytes(2, "little") + SHAPE),
+    "2^64 images": partial(
+        _array, b"\x93NUMPY\x01\x00" + len(SHAPE).to_bytes(2, "little") + SHAPE
+    ),
     "no array": partial(_array, b"not an array"),
     "encrypted": partial(_packed, flags=1, method=0),
     "compressed": partial(_packed, flags=0, method=77),
@@ -175,11 +186,18 @@ def _arrays(kind: str, place: Place) -> None:
 
 
 # What stands in the answer: the file, or the input that the arrays do not fit.
-ARRAY_KINDS = {kind: "images" if kind in ("shape", "type") else "bad" for kind in (*ARCHIVES, *ARRAYS_OF)}
+ARRAY_KINDS = {
+    kind: "images" if kind in ("shape", "type") else "bad" for kind in (*ARCHIVES, *ARRAYS_OF)
+}
 
 FILES = (
     *(
-        Hostile(line, "no amount" if line in TOML and name == "empty" else "bad", prepare=prepare, name=name)
+        Hostile(
+            line,
+            "no amount" if line in TOML and name == "empty" else "bad",
+            prepare=prepare,
+            name=name,
+        )
         for name, prepare in NO_FILE.items()
         for line in ANY
     ),
@@ -191,7 +209,10 @@ FILES = (
     Hostile(f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"),
     *(
         Hostile(
-            f"{CALIBRATE} --recipe {{work}}/r.toml", "bad", prepare=partial(_embeddings, ending), name=ending
+            f"{CALIBRATE} --recipe {{work}}/r.toml",
+            "bad",
+            prepare=partial(_embeddings, ending),
+            name=ending,
         )
         for ending in ("npz", "safetensors")
     ),

@@ -9,9 +9,7 @@ MODEL = (
 COMPILE = f"compile {MODEL} --images {{images}} --rho 0.5 --rounds 0 --out {{work}}/out"
 PLAN = "plan --model vit_tiny_patch16_224 --method tome"
 CALIBRATE = f"calibrate {MODEL} --images {{images}} --out {{work}}/c.safetensors"
-FINETUNE = (
-    f"finetune {MODEL} --images {{images}} --eval-images {{images}} --rho 0.5 --out {{work}}/f.safetensors"
-)
+FINETUNE = f"finetune {MODEL} --images {{images}} --eval-images {{images}} --rho 0.5 --out {{work}}/f.safetensors"
 TUNE = f"tune {MODEL} --images {{images}} --eval-images {{images}} --max-drop 1 --out {{work}}/tune"
 EXPORT = f"export {MODEL} --dense --out {{work}}/m.onnx"
 EVAL = "eval {folder} --images {images}"
@@ -147,7 +145,12 @@ COMBINED = (
         ("--calibration {work}/none", "--calibration"),
         ("--images {work}/none", "none"),
     ),
-    *each(CALIBRATE, ("--out .", "folder"), ("--out {images}", "folder"), ("--out /dev/full/x", "/dev/full")),
+    *each(
+        CALIBRATE,
+        ("--out .", "folder"),
+        ("--out {images}", "folder"),
+        ("--out /dev/full/x", "/dev/full"),
+    ),
     *each(
         FINETUNE,
         ("--epochs 0", "--epochs | got 0"),
@@ -160,8 +163,14 @@ COMBINED = (
         ("[training]\nwarmup_epochs = 200", "warmup_epochs | got 200 | need below epochs"),
         ("[training]\nmin_lr = 1", "min_lr | got 1.0 | need at most lr"),
         ("[training]\nscale = [2, 1]\naugment = 'affine'", "need the lower one first"),
-        ("[training]\nscale = [0.5, 2]\naugment = 'crop'", "need at most 1, being a share of the area"),
-        ("[training]\naugment = 'flip'", "augment | got 'flip' | need one of affine, crop, deit, none"),
+        (
+            "[training]\nscale = [0.5, 2]\naugment = 'crop'",
+            "need at most 1, being a share of the area",
+        ),
+        (
+            "[training]\naugment = 'flip'",
+            "augment | got 'flip' | need one of affine, crop, deit, none",
+        ),
         ("[training]\nema_decay = 1", "[training] ema_decay | got 1"),
         ("[training]\nauto_augment = 'nosuch'", "auto_augment"),
         ("[training]\nnosuch = 1", "[training] nosuch | got an unknown key"),
@@ -234,7 +243,9 @@ COMBINED = (
         (f"--why {'x' * 300}", "xxx"),
     ),
     *each(
-        PLAN, (f"--rho 0.5 --out {'x' * 300}", "--out"), (f"--rho 0.5 --schedule {'x/' * 2048}", "--schedule")
+        PLAN,
+        (f"--rho 0.5 --out {'x' * 300}", "--out"),
+        (f"--rho 0.5 --schedule {'x/' * 2048}", "--schedule"),
     ),
     *each("inspect", ("{work}/none", "none"), ("{images}", "images")),
     *each(
@@ -255,7 +266,10 @@ COMBINED = (
     *each(
         "eval",
         ("--images {images}", "got no model"),
-        ("{dense} --images {images} --disagreements {work}/d", "--disagreements | got one model"),
+        (
+            "{dense} --images {images} --disagreements {work}/d",
+            "--disagreements | got one model",
+        ),
         ("{dense} --images {work}/none", "got no such folder or tar file"),
         ("{work}/none --images {images}", "none"),
         ("{weights} --images {images}", "w.safetensors"),
@@ -270,11 +284,18 @@ COMBINED = (
         ("--plugin-source /dev/null", "/dev/null"),
         ("--plugin-source /proc/x", "/proc/x"),
     ),
-    *each("serve-config", ("{work}/none --out {work}/t", "none"), ("{images} --out {work}/t", "images")),
+    *each(
+        "serve-config",
+        ("{work}/none --out {work}/t", "none"),
+        ("{images} --out {work}/t", "images"),
+    ),
     *each(
         f"depth apply {MODEL} --out {{work}}/d.safetensors",
         ("", "no unit to remove"),
-        ("--attention 5", "attention | got layer 5 | need layers from 1 to 4, the model's depth"),
+        (
+            "--attention 5",
+            "attention | got layer 5 | need layers from 1 to 4, the model's depth",
+        ),
         ("--attention 0", "0"),
         ("--attention 1,1", "layer 1 twice"),
         ("--attention 1,2,3,4", "got no block with attention"),
@@ -283,13 +304,19 @@ COMBINED = (
     ),
     *each(
         "depth choose --model vit_tiny_patch16_224",
-        ("", "depth choose | got no number of units | need --units N, or --attention-units N and"),
+        (
+            "",
+            "depth choose | got no number of units | need --units N, or --attention-units N and",
+        ),
         ("--units 4", "--samples FILE"),
         ("--units 4 --attention-units 2", "units in all and units of a type"),
         ("--units 4 --samples {work}/none.json", "none.json"),
         ("--units x", "--units | got 'x'"),
         ("--attention-units 1", "--out"),
-        ("--attention-units 1 --samples {work}/none.json --out {work}/d.safetensors", "--samples"),
+        (
+            "--attention-units 1 --samples {work}/none.json --out {work}/d.safetensors",
+            "--samples",
+        ),
         ("--attention-units 1 --weights last --out {work}/d.safetensors", "--weights"),
     ),
     *each(
@@ -297,10 +324,17 @@ COMBINED = (
         ("--units 2", "--eval-images"),
         ("--attention-units 0", "no number of units"),
         ("--attention-units 4", "attention units | got 4 | need at most 3"),
-        ("--attention-units 1 --keep-attention 9", "keep_attention | got layer 9 | need layers from 1 to 4"),
+        (
+            "--attention-units 1 --keep-attention 9",
+            "keep_attention | got layer 9 | need layers from 1 to 4",
+        ),
         ("--attention-units 1 --recipe none.toml", "none.toml"),
     ),
-    *each(f"calibrate {MODEL}", ("--images {images}", "--out"), ("--out {work}/c.safetensors", "--images")),
+    *each(
+        f"calibrate {MODEL}",
+        ("--images {images}", "--out"),
+        ("--out {work}/c.safetensors", "--images"),
+    ),
     *each(
         "plan --model deit_small_patch16_224 --out {work}/s.json",
         ("--rho 0.7 --method star", "--calibration"),

@@ -126,7 +126,11 @@ def _metadata(key: str, value: str | None, folder: Path) -> None:
 
 def _metadata_of(path: Path, key: str, value: str | None) -> None:
     model = onnx.load(path)
-    kept = [(each.key, each.value) for each in model.metadata_props if each.key != f"star_export.{key}"]
+    kept = [
+        (each.key, each.value)
+        for each in model.metadata_props
+        if each.key != f"star_export.{key}"
+    ]
     del model.metadata_props[:]
     for name, text in [*kept, *([] if value is None else [(f"star_export.{key}", value)])]:
         model.metadata_props.add(key=name, value=text)
@@ -189,33 +193,46 @@ def _arrays(change: Callable[[dict[str, Any]], dict[str, Any]], folder: Path) ->
 def _each(name: str, change: Callable[[Any], Any]) -> Change:
     """A change of every array of the reference with this in its name."""
     return partial(
-        _arrays, lambda all_: {key: change(value) if name in key else value for key, value in all_.items()}
+        _arrays,
+        lambda all_: {
+            key: change(value) if name in key else value for key, value in all_.items()
+        },
     )
 
 
 def _more(name: str) -> Change:
-    return partial(_arrays, lambda all_: {**all_, name: np.zeros((len(all_["images"]), 3), np.int64)})
+    return partial(
+        _arrays, lambda all_: {**all_, name: np.zeros((len(all_["images"]), 3), np.int64)}
+    )
 
 
 def _without(name: str) -> Change:
-    return partial(_arrays, lambda all_: {key: value for key, value in all_.items() if name not in key})
+    return partial(
+        _arrays, lambda all_: {key: value for key, value in all_.items() if name not in key}
+    )
 
 
 def _first(value: float) -> Callable[[Any], Any]:
     """A change of the first number of an array."""
-    return lambda array: np.where(np.arange(array.size).reshape(array.shape) == 0, value, array).astype(
-        array.dtype
-    )
+    return lambda array: np.where(
+        np.arange(array.size).reshape(array.shape) == 0, value, array
+    ).astype(array.dtype)
 
 
 # Whatever the change, every verb that reads the folder refuses it.
 CHANGED: dict[str, tuple[Change, str]] = {
-    **{f"{name} torn": (partial(_tear, name), "sha256") for name in ("pruned", REFERENCE, REPORT, SCHEDULE)},
+    **{
+        f"{name} torn": (partial(_tear, name), "sha256")
+        for name in ("pruned", REFERENCE, REPORT, SCHEDULE)
+    },
     **{
         f"{name} flipped": (partial(_flip, name), " of SHA256SUMS | copy it again")
         for name in ("pruned", REFERENCE, MODEL)
     },
-    **{f"{name} lost": (partial(_drop, name), "no ") for name in ("pruned", REFERENCE, REPORT, SCHEDULE)},
+    **{
+        f"{name} lost": (partial(_drop, name), "no ")
+        for name in ("pruned", REFERENCE, REPORT, SCHEDULE)
+    },
     "swapped": (_swap, "sha256"),
     "no sums": (partial(_drop, CHECKSUMS), CHECKSUMS),
     "empty sums": (partial(_sums, ""), CHECKSUMS),
@@ -276,28 +293,49 @@ CLAIMED = {
 
 def _folders() -> Iterator[Hostile]:
     for name, (change, says) in CHANGED.items():
-        yield from (Hostile(line, says, prepare=partial(_changed, change), name=name) for line in VERBS)
+        yield from (
+            Hostile(line, says, prepare=partial(_changed, change), name=name) for line in VERBS
+        )
     for name, (change, says) in FORGED.items():
-        yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS)
+        yield from (
+            Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS
+        )
     for name, (change, says) in REFERENCES.items():
-        yield from (Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS[:2])
+        yield from (
+            Hostile(line, says, prepare=partial(_forged, change), name=name)
+            for line in VERBS[:2]
+        )
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
-    yield Hostile(VERBS[0], "logits", prepare=partial(_forged, _without("logits")), name="no logits")
+    yield Hostile(
+        VERBS[0], "logits", prepare=partial(_forged, _without("logits")), name="no logits"
+    )
     # A hash that looks like JSON.
     brace = partial(_claims, "weights_sha256", "{0}")
     yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, brace, "a brace")
-    for line in (f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}", "inspect {work}/m.onnx"):
+    for line in (
+        f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}",
+        "inspect {work}/m.onnx",
+    ):
         # A file of fp32 that asks for the tolerance of INT8.
         int8 = partial(_claims, "target", "onnxruntime-int8")
         yield Hostile(line, "weights in fp32", prepare=int8, name="a target of INT8")
     check = f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}"
     for target, says in CLAIMED.items():
-        yield Hostile(check, says, prepare=partial(_claims, "target", target), name=f"a target {target}")
-    yield Hostile(check, "uint8", prepare=partial(_claims, "input_kind", "uint8"), name="an input of uint8")
+        yield Hostile(
+            check, says, prepare=partial(_claims, "target", target), name=f"a target {target}"
+        )
+    yield Hostile(
+        check,
+        "uint8",
+        prepare=partial(_claims, "input_kind", "uint8"),
+        name="an input of uint8",
+    )
     yield Hostile(check, "another preprocessing", prepare=_claims_crop, name="another mean")
     for role in ("tracing", "forced", "sliced"):
         line = f"bench --dense {{dense}} --pruned {{work}}/m.{role}.onnx"
-        yield Hostile(line, "a variant", prepare=partial(_variant, role), name=f"the {role} variant")
+        yield Hostile(
+            line, "a variant", prepare=partial(_variant, role), name=f"the {role} variant"
+        )
 
 
 FOLDERS = tuple(_folders())

@@ -55,12 +55,21 @@ KWARGS = (
         ("preprocess = { crop_pct = 0 }", "crop_pct=0.0 | need a share in [0.1, 1]"),
         (f"preprocess = {{ crop_pct = {10**400} }}", "too large"),
         ("preprocess = { crop_mode = 'zzz' }", "crop mode | got 'zzz' | need one of center"),
-        ("preprocess = { interpolation = 'magic' }", "interpolation | got 'magic' | need one of nearest"),
+        (
+            "preprocess = { interpolation = 'magic' }",
+            "interpolation | got 'magic' | need one of nearest",
+        ),
         ("preprocess = { std = [0.5,0,0.5] }", "need deviations from 0.0001 to 10000"),
         ("preprocess = { std = [0.5,0.5,nan] }", "got (0.5, 0.5, nan)"),
         ("preprocess = { mean = [inf,0,0] }", "got (inf, 0.0, 0.0)"),
-        ("preprocess = { mean = [1e300,0,0] }", "need means of channels on a scale from 0 to 1"),
-        ("preprocess = { mean = [0.5,0.5] }", "preprocessing | got 2 numbers | need numbers, three"),
+        (
+            "preprocess = { mean = [1e300,0,0] }",
+            "need means of channels on a scale from 0 to 1",
+        ),
+        (
+            "preprocess = { mean = [0.5,0.5] }",
+            "preprocessing | got 2 numbers | need numbers, three",
+        ),
         ("preprocess = { mean = 'half' }", "preprocessing | got could not convert"),
         ("preprocess = { nosuch = 1 }", "nosuch"),
     ),
@@ -101,7 +110,9 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "meta": _set(HEAD, lambda tensor: tensor.to("meta")),
     "sparse": _set(HEAD, lambda tensor: tensor.to_sparse()),
     "a number": _set(HEAD, 3.0),
-    "missing": lambda state: {name: value for name, value in state.items() if name != "norm.weight"},
+    "missing": lambda state: {
+        name: value for name, value in state.items() if name != "norm.weight"
+    },
     "integer keys": lambda _: {1: torch.zeros(2)},
     "empty dict": lambda _: {},
     "number alone": lambda _: 7,
@@ -117,7 +128,9 @@ DUMB = {"huge": "logits with NaN or infinity", "all zero": "logits with one valu
 def _checkpoints() -> Iterator[Hostile]:
     line = f"{CALIBRATE} --checkpoint {{work}}/w.pth"
     for name, change in WEIGHTS.items():
-        yield Hostile(line, DUMB.get(name, "w.pth"), prepare=partial(_weights, change), name=name)
+        yield Hostile(
+            line, DUMB.get(name, "w.pth"), prepare=partial(_weights, change), name=name
+        )
 
 
 # What prunes without a calibration, or does not prune, refuses them before the work too.
@@ -139,7 +152,12 @@ def _uncalibrated() -> Iterator[Hostile]:
         for name in NOT_FINITE:
             yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
         for name in DUMB:
-            yield Hostile(command, "are they trained?", prepare=partial(_weights, WEIGHTS[name]), name=name)
+            yield Hostile(
+                command,
+                "are they trained?",
+                prepare=partial(_weights, WEIGHTS[name]),
+                name=name,
+            )
     for line in (COMPILE, FINETUNE, TUNE):
         command, name = f"{line} --dry-run --checkpoint {{work}}/w.pth", "other heads"
         yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
@@ -159,7 +177,10 @@ NO_TOP1 = (
 NO_OUTPUT = " | need embedding, tokens, grid, or layer:N with N from 1 to 4 or from -4 to -1"
 OF_TOWERS = (
     *((f"{TUNE} {goal}", NO_TOP1) for goal in ("", "--metric agreement")),
-    *((f"{COMPILE} --outputs {name}", f"'{name}'{NO_OUTPUT}") for name in ("logits", "layer:5")),
+    *(
+        (f"{COMPILE} --outputs {name}", f"'{name}'{NO_OUTPUT}")
+        for name in ("logits", "layer:5")
+    ),
     (f"{CALIBRATE} --recipe {{work}}/r.toml", "1 for an embedding"),
 )
 
@@ -179,7 +200,10 @@ def _text(place: Place) -> None:
 
 
 def _safetensors(metadata: dict[str, str], place: Place) -> None:
-    state = {name: value.contiguous() for name, value in make_model(num_classes=2).state_dict().items()}
+    state = {
+        name: value.contiguous()
+        for name, value in make_model(num_classes=2).state_dict().items()
+    }
     save_file(state, place.work / "w.safetensors", metadata=metadata)
 
 
@@ -195,7 +219,9 @@ IDENTITIES = {
 
 def _files() -> Iterator[Hostile]:
     for name, prepare in (("code", _pickle), ("text", _text)):
-        yield Hostile(f"{CALIBRATE} --checkpoint {{work}}/w.pth", "w.pth", prepare=prepare, name=name)
+        yield Hostile(
+            f"{CALIBRATE} --checkpoint {{work}}/w.pth", "w.pth", prepare=prepare, name=name
+        )
     for name, metadata in IDENTITIES.items():
         line = f"{CALIBRATE} --checkpoint {{work}}/w.safetensors"
         yield Hostile(line, "w.safetensors", prepare=partial(_safetensors, metadata), name=name)
@@ -226,7 +252,10 @@ VALUES: tuple[tuple[str, Any, str], ...] = (
         (key, 10**400, "… (401 characters) | need ")
         for key in ("hidden_size", "image_size", "layer_norm_eps")
     ),
-    *(("image_size", value, "need one or two integers above 0") for value in ([], [32, 0], "large")),
+    *(
+        ("image_size", value, "need one or two integers above 0")
+        for value in ([], [32, 0], "large")
+    ),
     ("num_channels", 1, "in_chans=1 | need 3"),
     ("id2label", [], "a config with values of other types"),
     ("hidden_act", "nosuch", "got hidden_act 'nosuch' | need one of gelu"),
@@ -264,7 +293,9 @@ PROCESSORS: dict[str, Any] = {
 
 def _processor(content: object, place: Place) -> None:
     _config(VIT, place)
-    (place.work / "hf" / "preprocessor_config.json").write_text(json.dumps(content), encoding="utf-8")
+    (place.work / "hf" / "preprocessor_config.json").write_text(
+        json.dumps(content), encoding="utf-8"
+    )
 
 
 def _index(content: object, place: Place) -> None:
@@ -279,8 +310,12 @@ def _repositories() -> Iterator[Hostile]:
         says = "preprocessor_config.json"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
     for shards in (7, {"a": 7}, {"a": "../x.safetensors"}, {"a": ".."}, {"a": "/etc/passwd"}):
-        yield Hostile(line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}")
-    yield Hostile(line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file")
+        yield Hostile(
+            line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}"
+        )
+    yield Hostile(
+        line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file"
+    )
 
 
 def _folder(place: Place, name: str) -> Path:
@@ -316,7 +351,13 @@ def _newline(place: Place) -> None:
     (_folder(place, "class_0") / "x\nerror: forged.png").write_bytes(b"no image")
 
 
-PICTURES = {"noise": _noise, "bomb": _bomb, "empty": _empty, "pipe": _pipe, "newline in a name": _newline}
+PICTURES = {
+    "noise": _noise,
+    "bomb": _bomb,
+    "empty": _empty,
+    "pipe": _pipe,
+    "newline in a name": _newline,
+}
 
 
 def _pictures() -> Iterator[Hostile]:

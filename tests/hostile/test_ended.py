@@ -23,7 +23,10 @@ from tests.killed import killed
 from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
-SAVE_ONNX, SAVE_SUMS = "exporter.workflows.compile.save_onnx", "exporter.calibration.calibrate.save_sums"
+SAVE_ONNX, SAVE_SUMS = (
+    "exporter.workflows.compile.save_onnx",
+    "exporter.calibration.calibrate.save_sums",
+)
 
 
 def flags_of(workplace: Workplace, images: Path, out: Path) -> tuple[str, ...]:
@@ -100,7 +103,9 @@ def test_ctrl_c(
     done = star_export(*(word.format(images=workplace.images) for word in command), *flags)
     assert done.code == 130, done.err
     expected = re.compile("✓|.* so far|WARNING: .* has no class names")
-    assert [line for line in done.err.splitlines() if line and not expected.match(line)] == ["interrupted"]
+    assert [line for line in done.err.splitlines() if line and not expected.match(line)] == [
+        "interrupted"
+    ]
     assert sorted(path.name for path in tmp_path.rglob("*")) == left
 
 
@@ -109,20 +114,27 @@ def test_calibrations_at_once_and_one_that_is_killed(
     workplace: Workplace, star_export: Command, tmp_path: Path
 ) -> None:
     """Three processes write one file, and the one that is killed leaves it to the others."""
-    images = make_images(tmp_path / "images", classes=2, each=90)  # sums are kept every 16 images
+    images = make_images(
+        tmp_path / "images", classes=2, each=90
+    )  # sums are kept every 16 images
     alone, shared = tmp_path / "alone.safetensors", tmp_path / "shared" / "c.safetensors"
     assert star_export("calibrate", *flags_of(workplace, images, alone)).code == 0
     command = ("calibrate", *flags_of(workplace, images, shared), "--quiet")
     # As many threads as here: they decide the last digits.
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     words = (sys.executable, "-m", "exporter", *command)
-    others = [subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    others = [
+        subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     killed(SAVE_SUMS, 1, *command)
     for each in others:
         told = each.communicate(timeout=120)
         assert (each.returncode, told[1]) == (0, "")
     assert shared.read_bytes() == alone.read_bytes()
-    assert [path.name for path in shared.parent.iterdir() if not path.name.startswith(".")] == [shared.name]
+    assert [path.name for path in shared.parent.iterdir() if not path.name.startswith(".")] == [
+        shared.name
+    ]
 
 
 @pytest.mark.exhaustive
@@ -164,7 +176,14 @@ def test_a_second_compilation_that_is_killed(
     """Killed as it replaces the models of a whole folder, it leaves what the sums refuse, and compile mends it."""
     out = shutil.copytree(compiled(), tmp_path / "out")
     (out / "calibration.safetensors").write_bytes(calibration.read_bytes())
-    command = ("compile", *flags_of(workplace, workplace.images, out), "--rho", "0.8", "--scorer", "intra")
+    command = (
+        "compile",
+        *flags_of(workplace, workplace.images, out),
+        "--rho",
+        "0.8",
+        "--scorer",
+        "intra",
+    )
     command += ("--rounds", "0", "--calibration", str(out / "calibration.safetensors"))
     pruned = read_folder(out).models.pruned.path
     killed(SAVE_ONNX, 2, *command)

@@ -34,11 +34,17 @@ def place(
     temporary.mkdir()
     monkeypatch.chdir(work)  # a path of an output may be relative
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    dense, pruned = (next(folder.glob(f"*.{name}.onnxruntime-fp32.onnx")) for name in ("dense", "star"))
-    return Place(work, workplace.checkpoint, workplace.images, calibration, folder, dense, pruned)
+    dense, pruned = (
+        next(folder.glob(f"*.{name}.onnxruntime-fp32.onnx")) for name in ("dense", "star")
+    )
+    return Place(
+        work, workplace.checkpoint, workplace.images, calibration, folder, dense, pruned
+    )
 
 
-@pytest.mark.parametrize("hostile", TABLE, ids=[f"{index} {each.id}" for index, each in enumerate(TABLE)])
+@pytest.mark.parametrize(
+    "hostile", TABLE, ids=[f"{index} {each.id}" for index, each in enumerate(TABLE)]
+)
 def test_it_is_answered_in_one_line(
     hostile: Hostile, place: Place, star_export: Command, tmp_path: Path
 ) -> None:
@@ -74,6 +80,16 @@ def test_a_slow_answer_is_none(run: Callable[[], None], why: str) -> None:
 
 def test_the_table_covers_every_verb() -> None:
     verbs = {each.line.split()[0] for each in TABLE}
-    assert verbs >= {"compile", "tune", "calibrate", "plan", "finetune", "export", "check", "build", "bench"}
+    assert verbs >= {
+        "compile",
+        "tune",
+        "calibrate",
+        "plan",
+        "finetune",
+        "export",
+        "check",
+        "build",
+        "bench",
+    }
     assert verbs >= {"eval", "serve-config", "inspect", "models", "depth"}
     assert len({(each.name, each.line) for each in TABLE}) == len(TABLE) >= 300

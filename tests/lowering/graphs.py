@@ -16,7 +16,9 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
 
-FP32, FP16, BF16 = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16"))
+FP32, FP16, BF16 = (
+    getattr(onnx.TensorProto, name) for name in ("FLOAT", "FLOAT16", "BFLOAT16")
+)
 FLOATS = {FP32, FP16, BF16}
 
 RNG = np.random.default_rng(0)
@@ -40,7 +42,9 @@ def noise(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def graph_of(text: str, constants: Mapping[str, np.ndarray] | None = None, opset: int = 23) -> gs.Graph:
+def graph_of(
+    text: str, constants: Mapping[str, np.ndarray] | None = None, opset: int = 23
+) -> gs.Graph:
     """The graph of an ONNX text with the constants it names; shapes are filled in as far as they can be told."""
     head = f'<ir_version: 10, opset_import: ["": {opset}, "star": 1]>'
     model = parser.parse_model(f"{head} small {text}")

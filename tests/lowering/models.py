@@ -50,7 +50,11 @@ def pruned_of(
     **settings: Any,
 ) -> PrunedViT:
     """A model of the test's own, whose patches are dropped unless the settings say otherwise."""
-    heard = {"scorer": "fused", "alpha": 0.5, "reduce": "drop"}  # the default hears little of the image
+    heard = {
+        "scorer": "fused",
+        "alpha": 0.5,
+        "reduce": "drop",
+    }  # the default hears little of the image
     schedule = manual_schedule(vit.spec, rates, Prune(method=method, **{**heard, **settings}))
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
@@ -103,7 +107,9 @@ def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
 
 def without(*passes: str) -> Target:
     """ONNX Runtime's fp32 target with fewer passes."""
-    return replace(ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name not in passes))
+    return replace(
+        ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name not in passes)
+    )
 
 
 def operators_of(*left_out: str, pruned: PrunedViT | None = None) -> Counter[str]:
@@ -128,9 +134,13 @@ def _shared(family: str, method: str, detail: str) -> PrunedViT:
     elif method in (Method.TOME, Method.MATCHING):
         # 3 or 4 patches are left of 16: of 2 or 3 tokens, OpenVINO 2026.4 computes some attention wrongly.
         rho = 0.4 if method == Method.TOME else 0.7
-        pruned = PrunedViT(vit, shape_schedule(vit.spec, rho, Prune(method=Method(method)))).eval()
+        pruned = PrunedViT(
+            vit, shape_schedule(vit.spec, rho, Prune(method=Method(method)))
+        ).eval()
     else:
-        pruned = pruned_of(vit, scorer=detail) if method == "star" else make_adaptive(vit, detail)
+        pruned = (
+            pruned_of(vit, scorer=detail) if method == "star" else make_adaptive(vit, detail)
+        )
     NAMES[pruned] = (family, method, detail)
     return pruned
 

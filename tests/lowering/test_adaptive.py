@@ -22,11 +22,14 @@ from tests.vits import varied_images
 @pytest.mark.ort
 def test_forced_survivors_are_read() -> None:
     model, images = lowered(a_star()), varied_images(a_star().vit, 3).numpy()
-    with OnnxRuntimeRunner(tracing_variant(model).SerializeToString(), name="tracing") as runner:
+    with OnnxRuntimeRunner(
+        tracing_variant(model).SerializeToString(), name="tracing"
+    ) as runner:
         traced = runner.run({"images": images})
     logits = traced.pop("logits")
     fewer = {
-        name: np.ones_like(value) if name.startswith("count") else value for name, value in traced.items()
+        name: np.ones_like(value) if name.startswith("count") else value
+        for name, value in traced.items()
     }
     with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
         assert np.abs(runner.run({"images": images, **traced})["logits"] - logits).max() < 1e-5
@@ -42,8 +45,12 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(layout: str) -> No
     pruned = a_star(layout=layout)
     model = lowered(pruned)
     nodes = retention_nodes(model)
-    assert [node.op_type for node in nodes] == [CDF_RETAIN] * len(pruned.schedule.pruning_layers)
-    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in nodes[1].attribute}
+    assert [node.op_type for node in nodes] == [CDF_RETAIN] * len(
+        pruned.schedule.pruning_layers
+    )
+    attributes = {
+        each.name: onnx.helper.get_attribute_value(each) for each in nodes[1].attribute
+    }
     assert attributes == {
         "mass": pytest.approx(pruned.schedule.rates[1]),
         "widest": pruned.schedule.keep[1],
@@ -59,10 +66,17 @@ def test_the_padded_layout_is_static_and_standard() -> None:
     assert not retention_nodes(model)
     assert not model.functions
     assert {each.domain for each in model.opset_import} <= {"", "com.microsoft"}
-    assert not {node.op_type for node in model.graph.node} & {"NonZero", "Compress", "Loop", "If"}
+    assert not {node.op_type for node in model.graph.node} & {
+        "NonZero",
+        "Compress",
+        "Loop",
+        "If",
+    }
 
 
 def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("intra", method=Method.A_STAR_BATCH))
+    schedule = manual_schedule(
+        tiny_vit.spec, {2: 0.5}, Prune("intra", method=Method.A_STAR_BATCH)
+    )
     with pytest.raises(ModelError, match="who shares a batch"):
         lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)

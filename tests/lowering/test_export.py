@@ -73,5 +73,7 @@ def test_what_an_old_torch_does_not_translate_is_refused_and_a_new_one_keeps_its
     with pytest.raises(torch.onnx.OnnxExporterError):
         translated(NeverTranslated(), example)
     monkeypatch.setattr("exporter.lowering.pipeline.TRANSLATES_ALL", (99, 0))
-    with pytest.raises(ModelError, match=r"PyTorch .* does not translate \| need a newer PyTorch"):
+    with pytest.raises(
+        ModelError, match=r"PyTorch .* does not translate \| need a newer PyTorch"
+    ):
         translated(NeverTranslated(), example)

@@ -15,10 +15,13 @@ def last_products(model: onnx.ModelProto) -> set[int]:
     """Rows of the results of the products behind the last context: of the projection, the MLP and the head."""
     inferred = shape_inference.infer_shapes(model, data_prop=True).graph
     shapes = {
-        each.name: [d.dim_value for d in each.type.tensor_type.shape.dim] for each in inferred.value_info
+        each.name: [d.dim_value for d in each.type.tensor_type.shape.dim]
+        for each in inferred.value_info
     }
     names = [
-        node.output[0] for node in model.graph.node if "MatMul" in node.op_type or node.op_type == "Gemm"
+        node.output[0]
+        for node in model.graph.node
+        if "MatMul" in node.op_type or node.op_type == "Gemm"
     ]
     return {shapes[name][1] for name in names[-4:] if len(shapes.get(name, ())) == 3}
 

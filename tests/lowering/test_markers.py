@@ -59,7 +59,11 @@ def test_it_is_one_node_that_computes_the_same(case: str, *, whole: bool) -> Non
     def capture() -> ExportedProgram:
         return torch.export.export(module, (example,), strict=False)
 
-    table = dict(STANDARD) if whole else {op: to for op, to in STANDARD.items() if op not in CAPTURED}
+    table = (
+        dict(STANDARD)
+        if whole
+        else {op: to for op, to in STANDARD.items() if op not in CAPTURED}
+    )
     model = translate(capture, table, 20, inputs=["images"], outputs=["logits"])
     (node,) = (each for each in model.graph.node if each.op_type != "Constant")
     assert case.startswith(node.op_type)
@@ -74,7 +78,9 @@ def test_every_standard_operator_has_a_case() -> None:
     assert len(STANDARD) == len(MODULES)
 
 
-@pytest.mark.parametrize("option", [{"dropout_p": 0.1}, {"is_causal": True}, {"enable_gqa": True}])
+@pytest.mark.parametrize(
+    "option", [{"dropout_p": 0.1}, {"is_causal": True}, {"enable_gqa": True}]
+)
 def test_attention_of_another_kind_is_not_lowered(option: dict[str, Any]) -> None:
     attention = TRANSLATIONS[torch.ops.aten.scaled_dot_product_attention.default]
     with pytest.raises(NotImplementedError, match="dropout, a causal mask or grouped queries"):

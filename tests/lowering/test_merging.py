@@ -44,7 +44,9 @@ WAYS: dict[str, Callable[..., PrunedViT]] = {
     "matching": matching,
 }
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
-EACH = [target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)]
+EACH = [
+    target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)
+]
 FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
 THREE = pytest.mark.parametrize(
     "target", [ONNXRUNTIME, TENSORRT, ONNXRUNTIME_OPSET17], ids=lambda each: each.name
@@ -63,30 +65,42 @@ def rows() -> Iterator[Any]:
             yield own if way != "merge-weighted" and target in FIRST else also(*own)
         for family in FAMILIES:
             for target in (ONNXRUNTIME, TENSORRT, OPENVINO):
-                more = target is ONNXRUNTIME or (way in ("tome", "matching") and target is TENSORRT)
-                further = way == "merge-weighted" or not (more or family == "eva02, joined, rotary")
+                more = target is ONNXRUNTIME or (
+                    way in ("tome", "matching") and target is TENSORRT
+                )
+                further = way == "merge-weighted" or not (
+                    more or family == "eva02, joined, rotary"
+                )
                 if family != "distilled":
                     yield also(way, family, target) if further else (way, family, target)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    ("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each)
+)
 def test_it_merges_as_pytorch_does(way: str, family: str, target: Target) -> None:
     """Those for TensorRT run on ONNX Runtime."""
     if target.runtime == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
     pruned = WAYS[way](family)
-    images = images_of(pruned, 48 if target.quantization else 16)  # of few images one is too many
+    images = images_of(
+        pruned, 48 if target.quantization else 16
+    )  # of few images one is too many
     model = lowered(pruned, target, images=images if target.takes_ranges else None)
     report = check(pruned, model, images, threads=1)
     assert report.passed, report.checks
     assert {"merges", "merge_indices", "kept_sets"} <= {each.name for each in report.checks}
-    assert [each.merge_agreement is not None for each in report.layers] == [True] * len(report.layers)
+    assert [each.merge_agreement is not None for each in report.layers] == [True] * len(
+        report.layers
+    )
 
 
 @THREE
 @pytest.mark.parametrize("way", ["merge", "tome"])
-def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(way: str, target: Target) -> None:
+def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(
+    way: str, target: Target
+) -> None:
     pruned = WAYS[way]()
     model, layers = lowered(pruned, target), pruned.schedule.pruning_layers
     assert {node.domain for node in model.graph.node} == {""}
@@ -98,14 +112,20 @@ def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(way: str, ta
     product = "products" if counted else "cosine" if way == "tome" else "likeness"
     named = {node.name: node.op_type for node in model.graph.node}
     for layer in layers:
-        assert named[f"into_{layer:02d}/{product}"] == named[f"tokens_{layer:02d}/mean"] == "MatMul"
+        assert (
+            named[f"into_{layer:02d}/{product}"]
+            == named[f"tokens_{layer:02d}/mean"]
+            == "MatMul"
+        )
     assert any("class_row" in name for name in named) == (way == "merge")
     # Every token meets every other: queries are as many as keys.
     assert not any("taken_" in name for node in model.graph.node for name in node.output)
 
 
 def test_scores_are_shortened_and_attention_is_fused_as_where_patches_go() -> None:
-    merged, dropped = (Counter(n.op_type for n in lowered(each).graph.node) for each in (merging(), star()))
+    merged, dropped = (
+        Counter(n.op_type for n in lowered(each).graph.node) for each in (merging(), star())
+    )
     assert merged["Attention"] == dropped["Attention"] == 4
     assert merged["Log"] == dropped["Log"] == 0
 
@@ -139,7 +159,11 @@ def test_who_joins_whom_stays_fp32(way: str, scores: list[str]) -> None:
 @pytest.mark.ort
 @pytest.mark.parametrize(
     ("way", "family", "target"),
-    [("merge", "vit", ONNXRUNTIME), ("tome", "distilled", ONNXRUNTIME), ("tome", "distilled", TENSORRT)],
+    [
+        ("merge", "vit", ONNXRUNTIME),
+        ("tome", "distilled", ONNXRUNTIME),
+        ("tome", "distilled", TENSORRT),
+    ],
 )
 def test_forced_decisions_are_read(way: str, family: str, target: Target) -> None:
     pruned = WAYS[way](family)
@@ -163,7 +187,9 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT], ids=lambda target: target.name
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_sliced_variant_chooses_and_merges_nothing(target: Target, way: str) -> None:
     sliced = sliced_variant(lowered(WAYS[way](), target))
@@ -195,7 +221,9 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
     ],
     ids=["another partner", "others stay", "another order"],
 )
-def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, failed: str) -> None:
+def test_a_wrong_choice_fails_parity_and_is_named(
+    name: str, operator: str, failed: str
+) -> None:
     """Well formed, and no tie."""
     pruned = tome()
     model = lowered(pruned)
@@ -212,8 +240,12 @@ def test_a_wrong_choice_fails_parity_and_is_named(name: str, operator: str, fail
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", [ONNXRUNTIME, also(ONNXRUNTIME_OPSET17)], ids=lambda target: target.name)
-@pytest.mark.parametrize("rates", [{2: 0.6, 4: 0.7}, {2: 0.3, 4: 0.2}], ids=["most stay", "few stay"])
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME, also(ONNXRUNTIME_OPSET17)], ids=lambda target: target.name
+)
+@pytest.mark.parametrize(
+    "rates", [{2: 0.6, 4: 0.7}, {2: 0.3, 4: 0.2}], ids=["most stay", "few stay"]
+)
 def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
     """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""
     vit = merging().vit

@@ -34,7 +34,9 @@ def test_what_is_missing_costs_nothing() -> None:
     tokens, dim = 17, 48
     attention = tokens * 4 * dim**2 + 2 * tokens**2 * dim
     mlp, merged = tokens * 8 * dim**2, tokens * dim**2
-    assert dense_macs(whole).network - dense_macs(cut).network == attention + (mlp - merged) + mlp
+    assert (
+        dense_macs(whole).network - dense_macs(cut).network == attention + (mlp - merged) + mlp
+    )
     assert cut.attention_layers == (1, 3, 4, 5)
 
 
@@ -56,7 +58,9 @@ def test_a_model_without_any_attention_is_refused() -> None:
     vit = make_vit()
     vit.blocks = [BlockParts(block.whole, None, block.mlp) for block in vit.blocks]
     with pytest.raises(ModelError, match="no block with attention"):
-        spec_of(vit, "none", grid=(4, 4), num_prefix_tokens=1, preprocessing=vit.spec.preprocessing)
+        spec_of(
+            vit, "none", grid=(4, 4), num_prefix_tokens=1, preprocessing=vit.spec.preprocessing
+        )
 
 
 @pytest.mark.ort
@@ -79,5 +83,7 @@ def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
     assert contexts == {"context_01", "context_03", "context_04", "context_05"}
     report = check(model, lowered, varied_images(vit, 16).numpy(), threads=1)
     assert report.passed, report.checks
-    said = from_metadata({entry.key: entry.value for entry in lowered.metadata_props}, "lowered")
+    said = from_metadata(
+        {entry.key: entry.value for entry in lowered.metadata_props}, "lowered"
+    )
     assert said.spec == model.vit.spec

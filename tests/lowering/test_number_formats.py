@@ -41,7 +41,9 @@ def test_the_scale_covers_the_range_and_0_to_half_a_step(
 
 @EVERY
 @pytest.mark.parametrize("values", [(0.0, 0.0), (-1e-9, 1e-9), (0.0, 1e-9)])
-def test_the_least_scale_is_not_0_in_fp16(form: NumberFormat, values: tuple[float, float]) -> None:
+def test_the_least_scale_is_not_0_in_fp16(
+    form: NumberFormat, values: tuple[float, float]
+) -> None:
     scale, _ = form.scale_of(values)
     assert scale >= LEAST_SCALE and np.float16(scale) > 0
 
@@ -49,7 +51,10 @@ def test_the_least_scale_is_not_0_in_fp16(form: NumberFormat, values: tuple[floa
 def test_a_value_beyond_the_range_is_its_end() -> None:
     assert INT8.stored(np.array([-9.0, 0.44, 9.0]), np.array(0.1)).tolist() == [-90, 4, 90]
     assert INT8.stored(np.array([-90.0, 90.0]), np.array(0.1)).tolist() == [-127, 127]
-    assert E4M3.stored(np.array([-900.0, 900.0]), np.array(1.0)).astype(float).tolist() == [-448, 448]
+    assert E4M3.stored(np.array([-900.0, 900.0]), np.array(1.0)).astype(float).tolist() == [
+        -448,
+        448,
+    ]
 
 
 def test_which_formats_have_equal_steps() -> None:
@@ -58,7 +63,10 @@ def test_which_formats_have_equal_steps() -> None:
 
 def test_two_products_of_int7_with_unsigned_bytes_fit_16_bits() -> None:
     limits = np.iinfo(np.int16)
-    assert limits.min <= 2 * UINT8.largest * INT7.least and 2 * UINT8.largest * INT7.largest <= limits.max
+    assert (
+        limits.min <= 2 * UINT8.largest * INT7.least
+        and 2 * UINT8.largest * INT7.largest <= limits.max
+    )
 
 
 def fitted(values: np.ndarray, form: NumberFormat) -> Range:
@@ -84,11 +92,15 @@ def test_of_few_values_none_is_clipped(values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("form", [INT8, UINT8], ids=lambda form: form.name)
 @pytest.mark.parametrize("outliers", [[], [20.0], [20.0, -30.0, 12.0], [-8.0] * 9])
-def test_no_larger_error_than_of_the_whole_range(form: NumberFormat, outliers: list[float]) -> None:
+def test_no_larger_error_than_of_the_whole_range(
+    form: NumberFormat, outliers: list[float]
+) -> None:
     values = normal(200_000)
     values[: len(outliers)] = outliers
     whole = float(values.min()), float(values.max())
-    assert squared_error(values, fitted(values, form), form) <= 1.001 * squared_error(values, whole, form)
+    assert squared_error(values, fitted(values, form), form) <= 1.001 * squared_error(
+        values, whole, form
+    )
 
 
 def test_a_single_outlier_is_clipped_and_many_large_ones_are_not() -> None:
@@ -120,7 +132,9 @@ def test_the_same_as_of_all_images_at_once(
 ) -> None:
     monkeypatch.setattr(number_formats, "_MOST_VALUES", most_values)
     graph = graph_of(
-        "(float[b, 3, 100, 100] images) => (float[b, 3, 100, 100] y) { y = Tanh (images) }", {}, opset=20
+        "(float[b, 3, 100, 100] images) => (float[b, 3, 100, 100] y) { y = Tanh (images) }",
+        {},
+        opset=20,
     )
     model = gs.export_onnx(graph)
     model.ir_version = 10

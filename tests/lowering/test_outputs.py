@@ -25,7 +25,15 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, 
 from exporter.vocabulary import Method
 from tests.lowering.models import pruned_of
 from tests.pruning.adaptive import RATES
-from tests.vits import cut_vit, make_images, make_tower, make_vit, random_images, varied_images, with_tokens
+from tests.vits import (
+    cut_vit,
+    make_images,
+    make_tower,
+    make_vit,
+    random_images,
+    varied_images,
+    with_tokens,
+)
 
 
 def checked(model: PrunedViT, *targets: Target) -> ParityReport:
@@ -44,11 +52,17 @@ EXPORTS = [((ONNXRUNTIME_FP16, ONNXRUNTIME), "packed"), ((TENSORRT,), "padded")]
 @pytest.mark.ort
 @pytest.mark.parametrize(("targets", "layout"), EXPORTS)
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
-def test_a_towers_embedding_agrees(targets: tuple[Target, ...], layout: str, method: Method) -> None:
+def test_a_towers_embedding_agrees(
+    targets: tuple[Target, ...], layout: str, method: Method
+) -> None:
     report = checked(pruned_of(make_tower(), method, layout), *targets)
     (output,) = report.outputs
     assert (output.name, output.kind, output.measure) == ("embedding", "embedding", "cosine")
-    assert output.agreement is not None and output.agreement > 0.999 and output.top5_agreement is None
+    assert (
+        output.agreement is not None
+        and output.agreement > 0.999
+        and output.top5_agreement is None
+    )
     assert [check.name for check in report.checks][-1] == "embedding_cosine"
     assert "max |Δembedding|" in explain(report)[1]
 
@@ -61,16 +75,26 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
     inputs = random_images(tower, 2)
     with torch.inference_mode():
         assert PrunedViT(tower, schedule)(inputs).shape == (2, tower.spec.outputs[0].channels)
-        assert torch.equal(PrunedViT(tower, keep_everything(tower.spec))(inputs), tower.model(inputs))
+        assert torch.equal(
+            PrunedViT(tower, keep_everything(tower.spec))(inputs), tower.model(inputs)
+        )
 
 
 @pytest.mark.ort
 @pytest.mark.parametrize(("targets", "layout"), EXPORTS)
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
-def test_outputs_of_every_kind_agree(targets: tuple[Target, ...], layout: str, method: Method) -> None:
+def test_outputs_of_every_kind_agree(
+    targets: tuple[Target, ...], layout: str, method: Method
+) -> None:
     vit = with_outputs(make_vit(), ("tokens", "logits", "embedding", "layer:-2", "grid"))
     report = checked(pruned_of(vit, method, layout), *targets)
-    assert [output.name for output in report.outputs] == ["tokens", "logits", "embedding", "layer_03", "grid"]
+    assert [output.name for output in report.outputs] == [
+        "tokens",
+        "logits",
+        "embedding",
+        "layer_03",
+        "grid",
+    ]
     assert [output.measure for output in report.outputs] == ["cosine", "top1", *["cosine"] * 3]
     assert report.outputs[1].agreement == 1.0
 
@@ -78,7 +102,9 @@ def test_outputs_of_every_kind_agree(targets: tuple[Target, ...], layout: str, m
 @pytest.mark.ort
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 @pytest.mark.parametrize("names", [("layer:3",), ("layer:1", "layer:2")])
-def test_blocks_behind_the_last_output_are_not_exported(names: tuple[str, ...], method: Method) -> None:
+def test_blocks_behind_the_last_output_are_not_exported(
+    names: tuple[str, ...], method: Method
+) -> None:
     vit = with_outputs(make_vit(), names)
     rates = {layer: rate for layer, rate in RATES.items() if layer <= vit.spec.depth}
     schedule = manual_schedule(vit.spec, rates, Prune("intra", method=method, reduce="drop"))
@@ -99,7 +125,9 @@ CASES: dict[str, Callable[[], PrunedViT]] = {
     ),
     "all kept": lambda: pruned_of(with_tokens(make_vit()), rates={}),
     "pruned once": lambda: pruned_of(with_tokens(make_vit()), rates={4: 0.5}),
-    "pruned once, a-STAR": lambda: pruned_of(with_tokens(make_vit()), Method.A_STAR, rates={4: 0.5}),
+    "pruned once, a-STAR": lambda: pruned_of(
+        with_tokens(make_vit()), Method.A_STAR, rates={4: 0.5}
+    ),
 }
 
 
@@ -113,7 +141,11 @@ def test_tokens_of_other_models_agree(case: str) -> None:
 def test_openvino_agrees(method: Method) -> None:
     pytest.importorskip("openvino")
     checked(
-        pruned_of(with_outputs(make_tower(), ("embedding", "tokens", "layer:2", "grid")), method, "padded"),
+        pruned_of(
+            with_outputs(make_tower(), ("embedding", "tokens", "layer:2", "grid")),
+            method,
+            "padded",
+        ),
         OPENVINO,
     )
 
@@ -127,8 +159,15 @@ def test_a_wrong_position_or_token_fails() -> None:
     with OnnxRuntimeRunner(lowered.SerializeToString(), name="lowered") as runner:
         answers = runner.run({"images": images})
     for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
-        recorded = {"images": images, **answers, name: np.ascontiguousarray(change(answers[name]))}
+        recorded = {
+            "images": images,
+            **answers,
+            name: np.ascontiguousarray(change(answers[name])),
+        }
         wrong = PlaybackRunner(recorded, vit.spec.outputs)
         models = Models(reference_runner(model), wrong, outputs=vit.spec.outputs)
         report = compare(models, [images], TOLERANCES["fp32"])
-        assert [check.name for check in report.checks if not check.passed] == ["tokens", "tokens_cosine"]
+        assert [check.name for check in report.checks if not check.passed] == [
+            "tokens",
+            "tokens_cosine",
+        ]

@@ -46,7 +46,9 @@ def rows() -> Iterator[Any]:
     yield from ((way, "vit", ONNXRUNTIME) for way in ("intra", "inter", "random"))
     for layout in ("shrinking", "padded"):
         yield from ((layout, family, ONNXRUNTIME) for family in ("vit", "distilled"))
-        yield from (also(layout, family, ONNXRUNTIME) for family in ("eva02, joined, rotary", "lvvit"))
+        yield from (
+            also(layout, family, ONNXRUNTIME) for family in ("eva02, joined, rotary", "lvvit")
+        )
         yield layout, "vit", TENSORRT
         yield layout, "vit", TENSORRT_INT8
         yield also(layout, "vit", TENSORRT_FP16)
@@ -58,23 +60,33 @@ def rows() -> Iterator[Any]:
         yield from ((layout, "vit", target) for layout in target.layouts)
     for target in (ONNXRUNTIME_FP16, TENSORRT_FP16):
         yield from (("star", family, target) for family in ("vit", "registers"))
-        yield from (("intra", family, target) for family in ("vit", "registers", "qk norm", "dinov3"))
+        yield from (
+            ("intra", family, target) for family in ("vit", "registers", "qk norm", "dinov3")
+        )
         yield also("intra", "lvvit", target)
     for way in ("star", "padded"):
         for family in ("vit", "qk norm", "eva02, joined, rotary", "lvvit"):
             yield way, family, OPENVINO
             yield also(way, family, OPENVINO_BF16)
     # With its pairs farther from products, OpenVINO 2026.4 is off by three standard deviations in bf16.
-    yield from (("dense", "eva02, joined, rotary", target) for target in (OPENVINO_INT8, OPENVINO_INT8_BF16))
+    yield from (
+        ("dense", "eva02, joined, rotary", target)
+        for target in (OPENVINO_INT8, OPENVINO_INT8_BF16)
+    )
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    ("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each)
+)
 def test_it_is_what_pytorch_computes(way: str, family: str, target: Target) -> None:
     """Those for TensorRT run on ONNX Runtime."""
     if target.runtime == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
-    without_bias = family in ("lvvit", "eva02, joined, rotary") and way in ("packed", "shrinking")
+    without_bias = family in ("lvvit", "eva02, joined, rotary") and way in (
+        "packed",
+        "shrinking",
+    )
     skip_untranslated("linear layers without a bias in this layout", used=without_bias)
     pruned = WAYS[way](family)
     images = varied_images(pruned.vit, 64 if target.reduced else 16).numpy()

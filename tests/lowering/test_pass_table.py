@@ -27,12 +27,16 @@ OPTIONAL = (
 @pytest.mark.parametrize("left_out", OPTIONAL)
 def test_each_pass_may_be_left_out(left_out: str) -> None:
     images = random_images(star().vit, 2).numpy()
-    whole, less = (run(lowered(star(), without(*names)), images)["logits"] for names in ((), (left_out,)))
+    whole, less = (
+        run(lowered(star(), without(*names)), images)["logits"] for names in ((), (left_out,))
+    )
     np.testing.assert_allclose(whole, less, atol=1e-4 * whole.std() + 1e-6)
 
 
 def test_every_row_is_named_by_a_target_or_by_the_pipeline() -> None:
-    named = {name for target in TARGETS.values() for name in (*target.passes, *target.passes_after)}
+    named = {
+        name for target in TARGETS.values() for name in (*target.passes, *target.passes_after)
+    }
     assert PASSES.keys() == named | {"uint8_input"}
 
 
@@ -45,8 +49,14 @@ def test_what_a_pass_requires_holds_in_every_target(target: Target) -> None:
 @pytest.mark.parametrize(
     ("passes", "message"),
     [
-        (("expand_attention",), "target tensorrt-fp32: pass expand_attention requires .* names of"),
-        (("name_decisions", "expand_attention"), "a shipped file requires .* no TakeTokens is left"),
+        (
+            ("expand_attention",),
+            "target tensorrt-fp32: pass expand_attention requires .* names of",
+        ),
+        (
+            ("name_decisions", "expand_attention"),
+            "a shipped file requires .* no TakeTokens is left",
+        ),
         ((*TENSORRT.passes, "rank_prefix"), "pass rank_prefix requires .* KeepTopK"),
         ((*TENSORRT.passes, "to_fp16", "to_fp16"), "pass to_fp16 requires .* float32"),
         (
@@ -94,7 +104,9 @@ def forget(graph: gs.Graph, artefact: Artefact) -> int:
 
 def leave(graph: gs.Graph, artefact: Artefact) -> int:
     """A node that nobody reads."""
-    graph.nodes.append(gs.Node("Abs", "unread", inputs=graph.inputs, outputs=[gs.Variable("u")]))
+    graph.nodes.append(
+        gs.Node("Abs", "unread", inputs=graph.inputs, outputs=[gs.Variable("u")])
+    )
     return 1
 
 
@@ -104,7 +116,9 @@ def seldom(graph: gs.Graph, artefact: Artefact) -> int:
 
 def repeat(graph: gs.Graph, artefact: Artefact) -> int:
     x = graph.inputs[0]
-    graph.nodes += [gs.Node("Abs", f"abs_{n}", inputs=[x], outputs=[gs.Variable("same")]) for n in range(2)]
+    graph.nodes += [
+        gs.Node("Abs", f"abs_{n}", inputs=[x], outputs=[gs.Variable("same")]) for n in range(2)
+    ]
     return 2
 
 

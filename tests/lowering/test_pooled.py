@@ -27,7 +27,10 @@ CASES = {
     "received, padding": (a_star("pooled", "padded"), (ONNXRUNTIME, OPENVINO)),
     "probe": (star("pe, pooled by attention", "probe"), (ONNXRUNTIME, ONNXRUNTIME_FP16)),
     "similarity": (star("pooled, registers", "similarity"), (ONNXRUNTIME,)),
-    "merging, pooled by attention": (merging("pooled by attention", "merge-weighted"), (ONNXRUNTIME,)),
+    "merging, pooled by attention": (
+        merging("pooled by attention", "merge-weighted"),
+        (ONNXRUNTIME,),
+    ),
 }
 
 
@@ -44,7 +47,9 @@ def test_it_is_what_pytorch_computes(case: str, target: Target) -> None:
     pruned = CASES[case][0]
     if reason := target.runtime == "openvino" and why_not(target):
         pytest.skip(reason)
-    report = check(pruned, lowered(pruned, target), varied_images(pruned.vit, 8).numpy(), threads=1)
+    report = check(
+        pruned, lowered(pruned, target), varied_images(pruned.vit, 8).numpy(), threads=1
+    )
     assert report.passed, report.checks
     assert report.layers
 
@@ -54,7 +59,9 @@ def test_one_patch_may_be_all_that_is_left(layout: str) -> None:
     """Without a prefix token the images are then one token wide."""
     vit = make_vit("pooled")
     settings = Prune("received", method=Method.A_STAR, reduce="drop")
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {2: 0.001}, settings), layout=layout).eval()
+    pruned = PrunedViT(
+        vit, manual_schedule(vit.spec, {2: 0.001}, settings), layout=layout
+    ).eval()
     images = varied_images(vit, 4)
     assert (pruned.patches_left(images)[:, 1:] == 1).all()
     report = check(pruned, lower(pruned, ONNXRUNTIME), images.numpy(), threads=1)
@@ -71,7 +78,9 @@ def test_fused_attention_stays_whole_beside_the_attention_received() -> None:
 
 def test_a_head_that_pools_by_attention_is_named() -> None:
     names = {
-        name for node in lowered(star("pe, pooled by attention", "probe")).graph.node for name in node.output
+        name
+        for node in lowered(star("pe, pooled by attention", "probe")).graph.node
+        for name in node.output
     }
     assert {"pooling", "context_04"} <= names
 

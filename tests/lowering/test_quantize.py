@@ -32,7 +32,9 @@ pytestmark = pytest.mark.ort
 FOR_CPUS = [ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16]
 
 
-@pytest.mark.parametrize("target", [ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8], ids=lambda t: t.name
+)
 def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Target) -> None:
     if target is OPENVINO_INT8 and (reason := why_not(target)):
         pytest.skip(reason)
@@ -43,7 +45,9 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
     product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
     # ONNX Runtime's form has query, key and value apart; OpenVINO's has attention's four operands; TensorRT's keeps
     # the convolution of the patches.
-    layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4 + 4, 1), "tensorrt": (4, 0)}[target.runtime]
+    layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4 + 4, 1), "tensorrt": (4, 0)}[
+        target.runtime
+    ]
     assert operators[product] == layers * pruned.vit.spec.depth + embeddings
     assert operators["Conv"] == 1 - embeddings
     with torch.inference_mode():
@@ -75,14 +79,20 @@ def test_no_sums_of_two_products_saturate_without_vnni(target: Target, layout: s
 
 def _second_operands(model: onnx.ModelProto) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """What products have as second operands: integers of weights, and scales of activations by name."""
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
     made = {name: node for node in model.graph.node for name in node.output}
     weights, scales = [], {}
     for product in model.graph.node:
         if product.op_type not in ("MatMul", "MatMulInteger"):
             continue
         name = product.input[1]
-        while name in made and made[name].op_type in ("DequantizeLinear", "Transpose", "Reshape"):
+        while name in made and made[name].op_type in (
+            "DequantizeLinear",
+            "Transpose",
+            "Reshape",
+        ):
             name = made[name].input[0]
         if name in values and values[name].dtype != np.float32:
             weights.append(values[name])
@@ -108,7 +118,9 @@ def test_openvino_computes_attention_in_int8(layout: str) -> None:
         pytest.skip(reason)
     pruned = a_star(layout=layout) if layout else star()
     model = lowered(pruned, OPENVINO_INT8, images=random_images(pruned.vit, 16).numpy())
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
     made = {name: node for node in model.graph.node for name in node.output}
 
     def pair(tensor: str) -> tuple[np.ndarray, np.ndarray]:
@@ -119,9 +131,16 @@ def test_openvino_computes_attention_in_int8(layout: str) -> None:
         assert node.op_type == "DequantizeLinear"
         return values[node.input[1]], values[node.input[2]]
 
-    products = {node.name: [pair(name) for name in node.input] for node in model.graph.node if _weighs(node)}
+    products = {
+        node.name: [pair(name) for name in node.input]
+        for node in model.graph.node
+        if _weighs(node)
+    }
     assert len(products) == 2 * pruned.vit.spec.depth
-    zeros = {name: [(str(zero.dtype), int(zero)) for _, zero in pairs] for name, pairs in products.items()}
+    zeros = {
+        name: [(str(zero.dtype), int(zero)) for _, zero in pairs]
+        for name, pairs in products.items()
+    }
     for layer in range(1, pruned.vit.spec.depth + 1):
         assert zeros[f"context_{layer:02d}/query_key"] == [("int8", 0)] * 2
         assert zeros[f"context_{layer:02d}/weigh_value"] == [("uint8", 0), ("int8", 0)]
@@ -157,16 +176,24 @@ def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
         weight = pruned.vit.model.get_parameter("blocks.0.mlp.fc1.weight")
         weight[:2] = torch.tensor([[1e-7], [0.0]])
     model = lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    scales = [values[node.input[1]] for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    scales = [
+        values[node.input[1]] for node in model.graph.node if node.op_type == "DequantizeLinear"
+    ]
     assert scales and min(scale.min() for scale in scales) >= LEAST_SCALE
 
 
 @pytest.mark.parametrize("family", ["vit", "lvvit"])
 def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> None:
     model = for_tensorrt(family)
-    assert [(each.domain, each.version) for each in model.opset_import if each.domain != ""] == []
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    assert [
+        (each.domain, each.version) for each in model.opset_import if each.domain != ""
+    ] == []
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
     weights = 0
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -180,15 +207,21 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
                 assert scale.ndim == 0
     pairs = sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
     unpruned = star(family).vit.spec.depth - len(RATES)
-    assert weights == pairs + 2 * unpruned  # there query, key and value share the pair of their tokens
-    assert not [name for name, value in values.items() if value.dtype == np.int32]  # biases stay floats
+    assert (
+        weights == pairs + 2 * unpruned
+    )  # there query, key and value share the pair of their tokens
+    assert not [
+        name for name, value in values.items() if value.dtype == np.int32
+    ]  # biases stay floats
 
 
 def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:
     model = for_tensorrt()
     kinds = kinds_of(model)
     for node in model.graph.node:
-        floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
+        floats = {
+            kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS
+        }
         if node.op_type in ("LayerNormalization", "TopK"):
             assert floats <= {FP32}
         if node.op_type in ("Softmax", "Gelu") and "class_row" not in node.name:

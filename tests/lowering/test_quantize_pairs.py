@@ -40,7 +40,9 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
         ("context_01/query_key", "context_01"), (graph.nodes[2], graph.nodes[4]), strict=True
     ):
         node.outputs[0].name = name
-    graph.outputs.append(graph.tensors()["context_01"].to_variable(np.float32, ["b", matrix.shape[1]]))
+    graph.outputs.append(
+        graph.tensors()["context_01"].to_variable(np.float32, ["b", matrix.shape[1]])
+    )
     attention = attention_products(graph, ["context_01"])
     assert [id(node) for node in attention] == [id(graph.nodes[place]) for place in (2, 4)]
     slots = slots_of(graph, [graph.nodes[0]], attention, FORMS["fp8"])
@@ -50,14 +52,18 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
     model = gs.export_onnx(graph)
     model.ir_version = 10
     onnx.checker.check_model(model, full_check=True)
-    assert operators(graph)["QuantizeLinear"] == 4  # x, y, turned y and the weights; y has two readers
+    assert (
+        operators(graph)["QuantizeLinear"] == 4
+    )  # x, y, turned y and the weights; y has two readers
     return model
 
 
 @given(hnp.arrays(np.float32, (5, 3), elements=st.floats(-3, 3, width=32)))
 def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
     model = small(matrix)
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
     (dequantize,) = (node for node in model.graph.node if node.input[0] in values)
     stored, scale, zero = (values[name] for name in dequantize.input)
     assert stored.dtype == zero.dtype == E4M3.dtype
@@ -82,14 +88,23 @@ def test_the_numbers_of_onnx_s_own_definition() -> None:
     powers = np.exp(rounded(y, 8.0) @ rounded(y, 8.0).T)
     expected = powers / powers.sum(1, keepdims=True)
     np.testing.assert_allclose(weights, expected, rtol=1e-3)
-    np.testing.assert_allclose(mean, rounded(weights, 1.0) @ rounded(y, 8.0), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        mean, rounded(weights, 1.0) @ rounded(y, 8.0), rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("form", "other", "before"),
-    [("qdq", "", "r"), ("qdq", "z = Neg (moved)", "moved"), ("fp8", "", "moved"), ("symmetric", "", "moved")],
+    [
+        ("qdq", "", "r"),
+        ("qdq", "z = Neg (moved)", "moved"),
+        ("fp8", "", "moved"),
+        ("symmetric", "", "moved"),
+    ],
 )
-def test_a_pair_for_openvino_lies_before_what_only_moves_values(form: str, other: str, before: str) -> None:
+def test_a_pair_for_openvino_lies_before_what_only_moves_values(
+    form: str, other: str, before: str
+) -> None:
     """Where nothing else reads the moved values, which stay floats for that."""
     graph = graph_of(
         "(float[4, b] x) => (float[b, 3] y) { r = Relu (x) turned = Transpose (r) moved = Reshape (turned, s) "
@@ -98,7 +113,10 @@ def test_a_pair_for_openvino_lies_before_what_only_moves_values(form: str, other
         opset=20,
     )
     (product,) = (node for node in graph.nodes if node.op == "MatMul")
-    assert [slot.operand.name for slot in slots_of(graph, [product], [], FORMS[form])] == [before, "w"]
+    assert [slot.operand.name for slot in slots_of(graph, [product], [], FORMS[form])] == [
+        before,
+        "w",
+    ]
 
 
 @pytest.mark.parametrize("lost", ["context_01", "context_01/query_key"])
@@ -115,10 +133,14 @@ def test_an_attention_without_its_products_is_not_passed_over(lost: str) -> None
     hnp.arrays(np.float32, (50,), elements=st.floats(-100, 100, width=32)),
     st.sampled_from([INT7, INT8, UINT8]),
 )
-def test_int8_is_within_half_a_step_inside_the_range(values: np.ndarray, form: NumberFormat) -> None:
+def test_int8_is_within_half_a_step_inside_the_range(
+    values: np.ndarray, form: NumberFormat
+) -> None:
     scale, zero = form.scale_of((float(values.min()), float(values.max())))
     assert form.least <= zero <= form.largest and (form is UINT8 or zero == 0)
-    graph = graph_of("(float[50] x, float[50, 1] w) => (float[1] y) { y = MatMul (x, w) }", {}, opset=20)
+    graph = graph_of(
+        "(float[50] x, float[50, 1] w) => (float[1] y) { y = MatMul (x, w) }", {}, opset=20
+    )
     ranges = dict.fromkeys("xw", (float(values.min()), float(values.max())))
     graph.nodes[0].name = "product"
     to_pairs(graph, [Slot(graph.nodes[0], place, form) for place in (0, 1)], ranges)
@@ -145,17 +167,27 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     produced = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
-            assert (kinds[node.input[0]], kinds[node.input[1]], kinds[node.output[0]]) == (FP16, FP16, FP8)
+            assert (kinds[node.input[0]], kinds[node.input[1]], kinds[node.output[0]]) == (
+                FP16,
+                FP16,
+                FP8,
+            )
         if node.op_type in ("LayerNormalization", "TopK"):
             assert {kinds[name] for name in node.input} <= {FP32, onnx.TensorProto.INT64}
     assert {kinds[name] for name in ("images", "logits")} == {FP32}
     products = [node for node in model.graph.node if node.op_type == "MatMul"]
     exact = [
-        node for node in products if {produced[n].op_type for n in node.input if n in produced} != {PAIR}
+        node
+        for node in products
+        if {produced[n].op_type for n in node.input if n in produced} != {PAIR}
     ]
     assert len(products) == len(exact) + 6 * depth + 2 * unpruned
     (classifier,) = exact
-    rows = [node for node in model.graph.node if node.op_type == "ReduceSum" and "class_row" in node.name]
+    rows = [
+        node
+        for node in model.graph.node
+        if node.op_type == "ReduceSum" and "class_row" in node.name
+    ]
     assert len(rows) == len(RATES) and {kinds[node.output[0]] for node in rows} == {FP32}
     assert kinds[classifier.output[0]] == FP16
 
@@ -163,12 +195,18 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
 @pytest.mark.ort
 def test_the_softmax_has_e4m3_s_whole_range() -> None:
     model = for_tensorrt()
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
     after = [
-        each for each in model.graph.node if each.op_type == "QuantizeLinear" and "softmax" in each.input[0]
+        each
+        for each in model.graph.node
+        if each.op_type == "QuantizeLinear" and "softmax" in each.input[0]
     ]
     assert len(after) == star().vit.spec.depth
-    assert {float(values[node.input[1]]) for node in after} == {float(np.float16(1 / E4M3.largest))}
+    assert {float(values[node.input[1]]) for node in after} == {
+        float(np.float16(1 / E4M3.largest))
+    }
 
 
 @pytest.mark.ort

@@ -57,7 +57,9 @@ def cases() -> Iterator[Any]:
     for target in TARGETS.values():
         for way in WAYS if target.reduced else ():
             method = METHODS.get(way, Method.STAR)
-            fits = method in target.methods and (method != Method.A_STAR or way in target.layouts)
+            fits = method in target.methods and (
+                method != Method.A_STAR or way in target.layouts
+            )
             if fits or way == "dense":
                 first = way == "padded" or target is TENSORRT_INT8
                 yield (target, way) if first else also(target, way)
@@ -70,7 +72,13 @@ def for_target(target: Target, pruned: PrunedViT, images: np.ndarray) -> onnx.Mo
 def scoring(model: onnx.ModelProto, layers: tuple[int, ...]) -> list[onnx.NodeProto]:
     """The nodes from scores to survivors, found without the code under test."""
     made = {name: node for node in model.graph.node for name in node.output if name}
-    names = (keep_name, ranked_name, count_name, shares_name, lambda layer: f"{into_name(layer)}/directions")
+    names = (
+        keep_name,
+        ranked_name,
+        count_name,
+        shares_name,
+        lambda layer: f"{into_name(layer)}/directions",
+    )
     open_ = [name(layer) for layer in layers for name in names]
     found: dict[str, onnx.NodeProto] = {}
     while open_:
@@ -83,7 +91,9 @@ def scoring(model: onnx.ModelProto, layers: tuple[int, ...]) -> list[onnx.NodePr
     return list(found.values())
 
 
-@pytest.mark.parametrize(("target", "way"), [*cases()], ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("target", "way"), [*cases()], ids=lambda value: getattr(value, "name", value)
+)
 def test_they_are_fp32(target: Target, way: str) -> None:
     """Class row, softmax, logarithm, fusion, retention, similarities, and the weights of merged tokens."""
     make, expected = WAYS[way]
@@ -91,7 +101,9 @@ def test_they_are_fp32(target: Target, way: str) -> None:
     layers = pruned.schedule.pruning_layers
     model = for_target(target, pruned, varied_images(pruned.vit, 4).numpy())
     kinds, nodes = kinds_of(model), scoring(model, layers)
-    assert not [name for node in nodes for name in node.output if kinds.get(name) in (FP16, BF16)]
+    assert not [
+        name for node in nodes for name in node.output if kinds.get(name) in (FP16, BF16)
+    ]
     operators = Counter(node.op_type for node in nodes)
     # A class row that is a sum over channels is a product too.
     operators["MatMul"] += sum("by_channel" in node.output[0] for node in nodes)
@@ -104,8 +116,13 @@ def test_they_are_fp32(target: Target, way: str) -> None:
 def ran(target: Target, images: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The decisions of padded a-STAR on ONNX Runtime, and the logarithms of its class rows."""
     model = tracing_variant(for_target(target, a_star(layout="padded"), images))
-    logs, kinds = [node.output[0] for node in model.graph.node if node.op_type == "Log"], kinds_of(model)
-    model.graph.output.extend(onnx.helper.make_tensor_value_info(name, kinds[name], None) for name in logs)
+    logs, kinds = (
+        [node.output[0] for node in model.graph.node if node.op_type == "Log"],
+        kinds_of(model),
+    )
+    model.graph.output.extend(
+        onnx.helper.make_tensor_value_info(name, kinds[name], None) for name in logs
+    )
     results = run(model, images)
     return results, [results[name] for name in logs]
 
@@ -118,10 +135,17 @@ def kept_by(results: dict[str, np.ndarray], layer: int) -> list[set[int]]:
 
 @pytest.mark.parametrize(
     ("target", "least"),
-    [(TENSORRT_INT8, 0.9), also(TENSORRT_FP16, 0.99), also(ONNXRUNTIME_FP16, 0.99), also(TENSORRT_FP8, 0.7)],
+    [
+        (TENSORRT_INT8, 0.9),
+        also(TENSORRT_FP16, 0.99),
+        also(ONNXRUNTIME_FP16, 0.99),
+        also(TENSORRT_FP8, 0.7),
+    ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_small_score_is_a_number_and_the_same_patches_stay(target: Target, least: float) -> None:
+def test_a_small_score_is_a_number_and_the_same_patches_stay(
+    target: Target, least: float
+) -> None:
     """In fp16 its floor would be 0, and the logarithm of a third of these class rows infinite."""
     images, layers = varied_images(a_star().vit, 16).numpy(), a_star().schedule.pruning_layers
     (exact, _), (found, logs) = (ran(each, images) for each in (TENSORRT, target))

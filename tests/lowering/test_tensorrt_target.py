@@ -25,7 +25,9 @@ NOT_FOR_TENSORRT = {"Attention", "ScatterND", "Loop", "If", "NonZero", "Compress
 
 
 @pytest.mark.parametrize(
-    ("make", "most"), [(star, 13), (lambda: a_star(layout="padded"), 16)], ids=["star", "a-star"]
+    ("make", "most"),
+    [(star, 13), (lambda: a_star(layout="padded"), 16)],
+    ids=["star", "a-star"],
 )
 def test_more_than_its_top_k_returns_is_refused_before_the_export(
     make: Callable[[], PrunedViT], most: int, monkeypatch: pytest.MonkeyPatch
@@ -33,15 +35,20 @@ def test_more_than_its_top_k_returns_is_refused_before_the_export(
     """STAR returns the survivors of a layer, a-STAR sorts all patches; the limit of 3840 made small."""
     monkeypatch.setattr(pipeline, "to_onnx", None)
     with pytest.raises(
-        ModelError, match=rf"got a top-k of {most} patches \| need at most {most - 1}, the runtime"
+        ModelError,
+        match=rf"got a top-k of {most} patches \| need at most {most - 1}, the runtime",
     ):
         pipeline.lower(make(), replace(TENSORRT, largest_top_k=most - 1))
     with pytest.raises(TypeError, match="NoneType"):  # the next step is the export
         pipeline.lower(make(), replace(TENSORRT, largest_top_k=most))
 
 
-@pytest.mark.parametrize("make", [star, lambda: a_star(layout="padded")], ids=["star", "a-star"])
-def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], PrunedViT]) -> None:
+@pytest.mark.parametrize(
+    "make", [star, lambda: a_star(layout="padded")], ids=["star", "a-star"]
+)
+def test_the_graph_is_what_its_fusions_and_its_parser_want(
+    make: Callable[[], PrunedViT],
+) -> None:
     model = lowered(make(), TENSORRT)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
     assert not model.functions
@@ -53,7 +60,9 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], Pr
         assert readers == ["MatMul"]
     for node in model.graph.node:
         if node.op_type == "TopK":
-            attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+            attributes = {
+                each.name: onnx.helper.get_attribute_value(each) for each in node.attribute
+            }
             assert attributes.get("sorted", 1) == 1
 
 
@@ -63,12 +72,16 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(make: Callable[[], Pr
     [(star, 0), (lambda: star("distilled"), 1), (lambda: star("dinov3"), 3), (merging, 1)],
     ids=["vit", "two prefix tokens", "rotary", "merging"],
 )
-def test_the_form_with_the_selection_in_one_node(make: Callable[[], PrunedViT], fewer: int) -> None:
+def test_the_form_with_the_selection_in_one_node(
+    make: Callable[[], PrunedViT], fewer: int
+) -> None:
     """Where the one prefix token can be ranked, the standard form is as short. Merging reads no rows."""
     pruned = make()
     model, plain = lowered(pruned, TENSORRT_PLUGIN_FP16), lowered(pruned, TENSORRT_FP16)
     assert [(each.domain, each.name) for each in model.functions] == [("star", "SelectTopK")]
-    assert [node.op_type for node in model.graph.node if node.domain] == ["SelectTopK"] * len(RATES)
+    assert [node.op_type for node in model.graph.node if node.domain] == ["SelectTopK"] * len(
+        RATES
+    )
     assert len(plain.graph.node) - len(model.graph.node) >= fewer * len(RATES)
     report = check(pruned, model, random_images(pruned.vit, 16).numpy())
     assert report.passed, report.checks
@@ -78,9 +91,12 @@ def test_the_form_with_the_selection_in_one_node(make: Callable[[], PrunedViT], 
 def test_a_selection_in_one_node_can_be_sliced_away(make: Callable[[], PrunedViT]) -> None:
     model, plain = (lowered(make(), target) for target in (TENSORRT_PLUGIN_FP16, TENSORRT_FP16))
     sliced = sliced_variant(model)
-    assert {node.name for node in model.graph.node if node.domain} <= selection_nodes(model, sliced)
+    assert {node.name for node in model.graph.node if node.domain} <= selection_nodes(
+        model, sliced
+    )
     operators = (
-        Counter(node.op_type for node in each.graph.node) for each in (sliced, sliced_variant(plain))
+        Counter(node.op_type for node in each.graph.node)
+        for each in (sliced, sliced_variant(plain))
     )
     assert next(operators) == next(operators)
 

@@ -57,7 +57,9 @@ def test_given_survivors_are_taken(family: str) -> None:
         decisions = pruned.trace(images).decisions
     keeps = {keep_name(layer): each.index.numpy() for layer, each in decisions.items()}
     feed = {"images": images.numpy(), **keeps}
-    standard, plugin = (forced(pruned, target, feed) for target in (TENSORRT_FP16, TENSORRT_PLUGIN_FP16))
+    standard, plugin = (
+        forced(pruned, target, feed) for target in (TENSORRT_FP16, TENSORRT_PLUGIN_FP16)
+    )
     np.testing.assert_array_equal(plugin, standard)
 
 
@@ -95,7 +97,9 @@ def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
     graph = choosing(of)
     patches_from_tokens(graph, of)
     graph.outputs += [graph.tensors()[keep_name(layer)] for layer in LAYERS]
-    found = run_graph(graph, **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)})
+    found = run_graph(
+        graph, **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)}
+    )
     for layer, rows in zip(LAYERS, tokens, strict=True):
         np.testing.assert_array_equal(found[f"read_{layer}"], rows)
     return [found[keep_name(layer)] for layer in LAYERS]
@@ -103,7 +107,12 @@ def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
 
 def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
     """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
-    random, prefix, reaching, rows = np.random.default_rng(seed), of.spec.num_prefix_tokens, PATCHES, []
+    random, prefix, reaching, rows = (
+        np.random.default_rng(seed),
+        of.spec.num_prefix_tokens,
+        PATCHES,
+        [],
+    )
     for count in kept(of):
         patches = [random.permutation(reaching)[:count] for _ in range(images)]
         rows.append(np.array([[*range(prefix), *(each + prefix)] for each in patches]))
@@ -114,7 +123,9 @@ def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
 @pytest.mark.ort
 @settings(max_examples=20)
 @given(prefix=st.integers(1, 3), seed=st.integers(0, 999), images=st.integers(1, 3))
-def test_any_order_of_tokens_means_patches_that_ascend(prefix: int, seed: int, images: int) -> None:
+def test_any_order_of_tokens_means_patches_that_ascend(
+    prefix: int, seed: int, images: int
+) -> None:
     """By what stands where in the image: a layer's survivors, counted among those of the layer before."""
     of = pruning(prefix)
     tokens = drawn(of, seed, images)
@@ -142,7 +153,10 @@ def sliced(pruned: PrunedViT) -> onnx.ModelProto:
 
 
 MODELS: dict[str, Callable[[], PrunedViT]] = {
-    **{family: partial(star, family) for family in ("vit", "distilled", "registers", "qk norm", "lvvit")},
+    **{
+        family: partial(star, family)
+        for family in ("vit", "distilled", "registers", "qk norm", "lvvit")
+    },
     "merging": merging,
     "merging, weighted": partial(merging, reduce="merge-weighted"),
     "tome": tome,
@@ -187,25 +201,37 @@ def test_the_nodes_of_selection_are_those_that_go() -> None:
 def test_rows_that_something_else_reads_are_refused() -> None:
     graph = gs.import_onnx(lowered(star()))
     rows = graph.tensors()["keep_01/rows"]
-    graph.nodes.append(gs.Node("Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)]))
+    graph.nodes.append(
+        gs.Node("Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)])
+    )
     with pytest.raises(ArtefactError, match="keep_01"):
         slice_selection(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME))
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("family", ["vit", "distilled", "registers", "lvvit", "eva02, joined, rotary"])
+@pytest.mark.parametrize(
+    "family", ["vit", "distilled", "registers", "lvvit", "eva02, joined, rotary"]
+)
 def test_variants_show_and_take_the_survivors(family: str) -> None:
     pruned = star(family)
     model, images = lowered(pruned), random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    results = {"shipped": run(model, images.numpy()), "tracing": run(tracing_variant(model), images.numpy())}
+    results = {
+        "shipped": run(model, images.numpy()),
+        "tracing": run(tracing_variant(model), images.numpy()),
+    }
     np.testing.assert_array_equal(results["shipped"]["logits"], results["tracing"]["logits"])
     keeps = {f"keep_{layer:02d}": kept.index.numpy() for layer, kept in trace.decisions.items()}
     for name, keep in keeps.items():
         np.testing.assert_array_equal(results["tracing"][name], keep)
     with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
-        assert [info.name for info in runner.inputs] == ["images", "keep_01", "keep_02", "keep_04"]
+        assert [info.name for info in runner.inputs] == [
+            "images",
+            "keep_01",
+            "keep_02",
+            "keep_04",
+        ]
         forced = runner.run({"images": images.numpy(), **keeps})["logits"]
         other = {name: np.ascontiguousarray(keep[::-1]) for name, keep in keeps.items()}
         swapped = runner.run({"images": images.numpy(), **other})["logits"]
@@ -231,7 +257,9 @@ def shipped(pruned: PrunedViT, folder: Path) -> tuple[onnx.ModelProto, Path]:
 
 
 @BOTH
-def test_no_large_tensor_is_written_twice(make: Callable[[], PrunedViT], tmp_path: Path) -> None:
+def test_no_large_tensor_is_written_twice(
+    make: Callable[[], PrunedViT], tmp_path: Path
+) -> None:
     model, path = shipped(make(), tmp_path)
     content = path.read_bytes()
     weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
@@ -249,11 +277,16 @@ def test_no_large_tensor_is_written_twice(make: Callable[[], PrunedViT], tmp_pat
 
 @BOTH
 @pytest.mark.ort
-def test_the_tracing_variant_computes_what_is_shipped(make: Callable[[], PrunedViT], tmp_path: Path) -> None:
+def test_the_tracing_variant_computes_what_is_shipped(
+    make: Callable[[], PrunedViT], tmp_path: Path
+) -> None:
     _, path = shipped(make(), tmp_path)
     names = save_variants(path)
     images = {"images": varied_images(make().vit, 3).numpy()}
-    with OnnxRuntimeRunner(path) as one, OnnxRuntimeRunner(tmp_path / names["tracing"]) as other:
+    with (
+        OnnxRuntimeRunner(path) as one,
+        OnnxRuntimeRunner(tmp_path / names["tracing"]) as other,
+    ):
         traced = other.run(images)
         np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))
     with OnnxRuntimeRunner(tmp_path / names["forced"]) as forced:
@@ -272,5 +305,7 @@ def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> 
     save_onnx(lowered(star(), TENSORRT), tmp_path / "m.onnx")
     sliced = tmp_path / save_variants(tmp_path / "m.onnx")["sliced"]
     with OnnxRuntimeRunner(sliced) as runner:
-        assert runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3
+        assert (
+            runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3
+        )
     assert not {"TopK", "GatherND"} & {node.op_type for node in onnx.load(sliced).graph.node}

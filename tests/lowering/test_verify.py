@@ -56,7 +56,10 @@ def test_a_score_in_half_precision() -> None:
     model = lowered(star(), TENSORRT)
     (score,) = (node for node in model.graph.node if node.name == "keep_02/tokens/by_score")
     halved, whole = (f"halved_{half}" for half in range(2))
-    casts = [(score.input[0], halved, onnx.TensorProto.FLOAT16), (halved, whole, onnx.TensorProto.FLOAT)]
+    casts = [
+        (score.input[0], halved, onnx.TensorProto.FLOAT16),
+        (halved, whole, onnx.TensorProto.FLOAT),
+    ]
     place = [*model.graph.node].index(score)
     for given, made, to in reversed(casts):
         cast = onnx.helper.make_node("Cast", [given], [made], name=made, to=to)
@@ -97,14 +100,17 @@ def test_another_layout_than_that_of_the_graph_is_refused(layout: Layout) -> Non
     if layout == artefact.layout:
         return
     with pytest.raises(
-        ArtefactError, match=rf"m\.onnx \| got .* need a graph for .*, {layout}, as its metadata"
+        ArtefactError,
+        match=rf"m\.onnx \| got .* need a graph for .*, {layout}, as its metadata",
     ):
         check_graph(model, replace(artefact, layout=layout), "m.onnx")
 
 
 def test_an_operator_of_a_plugin_belongs_to_its_target() -> None:
     model = lowered(star())
-    model.graph.node.append(onnx.helper.make_node("SelectTopK", ["images"], ["chosen"], domain="star"))
+    model.graph.node.append(
+        onnx.helper.make_node("SelectTopK", ["images"], ["chosen"], domain="star")
+    )
     model.opset_import.append(onnx.helper.make_opsetid("star", 1))
     with pytest.raises(ArtefactError, match="operator SelectTopK"):
         check_graph(model, artefact_of(model), "m.onnx")

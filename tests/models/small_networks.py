@@ -27,7 +27,11 @@ FINE = {"patch_size": 8}
 NARROW = (
     {"embed_dim": 64, "num_heads": 4},
     {"embed_dim": 96, "num_heads": 4},
-    {"embed_dim": 64, "num_heads": 4, "num_kv_heads": 4},  # in place of a list with an entry for each block
+    {
+        "embed_dim": 64,
+        "num_heads": 4,
+        "num_kv_heads": 4,
+    },  # in place of a list with an entry for each block
 )
 
 
@@ -103,7 +107,9 @@ def _built(name: str, kwargs: dict[str, Any]) -> PrunableViT:
 def _shorten_stages(model: nn.Module) -> None:
     backbone = getattr(getattr(model, "patch_embed", None), "backbone", nn.Module())
     for stage in [part for part in backbone.modules() if isinstance(part, nn.Sequential)]:
-        shapes = [[tuple(value.shape) for value in unit.state_dict().values()] for unit in stage]
+        shapes = [
+            [tuple(value.shape) for value in unit.state_dict().values()] for unit in stage
+        ]
         for index in reversed(range(1, len(stage))):
             if shapes[index] and shapes[index] == shapes[index - 1]:
                 del stage[index]

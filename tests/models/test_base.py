@@ -50,7 +50,9 @@ def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None
             attention: Any = block.whole.attn
             attention.fused_attn = False
             seen: list[torch.Tensor] = []
-            hook = attention.attn_drop.register_forward_hook(lambda *call, to=seen: to.append(call[-1]))
+            hook = attention.attn_drop.register_forward_hook(
+                lambda *call, to=seen: to.append(call[-1])
+            )
             tokens = whole_block(block, tokens)
             hook.remove()
             expected = seen[0][:, :, :classifying].flatten(1, 2)
@@ -123,6 +125,10 @@ def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:
 def test_an_adapter_that_fixes_the_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     vit = make_vit()
     embed = vit.embed
-    monkeypatch.setattr(vit, "embed", lambda images: embed(images) + torch.zeros(len(images), 1, 1))
-    with pytest.raises(ModelError, match=r"tiny \| got a size that is the batch's .*len\(images\)"):
+    monkeypatch.setattr(
+        vit, "embed", lambda images: embed(images) + torch.zeros(len(images), 1, 1)
+    )
+    with pytest.raises(
+        ModelError, match=r"tiny \| got a size that is the batch's .*len\(images\)"
+    ):
         lower(PrunedViT(vit, keep_everything(vit.spec)), ONNXRUNTIME)

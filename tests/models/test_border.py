@@ -27,7 +27,14 @@ from tests.models.huggingface.saved import KINDS, make, save
 from tests.vits import FAMILIES, POOLED, TINY_SHAPE, cut_vit, make_model, make_vit
 
 ALL = (*FAMILIES, *POOLED)
-OWN = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
+OWN = {
+    "img_size": 32,
+    "patch_size": 8,
+    "embed_dim": 48,
+    "depth": 2,
+    "num_heads": 3,
+    "num_classes": 5,
+}
 
 
 def random(model: nn.Module) -> nn.Module:
@@ -81,7 +88,9 @@ def permuted(vit: PrunableViT) -> None:
         @override
         def forward(self, tokens: Tensor) -> Tensor:
             made = inner(tokens)
-            return torch.cat([made[..., width : 2 * width], made[..., :width], made[..., 2 * width :]], -1)
+            return torch.cat(
+                [made[..., width : 2 * width], made[..., :width], made[..., 2 * width :]], -1
+            )
 
     wrong = replace(block, attention=replace(block.attention, qkv=Permuted()))
     vit.blocks = [vit.blocks[0], wrong, *vit.blocks[2:]]
@@ -93,7 +102,11 @@ def other_eps(vit: PrunableViT) -> None:
     assert block.mlp is not None
     norm: Any = copy.deepcopy(block.mlp.norm)
     norm.eps = 1e-2
-    vit.blocks = [vit.blocks[0], replace(block, mlp=replace(block.mlp, norm=norm)), *vit.blocks[2:]]
+    vit.blocks = [
+        vit.blocks[0],
+        replace(block, mlp=replace(block.mlp, norm=norm)),
+        *vit.blocks[2:],
+    ]
 
 
 def other_positions(vit: PrunableViT) -> None:
@@ -102,17 +115,27 @@ def other_positions(vit: PrunableViT) -> None:
 
     def embed(images: Tensor) -> Tensor:
         tokens = right(images)
-        grid = tokens[:, vit.spec.num_prefix_tokens :].unflatten(1, vit.spec.grid).permute(0, 3, 1, 2)
+        grid = (
+            tokens[:, vit.spec.num_prefix_tokens :]
+            .unflatten(1, vit.spec.grid)
+            .permute(0, 3, 1, 2)
+        )
         finer = nn.functional.interpolate(grid, scale_factor=2, mode="bicubic")
         back = nn.functional.interpolate(finer, vit.spec.grid, mode="bicubic", antialias=True)
-        return torch.cat([tokens[:, : vit.spec.num_prefix_tokens], back.flatten(2).transpose(1, 2)], 1)
+        return torch.cat(
+            [tokens[:, : vit.spec.num_prefix_tokens], back.flatten(2).transpose(1, 2)], 1
+        )
 
     vit.embed = embed  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
     ("harm", "place"),
-    [(permuted, "block 2"), (other_eps, "block 2"), (other_positions, "the embedding of patches")],
+    [
+        (permuted, "block 2"),
+        (other_eps, "block 2"),
+        (other_positions, "the embedding of patches"),
+    ],
 )
 @pytest.mark.parametrize("family", [*ALL, "torchvision"])
 def test_a_wrong_adapter_is_refused_by_its_first_wrong_block(
@@ -120,7 +143,9 @@ def test_a_wrong_adapter_is_refused_by_its_first_wrong_block(
 ) -> None:
     vit = vit_of(family)
     harm(vit)
-    with pytest.raises(ModelError, match=f"got {place} differs by up to .* standard deviations"):
+    with pytest.raises(
+        ModelError, match=f"got {place} differs by up to .* standard deviations"
+    ):
         check_border(vit)
     assert not vit.faithful
 
@@ -193,13 +218,18 @@ class Listed(Small):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Prompted, r"got forward_features of its own: the embedding of patches of shape \[2, 17, 48\]"),
+        (
+            Prompted,
+            r"got forward_features of its own: the embedding of patches of shape \[2, 17, 48\]",
+        ),
         (Scaled, r"got forward of its own: the embedding of patches differs"),
         (Two, r"got a Two that does not run on images alone: .*words"),
         (Listed, r"got a Listed that does not run on images alone: it returns a list"),
     ],
 )
-def test_a_subclass_is_refused_by_what_it_overrides(model: Callable[[], nn.Module], message: str) -> None:
+def test_a_subclass_is_refused_by_what_it_overrides(
+    model: Callable[[], nn.Module], message: str
+) -> None:
     with pytest.raises(ModelError, match=message):
         exporter.load_model(random(model()))
 
@@ -207,7 +237,9 @@ def test_a_subclass_is_refused_by_what_it_overrides(model: Callable[[], nn.Modul
 def test_a_subclass_whose_methods_the_adapter_calls_is_taken() -> None:
     model, images = random(Warm()), torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
-        torch.testing.assert_close(exporter.dense(exporter.load_model(model))(images), model(images))
+        torch.testing.assert_close(
+            exporter.dense(exporter.load_model(model))(images), model(images)
+        )
 
 
 def test_a_method_of_the_instance_is_found_too() -> None:
@@ -255,7 +287,9 @@ def compiled(model: nn.Module) -> Any:
         lambda model: Module(compiled(model)),
     ],
 )
-def test_wrappers_that_pass_on_are_seen_through(wrapped: Callable[[nn.Module], nn.Module]) -> None:
+def test_wrappers_that_pass_on_are_seen_through(
+    wrapped: Callable[[nn.Module], nn.Module],
+) -> None:
     model, images = random(Small()), torch.randn(2, 3, 32, 32)
     vit = exporter.load_model(wrapped(model))
     with torch.inference_mode():
@@ -264,7 +298,9 @@ def test_wrappers_that_pass_on_are_seen_through(wrapped: Callable[[nn.Module], n
 
 def test_a_wrapper_that_changes_something_is_refused() -> None:
     model = random(Small())
-    with pytest.raises(ModelError, match=r"got forward of its own: logits differs .* from this Module"):
+    with pytest.raises(
+        ModelError, match=r"got forward of its own: logits differs .* from this Module"
+    ):
         exporter.load_model(Module(model, 2.0))
     with pytest.raises(ModelError, match="a Sequential, which has no adapter"):
         exporter.load_model(nn.Sequential(nn.Conv2d(3, 3, 1), model))
@@ -343,7 +379,9 @@ def test_a_subclass_of_hugging_faces_is_refused_by_what_it_overrides() -> None:
     halved = Halved(plain.config)
     halved.load_state_dict(plain.state_dict())
     assert exporter.load_model(plain).faithful
-    with pytest.raises(ModelError, match="got forward of its own: the embedding of patches differs"):
+    with pytest.raises(
+        ModelError, match="got forward of its own: the embedding of patches differs"
+    ):
         exporter.load_model(halved)
 
 

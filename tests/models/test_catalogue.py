@@ -122,7 +122,10 @@ def survey() -> Iterator[Answer]:
     """
     for name in bundled.MODELS:
         yield support_of(ModelRequest(name))
-    for name in (*LVVITS, *(each for kind in MODULES for each in timm.list_models(module=kind))):
+    for name in (
+        *LVVITS,
+        *(each for kind in MODULES for each in timm.list_models(module=kind)),
+    ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # timm's, on deprecated names
             answer = support_of(ModelRequest(name, model_kwargs={"depth": 1}))
@@ -141,8 +144,12 @@ def needs(name: str) -> None:
 def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) -> None:
     """On the meta device, where shapes and operators are real and numbers are not."""
     needs(family.member)
-    (output,) = describe(ModelRequest(family.member, model_kwargs=dict(family.model_kwargs))).spec.outputs
-    request = ModelRequest(family.member, num_classes=output.channels, model_kwargs=dict(family.model_kwargs))
+    (output,) = describe(
+        ModelRequest(family.member, model_kwargs=dict(family.model_kwargs))
+    ).spec.outputs
+    request = ModelRequest(
+        family.member, num_classes=output.channels, model_kwargs=dict(family.model_kwargs)
+    )
     vit = describe(request)
     depth = vit.spec.depth
     schedule = manual_schedule(
@@ -155,7 +162,9 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     assert results[0].shape == (1, output.channels)
 
 
-def test_a_hub_that_cannot_be_reached_is_no_reason_against_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached_is_no_reason_against_a_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def offline(*_: object) -> str:
         raise LocalEntryNotFoundError("no connection")
 
@@ -173,7 +182,9 @@ def test_every_name_is_exact_at_1_and_agrees_at_0_7(name: str) -> None:
     vit = small_networks.small(name)
     assert (vit.spec.depth, vit.spec.num_patches) == (4, 16)
     assert small_networks.identical(vit, random_images(vit, 2))
-    skip_untranslated("weights standardised as it runs", used=bool(re.search(r"_r\d*_s\d", name)))
+    skip_untranslated(
+        "weights standardised as it runs", used=bool(re.search(r"_r\d*_s\d", name))
+    )
     parts = (small_networks.signature(vit), inspect.getsource(small_networks))
     assert shared_bytes("parity", parts, partial(parity, vit)) == b""
 
@@ -216,8 +227,18 @@ def test_the_list_has_every_name() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(*bundled.MODELS, "lvvit_s", "deit3_small_patch16_224", "resnet50", "beit_base_patch16_224"),
-        *("vit_base_patch16_18x2_224", "eva02_enormous_patch14_clip_224", "vit_large_patch16_sapiens2"),
+        *(
+            *bundled.MODELS,
+            "lvvit_s",
+            "deit3_small_patch16_224",
+            "resnet50",
+            "beit_base_patch16_224",
+        ),
+        *(
+            "vit_base_patch16_18x2_224",
+            "eva02_enormous_patch14_clip_224",
+            "vit_large_patch16_sapiens2",
+        ),
         "vit_small_patch14_dinov2",  # without a classifier
     ],
 )
@@ -238,4 +259,6 @@ def test_the_list_says_what_the_survey_says() -> None:
     for name, each in answers.items():
         assert each.reason == told[name].reason, AGAIN
         for field in ("channels", "pixels", "grid", "own_head"):
-            assert getattr(each.shape, field, None) == getattr(told[name].shape, field, None), AGAIN
+            assert getattr(each.shape, field, None) == getattr(told[name].shape, field, None), (
+                AGAIN
+            )

@@ -26,7 +26,9 @@ NAME = "vit_tiny_patch16_224"
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """Weights of a tiny ViT, with an identity."""
-    request = ModelRequest(NAME, model_kwargs=TINY_SHAPE, preprocess={"interpolation": "bilinear"})
+    request = ModelRequest(
+        NAME, model_kwargs=TINY_SHAPE, preprocess={"interpolation": "bilinear"}
+    )
     path = tmp_path / "vit.safetensors"
     save_weights(make_model(), identity_of(request, 7), path)
     return path
@@ -47,7 +49,9 @@ def test_the_request_overrides_the_file(checkpoint: Path) -> None:
 
 
 def test_weights_of_another_model_are_refused(checkpoint: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"got weights of vit_tiny_patch16_224 \| need weights of deit"):
+    with pytest.raises(
+        CheckpointError, match=r"got weights of vit_tiny_patch16_224 \| need weights of deit"
+    ):
         load(ModelRequest("deit_small_patch16_224", checkpoint))
 
 
@@ -101,16 +105,25 @@ def test_the_labels_of_a_config(
         ("labels", list(NAMES), ()),
     ],
 )
-def test_names_beside_weights(tmp_path: Path, key: str, told: Any, names: tuple[str, ...]) -> None:
+def test_names_beside_weights(
+    tmp_path: Path, key: str, told: Any, names: tuple[str, ...]
+) -> None:
     weights = make_model(num_classes=3).state_dict()
     torch.save({"state_dict": weights, key: told}, tmp_path / "a.pth")
-    torch.save({"state_dict": weights, key: told}, tmp_path / "b.pth", _use_new_zipfile_serialization=False)
+    torch.save(
+        {"state_dict": weights, key: told},
+        tmp_path / "b.pth",
+        _use_new_zipfile_serialization=False,
+    )
     save_file(weights, tmp_path / "a.safetensors", {key: json.dumps(told)})
     for path in sorted(tmp_path.iterdir()):
         assert checkpoint_names(path) == names
         vit = load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE))
         assert vit.spec.class_names == names
-        assert describe(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names == names
+        assert (
+            describe(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names
+            == names
+        )
 
 
 def test_names_that_contradict_each_other_or_the_head_are_said(
@@ -118,7 +131,12 @@ def test_names_that_contradict_each_other_or_the_head_are_said(
 ) -> None:
     path, weights = tmp_path / "a.pth", make_model(num_classes=3).state_dict()
     torch.save(
-        {"model": weights, "classes": sorted(NAMES), "class_to_idx": {"cat": 0, "zebra": 1, "dog": 2}}, path
+        {
+            "model": weights,
+            "classes": sorted(NAMES),
+            "class_to_idx": {"cat": 0, "zebra": 1, "dog": 2},
+        },
+        path,
     )
     assert checkpoint_names(path) == ()
     assert "class names are not used: class_to_idx and classes differ" in caplog.text
@@ -147,9 +165,16 @@ def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
 
 
 def test_the_names_of_timms_config() -> None:
-    config = {"label_names": ["n1", "n2"], "label_descriptions": {"n1": "tench, Tinca tinca", "n2": "n2"}}
+    config = {
+        "label_names": ["n1", "n2"],
+        "label_descriptions": {"n1": "tench, Tinca tinca", "n2": "n2"},
+    }
     model = timm.create_model(NAME, **{**TINY, "num_classes": 2}, pretrained_cfg_overlay=config)
-    assert network_names(model) == adapt(model).spec.class_names == ("tench, Tinca tinca, n1", "n2")
+    assert (
+        network_names(model)
+        == adapt(model).spec.class_names
+        == ("tench, Tinca tinca, n1", "n2")
+    )
     assert adapt(model, class_names=("a", "b")).spec.class_names == ("a", "b")
     model.reset_classifier(3)
     assert adapt(model).spec.class_names == ()

@@ -32,7 +32,9 @@ def test_a_models_own_state_stays_as_it_is(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["vit", "eva, bias apart", "lvvit"])
-def test_a_grid_of_another_size_is_resampled_and_the_callers_state_left_alone(family: str) -> None:
+def test_a_grid_of_another_size_is_resampled_and_the_callers_state_left_alone(
+    family: str,
+) -> None:
     """Positions that are all alike, and a ramp down the rows, keep what they are on a finer grid."""
     coarse, fine = (make_model(family, img_size=side) for side in (64, 128))
     state = coarse.state_dict()
@@ -54,8 +56,13 @@ def test_a_grid_of_another_size_is_resampled_and_the_callers_state_left_alone(fa
 def test_a_patch_embedding_of_another_size_is_resampled() -> None:
     """Resampled filters give on enlarged images what they gave before, where images are flat."""
     small, large = make_model(patch_size=4), make_model(patch_size=8)
-    found = to_own_keys(small.state_dict() | {"pos_embed": large.state_dict()["pos_embed"]}, large)
-    weight, own = found["patch_embed.proj.weight"], small.state_dict()["patch_embed.proj.weight"]
+    found = to_own_keys(
+        small.state_dict() | {"pos_embed": large.state_dict()["pos_embed"]}, large
+    )
+    weight, own = (
+        found["patch_embed.proj.weight"],
+        small.state_dict()["patch_embed.proj.weight"],
+    )
     assert weight.shape[-2:] == (8, 8)
     torch.testing.assert_close(weight.sum((2, 3)), own.sum((2, 3)), rtol=1e-3, atol=1e-3)
 
@@ -77,20 +84,32 @@ def test_a_network_that_nothing_is_known_of_gets_its_keys_as_they_are() -> None:
 @pytest.mark.parametrize("prefix", ["", "module.", "model._orig_mod."])
 def test_the_layer_scales_of_official_deit3_files_are_renamed(prefix: str) -> None:
     state = make_model("deit3, layer scale", seed=1).state_dict()
-    official = {prefix + re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): value for key, value in state.items()}
+    official = {
+        prefix + re.sub(r"ls(\d)\.gamma", r"gamma_\1", key): value
+        for key, value in state.items()
+    }
     assert f"{prefix}blocks.0.gamma_1" in official
     model = make_model("deit3, layer scale", seed=2)
     load_into(model, official, "deit3.pth")
     assert weights_sha256(model) == weights_sha256(make_model("deit3, layer scale", seed=1))
 
 
-WITH_POSITIONS = ["vit", "distilled", "registers", "dinov2, gated mlp", "eva, bias apart", "lvvit"]
+WITH_POSITIONS = [
+    "vit",
+    "distilled",
+    "registers",
+    "dinov2, gated mlp",
+    "eva, bias apart",
+    "lvvit",
+]
 SIDES = st.integers(1, 6)
 
 
 @settings(max_examples=60, deadline=None)
 @given(family=st.sampled_from(WITH_POSITIONS), rows=SIDES, columns=SIDES)
-def test_another_grid_is_refused_unless_its_size_was_asked_for(family: str, rows: int, columns: int) -> None:
+def test_another_grid_is_refused_unless_its_size_was_asked_for(
+    family: str, rows: int, columns: int
+) -> None:
     """No grid of another number of patches is resampled in silence; as many are the network's, as always."""
     model = make_model(family)
     stride = 16 if family == "lvvit" else 8
@@ -103,12 +122,21 @@ def test_another_grid_is_refused_unless_its_size_was_asked_for(family: str, rows
             check_size(state, model, asked, "c")
         is_square = math.isqrt(rows * columns) ** 2 == rows * columns
         side = math.isqrt(rows * columns)
-        told = f"{side}×{side} patches of {stride}×{stride} pixels" if is_square else f"{own} positions"
-        assert told in str(caught.value) and f"4×4 patches of {stride}×{stride} pixels" in str(caught.value)
+        told = (
+            f"{side}×{side} patches of {stride}×{stride} pixels"
+            if is_square
+            else f"{own} positions"
+        )
+        assert told in str(caught.value) and f"4×4 patches of {stride}×{stride} pixels" in str(
+            caught.value
+        )
         assert "--model-kwargs" in str(caught.value) and "img_size" in str(caught.value)
     if rows == columns:
         check_size(state, model, ("img_size",), "c")
-        assert to_own_keys(state, model)["pos_embed"].shape == model.state_dict()["pos_embed"].shape
+        assert (
+            to_own_keys(state, model)["pos_embed"].shape
+            == model.state_dict()["pos_embed"].shape
+        )
     check_size(state, make_model(family, **sizes), (), "c")
 
 
@@ -134,7 +162,8 @@ def test_other_patches_are_refused_unless_their_size_was_asked_for() -> None:
     state = make_model(patch_size=4).state_dict()
     for asked in ((), ("img_size",)):
         with pytest.raises(
-            CheckpointError, match=r"8×8 patches of 4×4 .* need 4×4 patches of 8×8 .* patch_size=4"
+            CheckpointError,
+            match=r"8×8 patches of 4×4 .* need 4×4 patches of 8×8 .* patch_size=4",
         ):
             check_size(state, make_model(), asked, "c")
     # As many pixels, in other patches: the grid follows from what was asked for.
@@ -149,7 +178,9 @@ def test_as_many_positions_are_on_the_networks_grid(caplog: pytest.LogCaptureFix
     """16 positions are 2×8 or 4×4: those of a network that was trained so are not resampled, and it is said."""
     model: Any = make_model(img_size=(16, 64))
     state = make_model(img_size=(16, 64), seed=1).state_dict()
-    model.pretrained_cfg = {"input_size": (3, 32, 32)}  # of whose grid timm's filter would take them to be
+    model.pretrained_cfg = {
+        "input_size": (3, 32, 32)
+    }  # of whose grid timm's filter would take them to be
     assert to_own_keys(state, model)["pos_embed"] is state["pos_embed"]
     check_size(state, model, (), "c")
     assert not caplog.messages
@@ -160,7 +191,10 @@ def test_as_many_positions_are_on_the_networks_grid(caplog: pytest.LogCaptureFix
 def test_the_position_of_a_token_is_no_patch() -> None:
     """Positions with and without one for the class token are of the same grid."""
     model = make_model("dinov2, gated mlp")
-    state: dict[str, Any] = {"register_tokens": torch.zeros(1, 4, 48), "pos_embed": torch.zeros(1, 17, 48)}
+    state: dict[str, Any] = {
+        "register_tokens": torch.zeros(1, 4, 48),
+        "pos_embed": torch.zeros(1, 17, 48),
+    }
     check_size(state, model, (), "c")
     with pytest.raises(CheckpointError, match=r"5×5 patches"):
         check_size({**state, "pos_embed": torch.zeros(1, 26, 48)}, model, (), "c")
@@ -187,7 +221,9 @@ def test_torchvisions_positions_are_never_resampled() -> None:
     model = TorchvisionNetwork(image_size=32, **shape)
     state = TorchvisionNetwork(image_size=48, **shape).state_dict()
     for asked in ((), ("image_size",)):
-        with pytest.raises(CheckpointError, match=r"6×6 patches .*give --model-kwargs image_size=48$"):
+        with pytest.raises(
+            CheckpointError, match=r"6×6 patches .*give --model-kwargs image_size=48$"
+        ):
             check_size(state, model, asked, "c")
     check_size(model.state_dict(), model, (), "c")
 
@@ -235,7 +271,11 @@ def test_open_clips_image_encoder_loads_alone_and_in_its_model(prefix: str) -> N
 def test_a_tower_of_timms_in_open_clip_brings_its_projection() -> None:
     trained = make_model(seed=1)
     nn.init.zeros_(trained.get_parameter("head.bias"))
-    state = {f"trunk.{key}": value for key, value in trained.state_dict().items() if "head" not in key}
+    state = {
+        f"trunk.{key}": value
+        for key, value in trained.state_dict().items()
+        if "head" not in key
+    }
     state["head.proj.weight"] = trained.get_parameter("head.weight")
     model = make_model(seed=2)
     load_into(model, state, "c")

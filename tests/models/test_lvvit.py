@@ -44,9 +44,13 @@ def test_the_keys_are_those_of_the_official_files() -> None:
     ("name", "parameters_m", "gmacs", "gmacs_with_aux"),
     [("lvvit_s", 26.15, 6.48, 6.55), ("lvvit_m", 55.83, 12.58, 12.68)],
 )
-def test_the_published_sizes(name: str, parameters_m: float, gmacs: float, gmacs_with_aux: float) -> None:
+def test_the_published_sizes(
+    name: str, parameters_m: float, gmacs: float, gmacs_with_aux: float
+) -> None:
     vit = describe(small(name))
-    assert sum(p.numel() for p in vit.model.parameters()) / 1e6 == pytest.approx(parameters_m, abs=0.005)
+    assert sum(p.numel() for p in vit.model.parameters()) / 1e6 == pytest.approx(
+        parameters_m, abs=0.005
+    )
     assert dense_macs(vit.spec).gmacs == pytest.approx(gmacs_with_aux, abs=0.005)
     without = describe(small(name, use_aux=False))
     assert dense_macs(without.spec.as_it_came).gmacs == pytest.approx(gmacs, abs=0.005)
@@ -57,14 +61,18 @@ def test_alpha_and_preprocessing_are_the_papers() -> None:
     assert small_spec.default_alpha == medium_spec.default_alpha == 0.3
     assert (small_spec.preprocessing.crop_pct, medium_spec.preprocessing.crop_pct) == (0.9, 1.0)
     assert all(
-        norm.eps == 1e-5 for norm in describe(small("lvvit_s")).model.modules() if type(norm) is nn.LayerNorm
+        norm.eps == 1e-5
+        for norm in describe(small("lvvit_s")).model.modules()
+        if type(norm) is nn.LayerNorm
     )
 
 
 def test_alpha_is_the_models_where_the_user_gives_none() -> None:
     lvvit, deit = describe(small("lvvit_s", depth=2)).spec, make_vit("deit").spec
     acs = [0.1, 0.9]
-    assert star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, Prune()).alpha == 0.15
+    assert (
+        star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, Prune()).alpha == 0.15
+    )
     assert star_schedule(lvvit, acs, 0.7, Prune(alpha=0.5)).alpha == 0.5
     schedule = star_schedule(lvvit, acs, 0.7, Prune())
     assert (schedule.alpha, schedule.keep) == (0.3, (196, 138))
@@ -72,7 +80,9 @@ def test_alpha_is_the_models_where_the_user_gives_none() -> None:
 
 def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
     vit = make_vit("lvvit")
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop")))
+    pruned = PrunedViT(
+        vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop"))
+    )
     model: Any = vit.model
     seen: list[torch.Tensor] = []
     hook = model.aux_head.register_forward_hook(lambda *call: seen.append(call[-1]))
@@ -90,12 +100,16 @@ def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
 def test_relevance_starts_at_the_class_tokens_head_alone() -> None:
     with_aux, without = make_vit("lvvit"), make_vit("lvvit", use_aux=False)
     images, classes = random_images(with_aux, 1), torch.tensor([[3]])
-    assert torch.equal(relevance(with_aux, images, classes), relevance(without, images, classes))
+    assert torch.equal(
+        relevance(with_aux, images, classes), relevance(without, images, classes)
+    )
 
 
 @pytest.mark.parametrize("side", [(64, 72), (40, 64)])
 def test_an_input_is_a_whole_number_of_patches(side: tuple[int, int]) -> None:
-    with pytest.raises(ModelError, match=r"got an input of .* need height and width in multiples of 16"):
+    with pytest.raises(
+        ModelError, match=r"got an input of .* need height and width in multiples of 16"
+    ):
         LvVitAdapter(LvVit(48, 1, 3, img_size=side), "odd")
 
 

@@ -32,13 +32,18 @@ def source(name: str = NAME, **kwargs: Any) -> Source:
 
 
 def test_a_name_of_timms_is_what_the_request_says() -> None:
-    request = ModelRequest(NAME, Path("w.pth"), 3, {"depth": 2, "num_classes": 9}, {"crop_pct": 0.5})
+    request = ModelRequest(
+        NAME, Path("w.pth"), 3, {"depth": 2, "num_classes": 9}, {"crop_pct": 0.5}
+    )
     made = source_of(request)
     assert (made.name, made.architecture, made.checkpoint) == (NAME, NAME, Path("w.pth"))
     assert made.model_kwargs == {"depth": 2, "num_classes": 3}
     assert made.preprocessing == {"crop_pct": 0.5}
     assert request.model_kwargs == {"depth": 2, "num_classes": 9}
-    assert (source_of(ModelRequest(NAME)).checkpoint, source_of(ModelRequest(NAME)).model_kwargs) == (
+    assert (
+        source_of(ModelRequest(NAME)).checkpoint,
+        source_of(ModelRequest(NAME)).model_kwargs,
+    ) == (
         None,
         {},
     )
@@ -47,10 +52,16 @@ def test_a_name_of_timms_is_what_the_request_says() -> None:
 def test_a_bundled_model_brings_its_weights_and_gives_way() -> None:
     model = bundled.DIGITS_VIT
     own = source_of(ModelRequest(model.name))
-    assert (own.name, own.architecture, own.checkpoint) == (model.name, model.architecture, model.weights)
+    assert (own.name, own.architecture, own.checkpoint) == (
+        model.name,
+        model.architecture,
+        model.weights,
+    )
     assert own.model_kwargs == model.model_kwargs
     assert own.preprocessing == model.preprocessing
-    other = source_of(ModelRequest(model.name, Path("w.pth"), 3, {"depth": 2}, {"crop_pct": 0.5}))
+    other = source_of(
+        ModelRequest(model.name, Path("w.pth"), 3, {"depth": 2}, {"crop_pct": 0.5})
+    )
     assert other.checkpoint == Path("w.pth")
     assert other.model_kwargs == {**model.model_kwargs, "num_classes": 3, "depth": 2}
     assert other.preprocessing == {**model.preprocessing, "crop_pct": 0.5}
@@ -70,7 +81,11 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
     request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})
     other = source_of(request)
     assert (other.checkpoint, other.repository) == (Path("w.pth"), None)
-    assert [other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")] == [5, 1, 48]
+    assert [other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")] == [
+        5,
+        1,
+        48,
+    ]
     assert other.preprocessing["crop_mode"] == "center"
 
 
@@ -85,16 +100,22 @@ def test_a_name_becomes_its_network_where_it_is_wanted() -> None:
     assert {value.device.type for value in lvvit.parameters()} == {"meta"}
 
 
-def test_pretrained_weights_that_cannot_be_had_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrained_weights_that_cannot_be_had_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def offline(*args: object, **kwargs: object) -> nn.Module:
         raise OSError("no route\nto the hub")
 
     monkeypatch.setattr("timm.create_model", offline)
-    with pytest.raises(ModelError, match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE"):
+    with pytest.raises(
+        ModelError, match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE"
+    ):
         create(source(), pretrained=True)
     with pytest.raises(ModelError, match=r"got no route \| need a model that timm can build"):
         create(source())
-    with pytest.raises(ModelError, match=r"no weights .*TokenLabeling.* give --checkpoint FILE"):
+    with pytest.raises(
+        ModelError, match=r"no weights .*TokenLabeling.* give --checkpoint FILE"
+    ):
         create(source("lvvit_s"), pretrained=True)
 
 
@@ -162,13 +183,17 @@ def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
         assert source_of(ModelRequest(str(tmp_path), checkpoint)).asked == frozenset()
 
 
-def test_a_hub_that_does_not_answer_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_says_nothing_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def offline(*args: object, **kwargs: object) -> nn.Module:
         raise LocalEntryNotFoundError("no connection")
 
     monkeypatch.setattr(repository, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", offline)
-    with pytest.raises(HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"):
+    with pytest.raises(
+        HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"
+    ):
         create(source("hf-hub:a/b"))
 
 
@@ -180,12 +205,16 @@ class Written(TorchDispatchMode):
         self.names: set[str] = set()
 
     @override
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         self.names.add(func.overloadpacket.__name__)
         return func(*args, **(kwargs or {}))
 
 
-def test_parameters_without_values_have_the_same_shapes_and_nothing_is_written_to_them() -> None:
+def test_parameters_without_values_have_the_same_shapes_and_nothing_is_written_to_them() -> (
+    None
+):
     found = {}
     for device in ("cpu", "meta"):
         with Written() as written, on_device(device):

@@ -57,7 +57,10 @@ def made(kind: str) -> Pooling:
 @pytest.mark.parametrize("family", POOLED)
 def test_it_is_the_models_own(family: str) -> None:
     vit = make_vit(family)
-    tokens, model = torch.randn(2, vit.spec.num_prefix_tokens + 17, vit.spec.dim), cast(Any, vit.model)
+    tokens, model = (
+        torch.randn(2, vit.spec.num_prefix_tokens + 17, vit.spec.dim),
+        cast(Any, vit.model),
+    )
     assert vit.pooling is not None
     with torch.inference_mode():
         pooled = vit.pooling(tokens, torch.ones_like(tokens[..., 0]))
@@ -79,7 +82,9 @@ def test_a_token_of_size_two_is_two_patches_and_one_of_none_is_padding(kind: str
 @pytest.mark.parametrize("kwargs", [{}, {"qk_norm": True}, {"qkv_bias": False}])
 def test_the_probe_is_the_attention_of_the_query(kwargs: dict[str, bool]) -> None:
     torch.manual_seed(0)
-    attention = AttentionPoolLatent(48, num_heads=3, norm_layer=torch.nn.LayerNorm, **kwargs).eval()
+    attention = AttentionPoolLatent(
+        48, num_heads=3, norm_layer=torch.nn.LayerNorm, **kwargs
+    ).eval()
     attention.fused_attn = False
     seen = []
     attention.q_norm.register_forward_hook(lambda *call: seen.append(call[-1]))

@@ -33,7 +33,11 @@ def test_a_checkpoint_brings_its_own_class_count(tmp_path: Path) -> None:
 def test_num_classes_overrides_and_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
     save_file(make_model().state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(CheckpointError, match=r"head\.(bias|weight)"):
-        load(ModelRequest(NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=TINY_SHAPE))
+        load(
+            ModelRequest(
+                NAME, tmp_path / "w.safetensors", num_classes=9, model_kwargs=TINY_SHAPE
+            )
+        )
 
 
 def test_an_adapted_vit_is_trainable_for_a_while() -> None:
@@ -76,7 +80,9 @@ def test_each_output_is_what_the_network_computes(family: str) -> None:
     assert torch.equal(given["logits"], vit.model(images))
     read = vit.features(normed)[:, : vit.spec.num_class_tokens].mean(dim=1)
     torch.testing.assert_close(given["embedding"], read)
-    assert {output.name: output.channels for output in chosen.spec.outputs}["embedding"] == vit.spec.dim
+    assert {output.name: output.channels for output in chosen.spec.outputs}[
+        "embedding"
+    ] == vit.spec.dim
     assert [asked_as(output) for output in chosen.spec.outputs] == [*ALL[:-1], "layer:4"]
 
 
@@ -88,14 +94,18 @@ def test_a_towers_embedding_is_projected_and_that_of_a_model_without_a_head_is_p
             given_by(with_outputs(vit, ("embedding",)), images)["embedding"], vit.model(images)
         )
         assert vit.spec.embedding == "embedding" and vit.spec.num_classes == 0
-        with pytest.raises(ModelError, match=r"outputs \| got 'logits' \| need embedding, tokens, grid, or"):
+        with pytest.raises(
+            ModelError, match=r"outputs \| got 'logits' \| need embedding, tokens, grid, or"
+        ):
             with_outputs(vit, ("logits",))
     assert bare.spec.head_macs == 0 and not bare.classifiers
 
 
 def test_macs_are_those_of_the_blocks_and_heads_that_outputs_need() -> None:
     vit = make_vit()
-    embedding, early = (with_outputs(vit, names).spec for names in (("embedding",), ("layer:1", "layer:-2")))
+    embedding, early = (
+        with_outputs(vit, names).spec for names in (("embedding",), ("layer:1", "layer:-2"))
+    )
     assert dense_macs(vit.spec).total - dense_macs(embedding).total == 7 * 48
     assert (early.depth, early.head_macs, vit.spec.depth) == (3, 0, 4)
     auxiliary = make_vit("lvvit")

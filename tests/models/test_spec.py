@@ -24,28 +24,46 @@ def test_a_share_gives_back_the_size_that_it_is_of() -> None:
         for whole in range(side, min(side / LEAST_CROP, 1100).__trunc__() + 1):
             share = crop_share((side, side), (whole, whole))
             assert math.floor(side / share) == whole
-            assert preprocessing_from({**CONFIG, "crop_pct": share}, (side, side)).crop_pct == share
+            assert (
+                preprocessing_from({**CONFIG, "crop_pct": share}, (side, side)).crop_pct
+                == share
+            )
     assert crop_share((224, 224), (256, 256)) == 0.875
     assert crop_share((224, 192), (224, 192)) == 1
     assert crop_share((112, 96), (224, 192)) == 0.5
 
 
-@pytest.mark.parametrize(("size", "scaled"), [((8, 8), (7, 7)), ((8, 8), (8, 16)), ((8, 16), (16, 16))])
+@pytest.mark.parametrize(
+    ("size", "scaled"), [((8, 8), (7, 7)), ((8, 8), (8, 16)), ((8, 16), (16, 16))]
+)
 def test_a_crop_that_no_share_gives(size: tuple[int, int], scaled: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=f"{scaled[0]} × {scaled[1]} pixels cropped to {size[0]}"):
+    with pytest.raises(
+        ValueError, match=f"{scaled[0]} × {scaled[1]} pixels cropped to {size[0]}"
+    ):
         crop_share(size, scaled)
 
 
 @pytest.mark.parametrize(
     ("tokens", "expected"),
-    [((), 1), ((0,), 1), ((0, 0), 1), ((1, 0), 2), ((1,), "tokens 1 "), ((0, 2), "tokens 0, 2 ")],
+    [
+        ((), 1),
+        ((0,), 1),
+        ((0, 0), 1),
+        ((1, 0), 2),
+        ((1,), "tokens 1 "),
+        ((0, 2), "tokens 0, 2 "),
+    ],
 )
 def test_class_tokens_are_the_first_that_classifiers_read(
     tokens: tuple[int, ...], expected: int | str
 ) -> None:
     vit: Any = make_vit("registers")
     vit.classifiers = [Classifier(token, vit.model.head) for token in tokens]
-    kept = {"grid": vit.spec.grid, "num_prefix_tokens": 5, "preprocessing": vit.spec.preprocessing}
+    kept = {
+        "grid": vit.spec.grid,
+        "num_prefix_tokens": 5,
+        "preprocessing": vit.spec.preprocessing,
+    }
     if isinstance(expected, int):
         assert spec_of(vit, "mine", **kept).num_class_tokens == expected
         return

@@ -74,7 +74,9 @@ def test_a_projection_without_biases_is_itself() -> None:
 
 @pytest.mark.parametrize("family", ["eva02, joined, rotary", "dinov3"])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_all_blocks_turn_by_the_table_of_the_models_own_grid(family: str, dynamic: bool) -> None:
+def test_all_blocks_turn_by_the_table_of_the_models_own_grid(
+    family: str, dynamic: bool
+) -> None:
     model: Any = make_model(family, img_size=(16, 48), dynamic_img_size=dynamic)
     vit, expected = adapt(model), model.rope.get_embed(shape=[2, 6])
     for block in vit.blocks:
@@ -97,7 +99,9 @@ def test_frequencies_that_are_learned_give_a_table_a_block_and_head() -> None:
 
 def test_positions_that_are_embedded_alone_turn_nothing() -> None:
     blocks = make_vit("eva, bias apart").blocks
-    assert [block.attention.rotary for block in blocks if block.attention is not None] == [None] * 4
+    assert [block.attention.rotary for block in blocks if block.attention is not None] == [
+        None
+    ] * 4
 
 
 @pytest.mark.parametrize(
@@ -111,13 +115,20 @@ def test_positions_that_are_embedded_alone_turn_nothing() -> None:
         ),
         ("blocks.1", "attn", nn.Identity(), "block 2 with attention of the kind Identity"),
         ("blocks", "3", EvaBlockPostNorm(48, 3), "block 4 with the layout EvaBlockPostNorm"),
-        ("blocks.0.attn", "num_kv_groups", 3, "block 1 with fewer heads for keys than for queries"),
+        (
+            "blocks.0.attn",
+            "num_kv_groups",
+            3,
+            "block 1 with fewer heads for keys than for queries",
+        ),
         ("blocks.1.attn", "gate", nn.Linear(48, 48), "block 2 with gated attention"),
         ("blocks.0", "mlp", nn.Linear(48, 48), "block 1 with an MLP of the kind Linear"),
         ("blocks.0", "mlp", Mlp(4, use_conv=True), "block 1 with an MLP of the kind Mlp"),
     ],
 )
-def test_a_refusal_says_which_block_and_why(place: str, name: str, value: Any, reason: str) -> None:
+def test_a_refusal_says_which_block_and_why(
+    place: str, name: str, value: Any, reason: str
+) -> None:
     model = make_model("eva, bias apart")
     setattr(model.get_submodule(place), name, value)
     with pytest.raises(ModelError, match=reason):
@@ -160,7 +171,13 @@ def test_a_head_reads_the_class_token_or_pools_the_patches() -> None:
     [
         ("pooled by attention", "attn_pool", "latent_len", 2, "pooling 'map', which is none"),
         ("pooled by attention", "attn_pool", "pool", "avg", "pooling 'map', which is none"),
-        ("pooled by attention", "attn_pool", "out_features", 96, "pooling 'map', which is none"),
+        (
+            "pooled by attention",
+            "attn_pool",
+            "out_features",
+            96,
+            "pooling 'map', which is none",
+        ),
         ("vit", "", "cls_token", None, "a head on the class token, and no class token"),
         ("pooled", "", "head", nn.Bilinear(2, 2, 2), "a head of the kind Bilinear"),
     ],
@@ -190,7 +207,9 @@ def test_a_model_without_a_config_gives_logits() -> None:
 @pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])
 def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -> None:
     spec = adapt(timm.create_model(name, **TINY_SHAPE)).spec
-    assert [(output.name, output.kind) for output in spec.outputs] == [("embedding", "embedding")]
+    assert [(output.name, output.kind) for output in spec.outputs] == [
+        ("embedding", "embedding")
+    ]
     assert spec.num_classes == 0 and spec.head_macs == 48 * spec.outputs[0].channels
     assert adapt(timm.create_model(name, **TINY)).spec.num_classes == 7
     trained = timm.create_model(name, **TINY_SHAPE)
@@ -199,7 +218,9 @@ def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -
 
 
 def test_a_tower_that_was_fine_tuned_on_labels_classifies() -> None:
-    model = timm.create_model("vit_base_patch32_clip_224.laion2b_ft_in1k", **{**TINY, "num_classes": 1000})
+    model = timm.create_model(
+        "vit_base_patch32_clip_224.laion2b_ft_in1k", **{**TINY, "num_classes": 1000}
+    )
     assert adapt(model).spec.num_classes == 1000
 
 
@@ -214,7 +235,9 @@ def test_every_preprocessing_of_timms_vits_gives_timms_pixels() -> None:
         config = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
         configs[tuple(config[key] for key in keys)] = config
     assert len(configs) > 40
-    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (150, 203, 3), dtype=np.uint8))
+    photo = Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, (150, 203, 3), dtype=np.uint8)
+    )
     for config in configs.values():
         if max(config["input_size"]) > 400:  # as the smaller ones, and slow
             continue

@@ -43,7 +43,10 @@ def test_a_text_is_no_switch(model: str, told: dict[str, Any]) -> None:
 @pytest.mark.parametrize("absent", ["none", None])
 def test_words_of_timm_are_its_words(absent: str | None) -> None:
     told = {"global_pool": "avg", "pos_embed": absent, "class_token": False, "depth": 1}
-    assert describe(ModelRequest("vit_tiny_patch16_224", model_kwargs=told)).spec.num_prefix_tokens == 0
+    assert (
+        describe(ModelRequest("vit_tiny_patch16_224", model_kwargs=told)).spec.num_prefix_tokens
+        == 0
+    )
 
 
 def test_what_a_network_raises_is_an_error_of_the_given_arguments() -> None:

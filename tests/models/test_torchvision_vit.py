@@ -26,7 +26,13 @@ def vit() -> PrunableViT:
     """A small one of random weights."""
     torch.manual_seed(0)
     model = VisionTransformer(
-        image_size=32, patch_size=8, num_layers=4, num_heads=3, hidden_dim=48, mlp_dim=96, num_classes=7
+        image_size=32,
+        patch_size=8,
+        num_layers=4,
+        num_heads=3,
+        hidden_dim=48,
+        mlp_dim=96,
+        num_classes=7,
     )
     for parameter in model.parameters():
         if parameter.ndim > 1:
@@ -69,9 +75,14 @@ def test_it_has_a_name_and_torchvisions_preprocessing(monkeypatch: pytest.Monkey
     request = ModelRequest("torchvision/vit_b_16", num_classes=7)
     spec = describe(request).spec
     assert (spec.name, spec.num_classes, spec.grid, spec.depth) == ("vit_b_16", 7, (14, 14), 12)
-    assert (spec.preprocessing.crop_pct, spec.preprocessing.interpolation) == (0.875, "bilinear")
+    assert (spec.preprocessing.crop_pct, spec.preprocessing.interpolation) == (
+        0.875,
+        "bilinear",
+    )
     assert source_of(request).checkpoint is None
-    with pytest.raises(ModelError, match=r"vit_c_16 .* need a model that torchvision can build"):
+    with pytest.raises(
+        ModelError, match=r"vit_c_16 .* need a model that torchvision can build"
+    ):
         describe(ModelRequest("torchvision/vit_c_16"))
     with pytest.raises(ModelError, match="a ResNet, which has no adapter"):
         describe(ModelRequest("torchvision/resnet18"))
@@ -80,5 +91,7 @@ def test_it_has_a_name_and_torchvisions_preprocessing(monkeypatch: pytest.Monkey
         raise OSError("no route")
 
     monkeypatch.setattr("torchvision.models.get_model", offline)
-    with pytest.raises(ModelError, match=r"no pretrained weights \(OSError\).*--checkpoint FILE"):
+    with pytest.raises(
+        ModelError, match=r"no pretrained weights \(OSError\).*--checkpoint FILE"
+    ):
         load(ModelRequest("torchvision/vit_b_16"))

@@ -42,7 +42,9 @@ RUN = {
     "optimizer": {"state": {0: {"exp_avg": torch.zeros(2)}}, "param_groups": [{"lr": 1e-6}]},
     "lr_scheduler": {"t_initial": 30, "best": float("inf")},
     "scaler": {"scale": 65536.0},
-    "args": argparse.Namespace(lr=2e-5, output_dir=Path("runs"), device="cuda", base_keep_rate=0.7),
+    "args": argparse.Namespace(
+        lr=2e-5, output_dir=Path("runs"), device="cuda", base_keep_rate=0.7
+    ),
     "max_accuracy": np.float64(79.8),
 }
 # What files hold that load as the weights alone do, and what is said of what is left out.
@@ -51,7 +53,10 @@ READ: dict[str, tuple[dict[str, Any], str]] = {
     "state_dict": ({"state_dict": STATE, "arch": "vit"}, ""),
     "twice": ({"model": {"model": STATE}}, ""),
     "DeiT": ({**RUN, "model": STATE, "model_ema": None}, ""),
-    "EViT": ({**RUN, "model": OTHER, "model_ema": STATE}, "model_ema are taken, not those of model"),
+    "EViT": (
+        {**RUN, "model": OTHER, "model_ema": STATE},
+        "model_ema are taken, not those of model",
+    ),
     "STAR": ({**RUN, "model": OrderedDict(below("module.", STATE))}, ""),
     "under another name": ({"net": STATE, "accuracy": torch.tensor(0.5)}, "left out: accuracy"),
     "blocks wrapped": (
@@ -59,7 +64,10 @@ READ: dict[str, tuple[dict[str, Any], str]] = {
         "",
     ),
     "averaged": ({"n_averaged": torch.tensor(3), **below("module.", STATE)}, ""),
-    "counted": ({**STATE, "total_ops": torch.zeros(1), "blocks.0.total_params": torch.zeros(1)}, ""),
+    "counted": (
+        {**STATE, "total_ops": torch.zeros(1), "blocks.0.total_params": torch.zeros(1)},
+        "",
+    ),
     "lightning, with a loss": (
         {
             "state_dict": {
@@ -78,15 +86,22 @@ READ: dict[str, tuple[dict[str, Any], str]] = {
         {"state_dict": OTHER, "state_dict_ema": STATE},
         "state_dict_ema are taken, not those of state_dict",
     ),
-    "averages of another name": ({"model": STATE, "ema": below("module.", OTHER)}, "not those of ema"),
+    "averages of another name": (
+        {"model": STATE, "ema": below("module.", OTHER)},
+        "not those of ema",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", READ)
-def test_forms_that_are_read(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_forms_that_are_read(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     content, said = READ[name]
     torch.save(content, tmp_path / "c.pth")
-    vit = load(ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE))
+    vit = load(
+        ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE)
+    )
     assert vit.weights_sha256 == weights_sha256(make_model(seed=1))
     assert len(caplog.messages) == bool(said)
     assert said in caplog.text
@@ -117,7 +132,9 @@ def test_weights_of_fewer_bits_are_those_numbers(tmp_path: Path, dtype: torch.dt
     save_file(state, tmp_path / "c.safetensors")
     model = make_model(seed=2)
     load_into(model, read_state_dict(tmp_path / "c.safetensors"), "c")
-    assert all(torch.equal(value, state[key].float()) for key, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, state[key].float()) for key, value in model.state_dict().items()
+    )
 
 
 def nested() -> torch.Tensor:
@@ -136,7 +153,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"model": STATE, "day": date(2024, 1, 2)},
         r"a pickled datetime.date, .* torch.save\(model.state_dict\(\)",
     ),
-    "two sets": ({"teacher": STATE, "student": OTHER}, "below student. and below teacher. .* one of them"),
+    "two sets": (
+        {"teacher": STATE, "student": OTHER},
+        "below student. and below teacher. .* one of them",
+    ),
     "an adapter": (
         {
             **below("base_model.model.", STATE),
@@ -145,7 +165,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "lora_A.default.weight, of an adapter of PEFT that is not merged .* merge first",
     ),
     "a shard of FSDP": ({"_flat_param": torch.zeros(3)}, "a shard of FSDP"),
-    "a shard of ZeRO": ({"optimizer_state_dict": {"zero_stage": 2}}, "a shard of DeepSpeed's ZeRO"),
+    "a shard of ZeRO": (
+        {"optimizer_state_dict": {"zero_stage": 2}},
+        "a shard of DeepSpeed's ZeRO",
+    ),
     "an empty shard": (
         {"module": {key: torch.empty(0) for key in STATE}},
         "cls_token without values .* join the shards",
@@ -192,12 +215,18 @@ FOREIGN = {
     "text": (b"root:x:0:0:root:/root:/bin/sh\n", "a text file"),
     "GGUF": (b"GGUF\3\0\0\0" + bytes(99), "a GGUF file"),
     "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "an HDF5 file"),
-    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS"),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+        "a pointer of Git LFS",
+    ),
     "empty": (b"", "an empty file"),
     "zip": (archive("a.txt"), "a zip archive that torch.save did not write"),
     "TorchScript": (archive("m/constants.pkl"), "a TorchScript archive"),
     "NumPy": (archive("kernel.npy"), "arrays of NumPy"),
-    "pickle": (pickle.dumps({"a": Innocent()}), "a pickle that is broken, or that torch.save did not write"),
+    "pickle": (
+        pickle.dumps({"a": Innocent()}),
+        "a pickle that is broken, or that torch.save did not write",
+    ),
     "noise": (bytes(range(256)), "a file that is broken, or no checkpoint"),
 }
 
@@ -216,14 +245,19 @@ def test_files_that_are_no_checkpoints(tmp_path: Path, name: str, suffix: str) -
 def test_the_class_count_is_the_heads() -> None:
     assert class_count(make_model(num_classes=11).state_dict()) == 11
     assert class_count(below("model.", make_model(num_classes=11).state_dict())) == 11
-    assert class_count({"a.head.weight": torch.zeros(2, 4), "b.head.weight": torch.zeros(3, 4)}) is None
+    assert (
+        class_count({"a.head.weight": torch.zeros(2, 4), "b.head.weight": torch.zeros(3, 4)})
+        is None
+    )
     assert class_count({}) is None
 
 
 def test_other_keys_are_named() -> None:
     model = make_model()
     state = {key: value for key, value in model.state_dict().items() if key != "norm.bias"}
-    with pytest.raises(CheckpointError, match=r"1 keys missing \(norm\.bias\); 1 keys unexpected \(extra\)"):
+    with pytest.raises(
+        CheckpointError, match=r"1 keys missing \(norm\.bias\); 1 keys unexpected \(extra\)"
+    ):
         load_into(model, {**state, "extra": torch.zeros(1)}, "c")
 
 

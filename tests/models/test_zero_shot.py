@@ -50,14 +50,21 @@ def test_both_kinds_of_files_hold_the_same_sorted_by_name(file: Path, tmp_path: 
 def test_the_classes_of_a_tower_are_ranked_by_their_cosine(file: Path, tmp_path: Path) -> None:
     tower = make_tower()
     save_file(tower.model.state_dict(), tmp_path / "w.safetensors")
-    request = ModelRequest(TOWER, tmp_path / "w.safetensors", model_kwargs=TINY_SHAPE, text_embeddings=file)
+    request = ModelRequest(
+        TOWER, tmp_path / "w.safetensors", model_kwargs=TINY_SHAPE, text_embeddings=file
+    )
     vit, images = load(request), random_images(tower, 4)
     assert (vit.spec.num_classes, vit.spec.class_names) == (3, ("ant", "horse", "zebra"))
     assert describe(request).spec == vit.spec
     with torch.inference_mode():
-        embedding, logits = tower.model(images), PrunedViT(vit, keep_everything(vit.spec))(images)
+        embedding, logits = (
+            tower.model(images),
+            PrunedViT(vit, keep_everything(vit.spec))(images),
+        )
     cosine = F.normalize(embedding) @ read_text_embeddings(file).values.float().T
-    torch.testing.assert_close(logits, cosine * embedding.norm(dim=1, keepdim=True), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        logits, cosine * embedding.norm(dim=1, keepdim=True), rtol=1e-4, atol=1e-4
+    )
     assert vit.weights_sha256 != tower.weights_sha256
     both = with_outputs(vit, ("logits", "embedding"))
     assert [output.channels for output in both.spec.outputs] == [3, 48]
@@ -72,13 +79,16 @@ def test_a_tower_without_projection_gets_the_texts_themselves(file: Path) -> Non
     before = dict(model.state_dict())
     vit = adapt(model, "bare", text_embeddings=file)
     linear = vit.classifiers[0].linear
-    torch.testing.assert_close(linear.weight.double(), read_text_embeddings(file).values, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        linear.weight.double(), read_text_embeddings(file).values, atol=1e-6, rtol=0
+    )
     assert model.state_dict().keys() == before.keys() and isinstance(model.head, nn.Identity)
 
 
 def test_what_does_not_fit_is_one_line(file: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        ModelError, match=r"tiny \| got text embeddings of 512 channels \| need 48, the channels"
+        ModelError,
+        match=r"tiny \| got text embeddings of 512 channels \| need 48, the channels",
     ):
         adapt(make_model(num_classes=0), "tiny", text_embeddings=file)
     found = read_text_embeddings(file)
@@ -102,6 +112,8 @@ def test_what_does_not_fit_is_one_line(file: Path, tmp_path: Path) -> None:
     save_arrays({"embeddings": texts()}, tmp_path / "bare.safetensors")
     (tmp_path / "empty.npz").touch()
     for name in (*wrong, "torn.npz", "empty.npz", "bare.safetensors"):
-        with pytest.raises(CheckpointError, match=r"need embeddings \[classes, channels\]") as error:
+        with pytest.raises(
+            CheckpointError, match=r"need embeddings \[classes, channels\]"
+        ) as error:
             read_text_embeddings(tmp_path / name)
         assert "\n" not in str(error.value)

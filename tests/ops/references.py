@@ -37,7 +37,10 @@ def reference_mean(
     sizes = np.ones(len(tokens)) if sizes is None else sizes
     groups = [[place] for place in range(prefix)]
     groups += [(prefix + np.flatnonzero(into == survivor)).tolist() for survivor in range(kept)]
-    merged = [np.average(tokens[group].astype(np.float64), axis=0, weights=sizes[group]) for group in groups]
+    merged = [
+        np.average(tokens[group].astype(np.float64), axis=0, weights=sizes[group])
+        for group in groups
+    ]
     return np.stack(merged), np.array([sizes[group].sum() for group in groups])
 
 
@@ -56,13 +59,19 @@ def reference_pairs(key: Array, kept: int, prefix: int, sizes: Array | None = No
     """The pairs of the keys [heads, tokens, channels] of one image, by cosine, or by sizes too, in float64."""
     metric = key.astype(np.float64).mean(axis=0)
     patches = range(prefix, len(metric))
-    step = next(step for step in range(2, len(metric) + 1) if len(_every(step, patches)) <= kept)
+    step = next(
+        step for step in range(2, len(metric) + 1) if len(_every(step, patches)) <= kept
+    )
     second = _every(step, patches)
     first = [token for token in patches if token not in second]
 
     def alike(one: int, other: int) -> float:
         cosine = _cosine(metric[one], metric[other])
-        return cosine if sizes is None else (cosine - 1.0) * float(sizes[one] * sizes[other]) ** 0.25
+        return (
+            cosine
+            if sizes is None
+            else (cosine - 1.0) * float(sizes[one] * sizes[other]) ** 0.25
+        )
 
     likeness = {one: [alike(one, other) for other in second] for one in first}
     best = {one: max(likeness[one]) for one in first}
@@ -82,7 +91,9 @@ def reference_pairs(key: Array, kept: int, prefix: int, sizes: Array | None = No
         gap.append(others[-1] - others[-2] if len(others) > 1 else WIDEST_GAP)
     cut = [best[one] for one in joining[max(merged - 1, 0) : merged + 1]]
     margin = cut[0] - cut[1] if 0 < merged < len(first) else WIDEST_GAP
-    return Pairs(np.array(survivors) - prefix, np.array(into), np.array(score), np.array(gap), margin)
+    return Pairs(
+        np.array(survivors) - prefix, np.array(into), np.array(score), np.array(gap), margin
+    )
 
 
 def _every(step: int, patches: range) -> list[int]:
@@ -104,7 +115,9 @@ def drawn_choice(rng: np.random.Generator, prefix: int) -> tuple[Array, Array, A
     return rng.integers(0, 99, (batch, prefix + patches)), index, count
 
 
-def packed(slots: Array, index: Array, count: Array, prefix: int) -> tuple[Array, Array, Array, Array]:
+def packed(
+    slots: Array, index: Array, count: Array, prefix: int
+) -> tuple[Array, Array, Array, Array]:
     """What packed tokens become: the same as `pack_tokens`."""
     rows: list[int] = []
     after, places, width = (

@@ -60,7 +60,8 @@ def test_rows_of_a_batch_are_padded_with_zeros() -> None:
 rows = hnp.arrays(
     np.float32,
     st.tuples(st.integers(1, 4), st.integers(1, 40)),
-    elements=st.floats(0, 1, width=32) | st.sampled_from([0.0, 0.5, 1.0, float("nan"), -1.0, float("inf")]),
+    elements=st.floats(0, 1, width=32)
+    | st.sampled_from([0.0, 0.5, 1.0, float("nan"), -1.0, float("inf")]),
 )
 masses = st.floats(2**-7, 1.0, width=32)
 
@@ -71,7 +72,9 @@ def test_an_image_keeps_the_same_patches_in_any_batch(
 ) -> None:
     valid = np.array([data.draw(st.integers(1, score.shape[1])) for _ in score])
     batch = cdf_retain(score, valid, mass)
-    for row, count, index, kept_count in zip(score, valid, batch.keep_index, batch.keep_count, strict=True):
+    for row, count, index, kept_count in zip(
+        score, valid, batch.keep_index, batch.keep_count, strict=True
+    ):
         alone = cdf_retain(row[None, :count], np.array([count]), mass)
         assert kept_count == alone.keep_count[0]
         assert index[:kept_count].tolist() == alone.keep_index[0].tolist()

@@ -46,11 +46,15 @@ def test_every_second_token_is_joined_by_others(patches: int, prefix: int) -> No
 
 
 @given(patches=st.integers(1, 40), prefix=st.integers(0, 6), data=st.data())
-def test_the_least_distance_that_leaves_room(patches: int, prefix: int, data: st.DataObject) -> None:
+def test_the_least_distance_that_leaves_room(
+    patches: int, prefix: int, data: st.DataObject
+) -> None:
     keep = data.draw(st.integers(1, patches))
     second = joined_patches(patches, keep, prefix)
     assert len(second) <= keep and (second or patches == 1)
     step = second.step
-    assert list(second) == [patch for patch in range(patches) if (prefix + patch) % step == step - 1]
+    assert list(second) == [
+        patch for patch in range(patches) if (prefix + patch) % step == step - 1
+    ]
     for closer in range(2, step):
         assert sum((prefix + patch) % closer == closer - 1 for patch in range(patches)) > keep

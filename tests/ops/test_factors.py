@@ -10,7 +10,9 @@ from exporter.ops.factors import class_row, directions, dissimilarity, received
 
 
 def test_the_mean_over_heads_has_length_one_and_prefix_tokens_none() -> None:
-    key = torch.tensor([[[[9.0, 9.0], [3.0, 0.0], [0.0, 0.0]], [[9.0, 9.0], [3.0, 8.0], [0.0, 0.0]]]])
+    key = torch.tensor(
+        [[[[9.0, 9.0], [3.0, 0.0], [0.0, 0.0]], [[9.0, 9.0], [3.0, 8.0], [0.0, 0.0]]]]
+    )
     found = directions(key, 1)
     torch.testing.assert_close(found, torch.tensor([[[0.6, 0.8], [0.0, 0.0]]]))
     assert directions(key.half(), 1).dtype == torch.float32
@@ -20,7 +22,9 @@ CLASS_TOKENS = pytest.mark.parametrize("count", [1, 2])
 
 
 def heads(seed: int) -> torch.Tensor:
-    return torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        2, 3, 5, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 @CLASS_TOKENS
@@ -102,7 +106,9 @@ def test_it_is_one_less_the_mean_cosine(prefix: int, patches: int) -> None:
     key = keys(prefix + patches)
     mean = key.mean(1)[:, prefix:]
     cosines = F.cosine_similarity(mean[:, :, None], mean[:, None], dim=-1)
-    torch.testing.assert_close(dissimilarity(key, None, prefix), 1 - cosines.mean(-1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        dissimilarity(key, None, prefix), 1 - cosines.mean(-1), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_padding_counts_for_nothing() -> None:

@@ -31,10 +31,16 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    prefix, n, channels = draw(st.integers(0, 3)), draw(st.integers(1, 12)), draw(st.integers(2, 5))
+    prefix, n, channels = (
+        draw(st.integers(0, 3)),
+        draw(st.integers(1, 12)),
+        draw(st.integers(2, 5)),
+    )
     k, heads = draw(st.integers(1, n)), draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    key = torch.from_numpy(rng.standard_normal((2, heads, prefix + n, channels)).astype(np.float32))
+    key = torch.from_numpy(
+        rng.standard_normal((2, heads, prefix + n, channels)).astype(np.float32)
+    )
     tokens = torch.from_numpy(rng.standard_normal((2, prefix + n, 6)).astype(np.float32))
     keep = torch.from_numpy(np.stack([np.sort(rng.permutation(n)[:k]) for _ in range(2)]))
     sizes = torch.from_numpy(rng.integers(1, 6, (2, prefix + n)).astype(np.float32))
@@ -46,7 +52,9 @@ def cases(draw: st.DrawFn) -> Case:
 def test_each_patch_joins_the_survivor_it_resembles_most(case: Case) -> None:
     into, gap = merge_into(case.key, case.keep, case.prefix)
     for image in range(2):
-        places, gaps = reference_into(case.key[image].numpy(), case.keep[image].numpy(), case.prefix)
+        places, gaps = reference_into(
+            case.key[image].numpy(), case.keep[image].numpy(), case.prefix
+        )
         clear = gaps > 1e-4
         np.testing.assert_array_equal(into[image].numpy()[clear], places[clear])
         np.testing.assert_allclose(gap[image], gaps, atol=1e-4)
@@ -59,7 +67,9 @@ def test_survivors_are_means_weighted_by_sizes(case: Case) -> None:
     merged, merged_sizes = merge_tokens(tokens, into, case.sizes, kept, case.prefix)
     for image in range(2):
         own = None if case.sizes is None else case.sizes[image].numpy()
-        expected = reference_mean(tokens[image].numpy(), into[image].numpy(), own, kept, case.prefix)
+        expected = reference_mean(
+            tokens[image].numpy(), into[image].numpy(), own, kept, case.prefix
+        )
         np.testing.assert_allclose(merged[image], expected[0], atol=1e-5)
         np.testing.assert_array_equal(merged_sizes[image], expected[1])
     assert torch.equal(merged[:, : case.prefix], tokens[:, : case.prefix])
@@ -77,10 +87,14 @@ def test_gradients_reach_every_token_by_its_weight() -> None:
     tokens = torch.randn(2, 6, 3, dtype=torch.float64, requires_grad=True)
     into = torch.tensor([[0, 1, 0, 1, 1], [1, 0, 0, 0, 1]])
     sizes = torch.tensor([[1.0, 2, 1, 1, 3, 1], [1.0, 1, 1, 4, 1, 2]])
-    assert torch.autograd.gradcheck(lambda values: merge_tokens(values, into, sizes, 2, 1)[0], (tokens,))
+    assert torch.autograd.gradcheck(
+        lambda values: merge_tokens(values, into, sizes, 2, 1)[0], (tokens,)
+    )
     merge_tokens(tokens, into, sizes, 2, 1)[0].sum().backward()
     assert tokens.grad is not None
-    np.testing.assert_allclose(tokens.grad[0, :, 0], [1, 2 / 3, 1 / 5, 1 / 3, 3 / 5, 1 / 5], rtol=1e-6)
+    np.testing.assert_allclose(
+        tokens.grad[0, :, 0], [1, 2 / 3, 1 / 5, 1 / 3, 3 / 5, 1 / 5], rtol=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
@@ -109,15 +123,24 @@ def pairings(draw: st.DrawFn, *, tied: bool = False) -> Pairing:
     if tied:  # one of three directions for each token: every cosine is exactly 0 or 1
         keys = np.eye(3)[rng.integers(0, 3, (2, 1, prefix + n))]
     else:
-        keys = rng.standard_normal((2, draw(st.integers(1, 3)), prefix + n, draw(st.integers(2, 5))))
+        keys = rng.standard_normal(
+            (2, draw(st.integers(1, 3)), prefix + n, draw(st.integers(2, 5)))
+        )
     # Fourth roots of these are exact, so that ties stay.
     sizes = torch.from_numpy(rng.integers(1, 4, keys[:, 0, :, 0].shape).astype(np.float32) ** 4)
-    return torch.from_numpy(keys.astype(np.float32)), draw(st.sampled_from([None, sizes])), kept, prefix
+    return (
+        torch.from_numpy(keys.astype(np.float32)),
+        draw(st.sampled_from([None, sizes])),
+        kept,
+        prefix,
+    )
 
 
 def expected_pairs(case: Pairing, image: int) -> Pairs:
     key, sizes, kept, prefix = case
-    return reference_pairs(key[image].numpy(), kept, prefix, None if sizes is None else sizes[image].numpy())
+    return reference_pairs(
+        key[image].numpy(), kept, prefix, None if sizes is None else sizes[image].numpy()
+    )
 
 
 @given(case=pairings())
@@ -146,7 +169,9 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(case: Pairing) 
 
 def test_the_order_is_that_of_tome() -> None:
     """What stays of the first set, then the second set: the next layer alternates between these neighbours."""
-    key = torch.tensor([[0.0, 1], [1, 0], [1, 0.1], [0, 1], [-1, 0], [1, 1]]).reshape(1, 1, 6, 2)
+    key = torch.tensor([[0.0, 1], [1, 0], [1, 0.1], [0, 1], [-1, 0], [1, 1]]).reshape(
+        1, 1, 6, 2
+    )
     index, into, _, _ = pair_tokens(key, None, 4, 1)
     assert index.tolist() == [
         [3, 0, 2, 4]

@@ -47,7 +47,9 @@ def test_keeps_what_the_reference_keeps(mass: float) -> None:
                 for valid in valid_counts(len(score), patches):
                     got = runner.run({"score": score, "valid_count": valid})
                     for name, theirs in reference(score, valid, mass)._asdict().items():
-                        np.testing.assert_array_equal(got[name], theirs, err_msg=f"{kind}, {patches}")
+                        np.testing.assert_array_equal(
+                            got[name], theirs, err_msg=f"{kind}, {patches}"
+                        )
                     rows += len(score)
     assert rows == 8000  # times five masses: 40,000 rows
 
@@ -70,7 +72,9 @@ def test_the_padded_forms_keep_what_the_reference_keeps(patches: int, counting: 
                 got = runner.run({"score": score, "valid": valid})
                 np.testing.assert_array_equal(got["count"], expected.keep_count, err_msg=kind)
                 width = expected.keep_index.shape[1]
-                np.testing.assert_array_equal(got["index"][:, :width], expected.keep_index, err_msg=kind)
+                np.testing.assert_array_equal(
+                    got["index"][:, :width], expected.keep_index, err_msg=kind
+                )
 
 
 @pytest.mark.ort
@@ -91,7 +95,9 @@ def test_the_unit_of_mass_is_the_references_in_float32() -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize("opset", [17, 20, 23])
-@pytest.mark.parametrize(("patches", "k", "prefix"), [(1, 1, 0), (12, 5, 1), (12, 12, 0), (300, 150, 5)])
+@pytest.mark.parametrize(
+    ("patches", "k", "prefix"), [(1, 1, 0), (12, 5, 1), (12, 12, 0), (300, 150, 5)]
+)
 def test_ties_go_to_the_lower_position_and_rows_start_with_the_prefix(
     opset: int, patches: int, k: int, prefix: int
 ) -> None:
@@ -108,4 +114,6 @@ def test_ties_go_to_the_lower_position_and_rows_start_with_the_prefix(
     keep = keep_top_k(torch.from_numpy(score), k).numpy()
     np.testing.assert_array_equal(found["keep"], keep)
     np.testing.assert_array_equal(found["rows"][:, prefix:, 0], keep + prefix)
-    np.testing.assert_array_equal(found["rows"][:, :prefix, 0], np.tile(np.arange(prefix), (3, 1)))
+    np.testing.assert_array_equal(
+        found["rows"][:, :prefix, 0], np.tile(np.arange(prefix), (3, 1))
+    )

@@ -9,7 +9,14 @@ from torch.library import opcheck
 
 from exporter.ops.cdf_reference import cdf_retain as reference
 from exporter.ops.counts import keep_count
-from exporter.ops.selection import batch_count, cdf_retain, keep_top_k, pack_tokens, take_rows, take_tokens
+from exporter.ops.selection import (
+    batch_count,
+    cdf_retain,
+    keep_top_k,
+    pack_tokens,
+    take_rows,
+    take_tokens,
+)
 from tests.ops.references import drawn_choice, packed
 from tests.ops.rows import KINDS, score_rows, valid_counts
 
@@ -18,7 +25,9 @@ ROWS = st.lists(st.integers(0, 4), min_size=1, max_size=24)
 
 
 @given(row=ROWS, data=st.data())
-def test_the_best_are_kept_ties_to_the_lower_position(row: list[int], data: st.DataObject) -> None:
+def test_the_best_are_kept_ties_to_the_lower_position(
+    row: list[int], data: st.DataObject
+) -> None:
     k = data.draw(st.integers(1, len(row)))
     kept = keep_top_k(torch.tensor([row], dtype=torch.float32), k)[0].tolist()
     expected = sorted(sorted(range(len(row)), key=lambda i: (-row[i], i))[:k])
@@ -103,7 +112,9 @@ def test_its_width_is_a_size_that_export_knows_nothing_of() -> None:
 
 
 def test_the_operator_is_sound() -> None:
-    torch.library.opcheck(torch.ops.star.cdf_retain, (torch.rand(3, 8), torch.tensor([8, 3, 1]), 0.5))
+    torch.library.opcheck(
+        torch.ops.star.cdf_retain, (torch.rand(3, 8), torch.tensor([8, 3, 1]), 0.5)
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,11 +122,17 @@ def test_the_operator_is_sound() -> None:
     [
         ([[6.0, 2.0, 1.0, 1.0]], 0.7, 1),  # 6, 8, 9, 10: reached at place 1 of one image
         ([[1.0, 6.0, 1.0, 2.0]], 0.95, 3),
-        ([[6.0, 2.0, 1.0, 1.0], [6.0, 2.0, 1.0, 1.0]], 0.7, 2),  # 6, 8, 9, 10, 16: place 4 of two images
+        (
+            [[6.0, 2.0, 1.0, 1.0], [6.0, 2.0, 1.0, 1.0]],
+            0.7,
+            2,
+        ),  # 6, 8, 9, 10, 16: place 4 of two images
         ([[1.0, 1.0]], 0.1, 1),
     ],
 )
-def test_the_count_of_a_batch_by_hand(rows: list[list[float]], mass: float, expected: int) -> None:
+def test_the_count_of_a_batch_by_hand(
+    rows: list[list[float]], mass: float, expected: int
+) -> None:
     assert batch_count(torch.tensor(rows), mass) == expected
 
 

@@ -16,9 +16,7 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
     """The row logic, for a machine without CUDA."""
     _need("g++")
     library = tmp_path_factory.mktemp("host") / "libcdf_retain_host.so"
-    command = (
-        "g++ -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror -fPIC -shared cdf_retain_host.cpp -o"
-    )
+    command = "g++ -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror -fPIC -shared cdf_retain_host.cpp -o"
     subprocess.run([*command.split(), str(library)], cwd=SOURCE, check=True)
     return HostLibrary(library)
 
@@ -39,7 +37,11 @@ def plugin_library(tensorrt_headers: Path, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("plugin")
     configure(folder, tensorrt_headers)
     for target in ("all", "plugin_host"):
-        subprocess.run(["cmake", "--build", str(folder), "--target", target], check=True, capture_output=True)
+        subprocess.run(
+            ["cmake", "--build", str(folder), "--target", target],
+            check=True,
+            capture_output=True,
+        )
     return folder / "libcdf_retain_plugin.so"
 
 

@@ -28,14 +28,29 @@ GOAL_US = 8.0
 # The mode of check_kernel that runs SelectTopK.
 TOP_K = "top-k"
 # Batch and patches of the timed calls: the goal's, then larger images, and one image alone.
-TIMED = ((128, 196), (128, 576), (128, 1024), (128, 4096), (1, 196), (1, 576), (1, 1024), (1, 4096))
+TIMED = (
+    (128, 196),
+    (128, 576),
+    (128, 1024),
+    (128, 4096),
+    (1, 196),
+    (1, 576),
+    (1, 1024),
+    (1, 4096),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run every check; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--build", type=Path, default=ROOT / "build/plugin", help="the build folder")
-    parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--build", type=Path, default=ROOT / "build/plugin", help="the build folder"
+    )
+    parser.add_argument(
+        "--no-sanitizer", action="store_true", help="leave compute-sanitizer out"
+    )
     options = parser.parse_args(arguments)
     if not has_gpu():
         return _refuse("gpu | got none | need a CUDA GPU and its driver")
@@ -43,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build(options.build)
     kernel, plugin = options.build / "check_kernel", options.build / "check_plugin"
     if not kernel.is_file():
-        return _refuse(f"{kernel} | got no such program | need it built, or CMake, nvcc and g++ to build it")
+        return _refuse(
+            f"{kernel} | got no such program | need it built, or CMake, nvcc and g++ to build it"
+        )
     commands: dict[str, list[Path | str]] = {"kernel": [kernel], TOP_K: [kernel, TOP_K]}
     if plugin.is_file():
         commands["enqueue"] = [plugin, options.build / "libcdf_retain_plugin.so"]
@@ -63,12 +80,18 @@ def has_gpu() -> bool:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return False
-    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    return (
+        driver.cuInit(0) == 0
+        and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )
 
 
 def build(folder: Path) -> None:
     """Build all that can be built here; CMake says what is skipped."""
-    subprocess.run(["cmake", "-S", str(ROOT / "plugins/tensorrt"), "-B", str(folder)], check=True)
+    subprocess.run(
+        ["cmake", "-S", str(ROOT / "plugins/tensorrt"), "-B", str(folder)], check=True
+    )
     subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
 
 
@@ -118,10 +141,16 @@ def measure(kernel: Path, folder: Path) -> None:
     """Say what a call costs, by batch and patches; one block works on a row."""
     for batch, patches in TIMED:
         score = np.random.default_rng(0).pareto(1.5, (batch, patches)).astype(np.float32)
-        write_cases(folder / "timed", [Case(score, np.full(batch, patches), float(np.float32(0.7)))])
-        done = subprocess.run([kernel, folder / "timed"], check=True, capture_output=True, text=True)
+        write_cases(
+            folder / "timed", [Case(score, np.full(batch, patches), float(np.float32(0.7)))]
+        )
+        done = subprocess.run(
+            [kernel, folder / "timed"], check=True, capture_output=True, text=True
+        )
         goal = f" (goal: {GOAL_US:g} µs)" if (batch, patches) == TIMED[0] else ""
-        _say(f"time: {done.stdout.strip()} µs a call for {batch} × {patches} in a CUDA graph{goal}")
+        _say(
+            f"time: {done.stdout.strip()} µs a call for {batch} × {patches} in a CUDA graph{goal}"
+        )
 
 
 def write_cases(path: Path, batch: Iterable[Case]) -> None:

@@ -35,7 +35,10 @@ class HostLibrary:
         """Rows of SelectTopK as `selected` gives them, or None where it refuses."""
         score = np.ascontiguousarray(score)
         batch, patches = score.shape
-        keep, rows = np.full((batch, k), -1, np.int64), np.full((batch, prefix + k), -1, np.int64)
+        keep, rows = (
+            np.full((batch, k), -1, np.int64),
+            np.full((batch, prefix + k), -1, np.int64),
+        )
         sizes = (ctypes.c_int64(each) for each in (batch, patches, k, prefix))
         refused = self._select(_pointer(score), *sizes, _pointer(keep), _pointer(rows))
         return None if refused else np.concatenate([keep, rows], axis=1)

@@ -22,7 +22,9 @@ def tensorrt() -> Any:
 def make(trt: Any, creator: Any, mass: float) -> Any:
     """A plugin of that mass, or None where it is refused."""
     field = trt.PluginField("mass", np.array([mass], np.float32), trt.PluginFieldType.FLOAT32)
-    return creator.create_plugin("test", trt.PluginFieldCollection([field]), trt.TensorRTPhase.BUILD)
+    return creator.create_plugin(
+        "test", trt.PluginFieldCollection([field]), trt.TensorRTPhase.BUILD
+    )
 
 
 def check(library: str) -> None:
@@ -39,8 +41,14 @@ def check(library: str) -> None:
         ("widest", trt.PluginFieldType.INT32),
     ]
     plugin = make(trt, creator, 0.7)
-    core, build = (plugin.get_capability_interface(kind) for kind in _kinds(trt, "CORE", "BUILD"))
-    assert (core.plugin_name, core.plugin_version, core.plugin_namespace) == ("CdfRetain", "1", "star")
+    core, build = (
+        plugin.get_capability_interface(kind) for kind in _kinds(trt, "CORE", "BUILD")
+    )
+    assert (core.plugin_name, core.plugin_version, core.plugin_namespace) == (
+        "CdfRetain",
+        "1",
+        "star",
+    )
     assert build.num_outputs == 3
     assert plugin.get_capability_interface(trt.PluginCapabilityType.RUNTIME) is not None
     assert make(trt, creator, 1.7) is None

@@ -17,7 +17,17 @@ ROWS_A_CASE = {
     **dict.fromkeys((4095, 4096), 1),
 }
 SMALLEST = np.float32(1e-45)
-MASSES = (1e-38, 1e-6, 0.25, 0.5, 0.7, 0.75, 0.95, float(np.nextafter(np.float32(1), np.float32(0))), 1.0)
+MASSES = (
+    1e-38,
+    1e-6,
+    0.25,
+    0.5,
+    0.7,
+    0.75,
+    0.95,
+    float(np.nextafter(np.float32(1), np.float32(0))),
+    1.0,
+)
 
 
 class Case(NamedTuple):
@@ -70,7 +80,9 @@ def wide(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 def broken(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    values = np.array([np.nan, np.inf, -np.inf, -1, -0.0, 0, 0.5, 1, SMALLEST, np.finfo(np.float32).max])
+    values = np.array(
+        [np.nan, np.inf, -np.inf, -1, -0.0, 0, 0.5, 1, SMALLEST, np.finfo(np.float32).max]
+    )
     row = rng.choice(values[rng.permutation(len(values))[:4]], shape)
     return np.where(rng.random(shape) < 0.5, row, rng.random(shape))
 
@@ -92,10 +104,16 @@ def cases() -> Iterator[Case]:
     for patches, rows in ROWS_A_CASE.items():
         for draw in FAMILIES:
             whole = float(np.float32(rng.integers(1, patches + 1) / patches))
-            for mass in (*MASSES, whole) if patches < 4095 else (MASSES[turn % len(MASSES)], whole):
+            for mass in (
+                (*MASSES, whole) if patches < 4095 else (MASSES[turn % len(MASSES)], whole)
+            ):
                 turn += 1
                 score = draw(rng, (rows, patches)).astype(np.float32)
-                yield _ragged(rng, score, mass) if turn % 2 else Case(score, np.full(rows, patches), mass)
+                yield (
+                    _ragged(rng, score, mass)
+                    if turn % 2
+                    else Case(score, np.full(rows, patches), mass)
+                )
     yield from _edges_of_counts(rng)
 
 

@@ -47,11 +47,15 @@ def test_a_top_k_is_compared_with_its_rows() -> None:
     )  # two of three, then the prefix token and them behind it
     wrong = np.array([[1, 2, 0, 2, 3], [0, 1, 0, 1, 2]])
     for index, count in ((right, 0), (wrong, 1)):
-        assert gpu_check.wrong_top_k(case, Retained(index, np.array([2, 2]), np.array(5))) == count
+        assert (
+            gpu_check.wrong_top_k(case, Retained(index, np.array([2, 2]), np.array(5))) == count
+        )
 
 
 def test_cases_are_laid_out_as_the_programs_read_them(tmp_path: Path) -> None:
-    gpu_check.write_cases(tmp_path / "cases", [Case(np.ones((2, 3), np.float32), np.array([3, 1]), 0.5)])
+    gpu_check.write_cases(
+        tmp_path / "cases", [Case(np.ones((2, 3), np.float32), np.array([3, 1]), 0.5)]
+    )
     words = np.fromfile(tmp_path / "cases", np.int64)
     assert words[:2].tolist() == [2, 3]
     assert words[2:3].view(np.float32).tolist() == [0.5, 0.0]

@@ -31,11 +31,22 @@ def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
         source = (SOURCE / f"{kernel}.cu").read_text(encoding="utf-8")
         assert source.count(SHARED) == 1
         (folder / f"{kernel}.cpp").write_text(source.replace(SHARED, INSTEAD), encoding="utf-8")
-    flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    flags = [
+        "-std=c++17",
+        "-O2",
+        "-ffp-contract=off",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fPIC",
+        "-shared",
+    ]
     flags += ["-U_FORTIFY_SOURCE"]  # which lets no jump lead to the stack of another fiber
     includes = [f"-I{path}" for path in (folder, FAKE_CUDA, SOURCE)]
     library = folder / "libkernel.so"
-    subprocess.run(["g++", *flags, *includes, FAKE_CUDA / "kernel_host.cpp", "-o", library], check=True)
+    subprocess.run(
+        ["g++", *flags, *includes, FAKE_CUDA / "kernel_host.cpp", "-o", library], check=True
+    )
     return HostLibrary(library)
 
 
@@ -53,13 +64,19 @@ def test_every_row_equals_the_reference(kernel_on_cpu: HostLibrary) -> None:
     assert rows > 2_000
     assert wrong == 0
     assert {1, 2, 12, 60} <= batches
-    both = {(patches, ragged) for patches in (31, 32, 33, 196, 256, 257, 1024) for ragged in (False, True)}
+    both = {
+        (patches, ragged)
+        for patches in (31, 32, 33, 196, 256, 257, 1024)
+        for ragged in (False, True)
+    }
     assert both | {(1, False), (4095, True), (4096, False)} <= lengths
 
 
 @pytest.mark.parametrize("value", [1e-45, 1.0, float(np.finfo(np.float32).max)])
 @pytest.mark.parametrize("patches", [257, 4096])
-def test_equal_scores_take_the_longest_search(kernel_on_cpu: HostLibrary, value: float, patches: int) -> None:
+def test_equal_scores_take_the_longest_search(
+    kernel_on_cpu: HostLibrary, value: float, patches: int
+) -> None:
     """The last survivor then differs from the next patch in the lowest bit of a key alone."""
     case = Case(np.full((1, patches), value, np.float32), np.array([patches]), 0.5)
     result = kernel_on_cpu(case)

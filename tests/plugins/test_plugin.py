@@ -26,7 +26,10 @@ def answers(plugin_library: Path) -> Answers:
 
 
 def test_each_creator_is_looked_up_by_name_version_and_namespace(answers: Answers) -> None:
-    told = {key: answers[key] for key in ("creators", "kind", "name", "version", "namespace", "field")}
+    told = {
+        key: answers[key]
+        for key in ("creators", "kind", "name", "version", "namespace", "field")
+    }
     assert told == {
         "creators": ["2"],
         "kind": ["PLUGIN CREATOR_V3ONE"] * 2,
@@ -41,16 +44,23 @@ def test_a_top_k_has_static_shapes_and_limits(answers: Answers) -> None:
     """138 of the patches, behind one prefix token."""
     for k in (-1, 0, 4097):
         (line,) = answers[f"k {k}"]
-        assert line.startswith(f"refused, star: SelectTopK | got k {k}, num_prefix_tokens 1 | need k from 1")
+        assert line.startswith(
+            f"refused, star: SelectTopK | got k {k}, num_prefix_tokens 1 | need k from 1"
+        )
     for k in (1, 138, 4096):
         assert answers[f"k {k}"] == ["accepted, no line"]
-    assert answers["prefix -1"][0].startswith("refused, star: SelectTopK | got k 138, num_prefix_tokens -1")
-    assert answers["no prefix"] == ["refused, star: num_prefix_tokens | got none | need one int32"]
+    assert answers["prefix -1"][0].startswith(
+        "refused, star: SelectTopK | got k 138, num_prefix_tokens -1"
+    )
+    assert answers["no prefix"] == [
+        "refused, star: num_prefix_tokens | got none | need one int32"
+    ]
     assert answers["selected"] == ["told"]
     assert answers["selected shape"] == ["B | 138", "B | 139 | 1"]
     assert answers["selected types"] == ["int64"]
     refusals = [
-        f"refused, star: score | got {n} patches | need 138 to keep, at most 4096" for n in (137, 4097)
+        f"refused, star: score | got {n} patches | need 138 to keep, at most 4096"
+        for n in (137, 4097)
     ]
     assert answers["selected of"] == [refusals[0], "accepted, no line", refusals[1]]
     assert answers["selected launch"] == [
@@ -60,10 +70,15 @@ def test_a_top_k_has_static_shapes_and_limits(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mass", "got"), {"0.000000": "0", "-0.500000": "-0.5", "1.500000": "1.5", "nan": "nan"}.items()
+    ("mass", "got"),
+    {"0.000000": "0", "-0.500000": "-0.5", "1.500000": "1.5", "nan": "nan"}.items(),
 )
-def test_mass_out_of_range_is_refused_in_one_line(answers: Answers, mass: str, got: str) -> None:
-    assert answers[f"mass {mass}"] == [f"refused, star: mass | got {got} | need a share in (0, 1]"]
+def test_mass_out_of_range_is_refused_in_one_line(
+    answers: Answers, mass: str, got: str
+) -> None:
+    assert answers[f"mass {mass}"] == [
+        f"refused, star: mass | got {got} | need a share in (0, 1]"
+    ]
 
 
 def test_a_mass_in_range_is_taken(answers: Answers) -> None:
@@ -96,7 +111,9 @@ def test_a_count_out_of_range_is_refused_in_one_line(answers: Answers, widest: i
 def test_a_known_count_is_tuned_for_and_bounds_the_memory(answers: Answers) -> None:
     """No expression of N, which is a size tensor itself in all layers but the first."""
     assert answers["bounded"] == ["size(2, opt 138, upper 138)"]
-    assert answers["too wide"] == ["refused, star: widest | got 138 for 198 patches | need at least 139"]
+    assert answers["too wide"] == [
+        "refused, star: widest | got 138 for 198 patches | need at least 139"
+    ]
 
 
 def test_shapes_out_of_range_are_refused_in_one_line(answers: Answers) -> None:
@@ -108,7 +125,9 @@ def test_shapes_out_of_range_are_refused_in_one_line(answers: Answers) -> None:
         "need score [B, N], valid_count [B]"
     ]
     assert answers["configure"] == answers["shape change"] == ["accepted, no line", too_many]
-    assert answers["enqueue"] == ["refused, star: launch | got cudaErrorInvalidValue for score [1, 4097]"]
+    assert answers["enqueue"] == [
+        "refused, star: launch | got cudaErrorInvalidValue for score [1, 4097]"
+    ]
 
 
 def test_types_and_formats(answers: Answers) -> None:
@@ -128,11 +147,15 @@ def test_copies_live_on_without_their_original(answers: Answers) -> None:
 
 
 def test_no_symbol_is_wanted_from_tensorrt(plugin_library: Path) -> None:
-    symbols = subprocess.run(["nm", "-D", plugin_library], check=True, capture_output=True, text=True).stdout
+    symbols = subprocess.run(
+        ["nm", "-D", plugin_library], check=True, capture_output=True, text=True
+    ).stdout
     exported = {line.split()[-1] for line in symbols.splitlines() if " T " in line}
     assert exported == {"getCreators", "setLoggerFinder", "cdfRetainTensorRtMajor"}
     wanted = [
-        line for line in symbols.splitlines() if " U " in line and ("nvinfer" in line or "Infer" in line)
+        line
+        for line in symbols.splitlines()
+        if " U " in line and ("nvinfer" in line or "Infer" in line)
     ]
     assert wanted == []
 
@@ -140,7 +163,9 @@ def test_no_symbol_is_wanted_from_tensorrt(plugin_library: Path) -> None:
 def test_without_headers_the_build_says_what_it_skips(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake")
-    (line,) = (line for line in configure(tmp_path, None).splitlines() if "star_plugins: " in line)
+    (line,) = (
+        line for line in configure(tmp_path, None).splitlines() if "star_plugins: " in line
+    )
     assert line in (
         '-- star_plugins: no NvInferRuntime.h in TENSORRT_INCLUDE_DIR (""): skipping the plugin',
         "-- star_plugins: no CUDA compiler: building the host library alone",
@@ -150,7 +175,9 @@ def test_without_headers_the_build_says_what_it_skips(tmp_path: Path) -> None:
 def test_it_says_whose_headers_it_has(plugin_library: Path, tensorrt_headers: Path) -> None:
     lines = (tensorrt_headers / "NvInferVersion.h").read_text().splitlines()
     defined = {
-        words[1]: words[2] for words in map(str.split, lines) if words[:1] == ["#define"] and words[2:]
+        words[1]: words[2]
+        for words in map(str.split, lines)
+        if words[:1] == ["#define"] and words[2:]
     }
     major = defined["NV_TENSORRT_MAJOR"]
     major = defined.get(major, major)

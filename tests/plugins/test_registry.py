@@ -16,5 +16,7 @@ def test_the_registry_loads_the_library(plugin_library: Path) -> None:
     if not any(importlib.util.find_spec(name) for name in ("tensorrt", LEAN)):
         pytest.skip(f"needs TensorRT or its lean runtime: {INSTALL}")
     command = [sys.executable, "-m", "tests.plugins.registry_check", str(plugin_library)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,9 @@ def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
 
 
-def make_adaptive(vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused") -> PrunedViT:
+def make_adaptive(
+    vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused"
+) -> PrunedViT:
     """a-STAR of a model, with inter-layer scores that differ from patch to patch."""
     schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.5, method=Method.A_STAR))
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()

@@ -24,7 +24,9 @@ def test_an_image_is_classified_as_it_is_alone(family: str, layout: str) -> None
         for image in range(len(images)):
             alone = pruned.trace(images[image : image + 1])
             assert kept_by(together, image) == kept_by(alone, 0)
-            torch.testing.assert_close(together.logits[image], alone.logits[0], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                together.logits[image], alone.logits[0], rtol=1e-5, atol=1e-5
+            )
 
 
 def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
@@ -33,7 +35,9 @@ def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
         trace = pruned.trace(images)
     valid = np.full(5, tiny_vit.spec.num_patches)
     for layer, kept in trace.decisions.items():
-        expected = cdf_retain(trace.score[layer].exp().numpy(), valid, pruned.schedule.rates[layer - 1])
+        expected = cdf_retain(
+            trace.score[layer].exp().numpy(), valid, pruned.schedule.rates[layer - 1]
+        )
         np.testing.assert_array_equal(kept.index.numpy(), expected.keep_index)
         assert kept.count is not None
         np.testing.assert_array_equal(kept.count.numpy(), expected.keep_count)
@@ -55,6 +59,7 @@ def test_star_lies_in_a_grid_whatever_the_layout(tiny_vit: PrunableViT) -> None:
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         one, other = (
-            PrunedViT(tiny_vit, schedule, layout=layout)(images) for layout in ("shrinking", "packed")
+            PrunedViT(tiny_vit, schedule, layout=layout)(images)
+            for layout in ("shrinking", "packed")
         )
     assert torch.equal(one, other)

@@ -36,7 +36,9 @@ def calibration(tiny_vit: PrunableViT, image_folder: Path) -> Calibration:
 @pytest.fixture
 def schedule(tiny_vit: PrunableViT, calibration: Calibration) -> Schedule:
     settings = Prune("fused", reduce="merge-weighted")
-    return star_schedule(tiny_vit.spec, calibration.acs.tolist(), 0.6, settings, calibration.inter_sha256)
+    return star_schedule(
+        tiny_vit.spec, calibration.acs.tolist(), 0.6, settings, calibration.inter_sha256
+    )
 
 
 def save_pruned(pruned: PrunedViT, calibration: Calibration, path: Path) -> None:
@@ -100,7 +102,9 @@ def test_what_was_changed_by_hand_is_refused(
     pruned = PrunedViT(tiny_vit, schedule, calibration.inter)
     other = replace(calibration, inter=np.asarray(calibration.inter) * 2)
     save_pruned(pruned, other, path)
-    with pytest.raises(ArtefactError, match="inter-layer scores other than those of its schedule"):
+    with pytest.raises(
+        ArtefactError, match="inter-layer scores other than those of its schedule"
+    ):
         read_pruning(path)
     whole = json.loads(to_json(calibration.record))
     inter = np.asarray(calibration.inter).tolist()

@@ -35,7 +35,9 @@ def _dense(vit: PrunableViT) -> PrunedViT:
 def _search(vit: PrunableViT, saved: float, candidates: int = 8) -> FoundCounts:
     target = (1.0 - saved) * dense_macs(vit.spec).total
     images = _images(vit)
-    return search_counts(vit, Prune(), images, target=target, cost=_cost(vit), candidates=candidates)
+    return search_counts(
+        vit, Prune(), images, target=target, cost=_cost(vit), candidates=candidates
+    )
 
 
 def test_a_search_is_repeatable_and_no_dearer_than_asked_for(tiny_vit: PrunableViT) -> None:
@@ -49,13 +51,21 @@ def test_a_search_is_repeatable_and_no_dearer_than_asked_for(tiny_vit: PrunableV
 
 def test_the_gain_is_that_on_images_that_were_not_read(tiny_vit: PrunableViT) -> None:
     found, others = _search(tiny_vit, 0.25), torch.cat(_images(tiny_vit))[1::2].split(16)
-    own = divergences(_dense(tiny_vit), PrunedViT(tiny_vit, found.schedule).eval(), others).mean()
-    assert own == pytest.approx(found.gain.divergence - (found.gain.gain if found.gain.shown else 0.0))
+    own = divergences(
+        _dense(tiny_vit), PrunedViT(tiny_vit, found.schedule).eval(), others
+    ).mean()
+    assert own == pytest.approx(
+        found.gain.divergence - (found.gain.gain if found.gain.shown else 0.0)
+    )
 
 
 def test_where_nothing_is_tried_the_best_shape_is_taken(tiny_vit: PrunableViT) -> None:
     found = _search(tiny_vit, 0.25, candidates=0)
-    assert found.gain.gain == 0.0 and not found.gain.shown and f"counts {found.shape}" in found.told
+    assert (
+        found.gain.gain == 0.0
+        and not found.gain.shown
+        and f"counts {found.shape}" in found.told
+    )
 
 
 def test_the_dense_model_diverges_from_itself_by_nothing(tiny_vit: PrunableViT) -> None:
@@ -65,6 +75,8 @@ def test_the_dense_model_diverges_from_itself_by_nothing(tiny_vit: PrunableViT) 
 
 def test_too_few_images_and_too_much_to_save_are_one_line(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ImageError, match="8 images"):
-        search_counts(tiny_vit, Prune(), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit))
+        search_counts(
+            tiny_vit, Prune(), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit)
+        )
     with pytest.raises(OutOfReachError):
         _search(tiny_vit, 0.999)

@@ -29,7 +29,13 @@ RATES = {1: 0.9, 2: 0.8, 3: 0.7}
 
 def torchvisions() -> PrunableViT:
     model = VisionTransformer(
-        image_size=32, patch_size=8, num_layers=4, num_heads=3, hidden_dim=48, mlp_dim=96, num_classes=7
+        image_size=32,
+        patch_size=8,
+        num_layers=4,
+        num_heads=3,
+        hidden_dim=48,
+        mlp_dim=96,
+        num_classes=7,
     )
     for parameter in model.parameters():
         if parameter.ndim > 1:
@@ -37,25 +43,37 @@ def torchvisions() -> PrunableViT:
     return adapt(model.eval(), "mine")
 
 
-def both(vit: PrunableViT, schedule: Schedule, layout: str = "shrinking") -> tuple[torch.Tensor, ...]:
+def both(
+    vit: PrunableViT, schedule: Schedule, layout: str = "shrinking"
+) -> tuple[torch.Tensor, ...]:
     """What the model gives, and what it gives where all tokens go on to the end."""
     images = random_images(vit, 3)
     with torch.inference_mode():
-        return tuple(PrunedViT(each, schedule, layout=layout)(images) for each in (vit, as_it_came(vit)))
+        return tuple(
+            PrunedViT(each, schedule, layout=layout)(images) for each in (vit, as_it_came(vit))
+        )
 
 
 @pytest.mark.parametrize("family", LONE)
 def test_logits_of_every_method_are_bit_for_bit_those_of_all_tokens(family: str) -> None:
     vit = make_vit(family)
     assert vit.spec.read_tokens == len(vit.classifiers)
-    for method, scorer in ((Method.STAR, "intra"), (Method.STAR, "similarity"), (Method.TOME, None)):
-        assert torch.equal(*both(vit, manual_schedule(vit.spec, RATES, Prune(scorer, method=method))))
+    for method, scorer in (
+        (Method.STAR, "intra"),
+        (Method.STAR, "similarity"),
+        (Method.TOME, None),
+    ):
+        assert torch.equal(
+            *both(vit, manual_schedule(vit.spec, RATES, Prune(scorer, method=method)))
+        )
     adaptive = manual_schedule(vit.spec, RATES, Prune("intra", method=Method.A_STAR))
     for layout in Layout:
         assert torch.equal(*both(vit, adaptive, layout))
 
 
-@pytest.mark.parametrize("make", [torchvisions, make_tower, cut_vit], ids=["torchvision", "tower", "cut"])
+@pytest.mark.parametrize(
+    "make", [torchvisions, make_tower, cut_vit], ids=["torchvision", "tower", "cut"]
+)
 def test_other_models_whose_class_token_is_read(make: Callable[[], PrunableViT]) -> None:
     vit = make()
     assert vit.spec.lone_layer == vit.spec.depth
@@ -67,7 +85,10 @@ def test_the_last_attention_is_the_lone_one() -> None:
     """Behind it may be blocks without attention, which read tokens one by one."""
     vit = cut_vit()
     blocks = [*vit.blocks, replace(vit.blocks[1])]
-    vit.blocks, vit.spec = blocks, replace(vit.spec, blocks=(*vit.spec.blocks, vit.spec.blocks[1]))
+    vit.blocks, vit.spec = (
+        blocks,
+        replace(vit.spec, blocks=(*vit.spec.blocks, vit.spec.blocks[1])),
+    )
     assert (vit.spec.lone_layer, vit.spec.depth) == (5, 6)
     assert torch.equal(*both(vit, keep_everything(vit.spec)))
 
@@ -82,7 +103,13 @@ def test_outputs_decide(tiny_vit: PrunableViT) -> None:
         names: with_outputs(tiny_vit, names).spec.read_tokens
         for names in (
             *(("logits",), ("embedding",), ("logits", "embedding")),
-            *(("tokens",), ("grid",), ("layer:-2",), ("logits", "layer:-2"), ("logits", "tokens")),
+            *(
+                ("tokens",),
+                ("grid",),
+                ("layer:-2",),
+                ("logits", "layer:-2"),
+                ("logits", "tokens"),
+            ),
         )
     }
     assert [names for names, count in read.items() if count] == [
@@ -130,4 +157,6 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     assert counted(lambda: pruned(images)) == pruned.macs.network + copies + queries
     unread, block = tokens - 1, spec.blocks[-1]
     each = block.attention_token_macs // 2 + 2 * tokens * spec.dim + block.mlp_token_macs
-    assert schedule_macs(spec.as_it_came, schedule).network == pruned.macs.network + unread * each
+    assert (
+        schedule_macs(spec.as_it_came, schedule).network == pruned.macs.network + unread * each
+    )

@@ -40,10 +40,17 @@ def plain_loop(
     pruned: PrunedViT, image: torch.Tensor, decisions: dict[int, Decision], row: int
 ) -> torch.Tensor:
     vit = pruned.vit
-    prefix, sizes = vit.spec.num_prefix_tokens, np.ones(vit.spec.num_prefix_tokens + vit.spec.num_patches)
+    prefix, sizes = (
+        vit.spec.num_prefix_tokens,
+        np.ones(vit.spec.num_prefix_tokens + vit.spec.num_patches),
+    )
     tokens, positions = vit.embed(image), torch.arange(vit.spec.num_patches)[None]
     for layer, block in enumerate(vit.blocks, start=1):
-        bias = torch.from_numpy(np.log(sizes)).float()[None] if pruned.reduction.weighs_keys else None
+        bias = (
+            torch.from_numpy(np.log(sizes)).float()[None]
+            if pruned.reduction.weighs_keys
+            else None
+        )
         tokens, seen = attention_half(block, tokens, positions, key_bias=bias)
         if layer in decisions:
             made = decisions[layer]

@@ -29,7 +29,9 @@ def test_rates_of_one_are_the_untouched_model_bit_for_bit(family: str) -> None:
     with torch.inference_mode():
         expected = make_model(family)(images)
         for settings in (DROP, MERGE, TOME, A_STAR):
-            assert torch.equal(PrunedViT(vit, manual_schedule(vit.spec, {}, settings))(images), expected)
+            assert torch.equal(
+                PrunedViT(vit, manual_schedule(vit.spec, {}, settings))(images), expected
+            )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,7 +45,9 @@ def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule, inter).trace(images)
         for image in range(3):
-            logits, kept = plain_loop(vit, schedule.keep, images[image : image + 1], scorer, inter)
+            logits, kept = plain_loop(
+                vit, schedule.keep, images[image : image + 1], scorer, inter
+            )
             torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
             positions = np.arange(vit.spec.num_patches)
             for layer, survivors in trace.decisions.items():
@@ -69,7 +73,9 @@ def plain_loop(
                 "random": random[layer][positions],
             }[scorer]
             best = sorted(np.argsort(-score, kind="stable")[: keep[layer]].tolist())
-            tokens = torch.cat([tokens[:, :prefix], tokens[:, [prefix + i for i in best]]], dim=1)
+            tokens = torch.cat(
+                [tokens[:, :prefix], tokens[:, [prefix + i for i in best]]], dim=1
+            )
             positions = [positions[i] for i in best]
             kept[layer + 1] = set(positions)
         tokens = mlp_half(block, tokens)
@@ -77,12 +83,16 @@ def plain_loop(
 
 
 @FORCED
-def test_forced_decisions_take_the_place_of_the_models_own(tiny_vit: PrunableViT, settings: Prune) -> None:
+def test_forced_decisions_take_the_place_of_the_models_own(
+    tiny_vit: PrunableViT, settings: Prune
+) -> None:
     pruned = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, settings))
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         own = pruned.trace(images)
-        forced, turned = (pruned.trace(each, own.decisions) for each in (images, images.flip(0)))
+        forced, turned = (
+            pruned.trace(each, own.decisions) for each in (images, images.flip(0))
+        )
         assert torch.equal(forced.logits, own.logits)
         assert forced.gap == {} and forced.score.keys() == own.score.keys()
         assert torch.equal(turned.decisions[1].index, own.decisions[1].index)
@@ -121,7 +131,9 @@ def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
     images = random_images(tiny_vit, 1)
     kept = []
     for seed in (0, 0, 1):
-        schedule = manual_schedule(tiny_vit.spec, RATES, Prune("random", seed=seed, reduce="drop"))
+        schedule = manual_schedule(
+            tiny_vit.spec, RATES, Prune("random", seed=seed, reduce="drop")
+        )
         with torch.inference_mode():
             kept.append(PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist())
     assert kept[0] == kept[1] != kept[2]

@@ -48,7 +48,9 @@ def _matched(vit: PrunableViT, rho: float = 0.6) -> PrunedViT:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *POOLED])
-def test_what_is_missing_is_found_in_every_family(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_found_in_every_family(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tokens that a changed second matrix gives ask for that change, through gates, inner norms and scales."""
     monkeypatch.setattr(refit_module, "RIDGE", 1e-9)
     vit = _vit(family)
@@ -65,7 +67,10 @@ def test_what_is_missing_is_found_in_every_family(family: str, monkeypatch: pyte
 
 
 def test_the_copy_is_nearer_to_the_dense_model(tiny_vit: PrunableViT) -> None:
-    pruned, dense = _matched(tiny_vit), PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
+    pruned, dense = (
+        _matched(tiny_vit),
+        PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval(),
+    )
     copy, gain = refit(pruned, _images(tiny_vit))
     assert gain.shown and gain.words.startswith("72 images read; on 24 others")
     own, other = (divergences(dense, each, _images(tiny_vit)) for each in (pruned, copy))
@@ -80,7 +85,9 @@ def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
     assert copy.vit.weights_sha256 == weights_sha256(copy.model) != before
     own, other = tiny_vit.model.state_dict(), copy.model.state_dict()
     changed = {name for name in own if not torch.equal(own[name], other[name])}
-    assert changed == {f"blocks.{at}.mlp.fc2.{kind}" for at in range(4) for kind in ("weight", "bias")}
+    assert changed == {
+        f"blocks.{at}.mlp.fc2.{kind}" for at in range(4) for kind in ("weight", "bias")
+    }
     again, _ = refit(pruned, _images(tiny_vit))
     assert again.vit.weights_sha256 == copy.vit.weights_sha256
 
@@ -92,7 +99,9 @@ def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
     """Behind each block, the tokens that are kept or merged are nearer to it than those of the given model."""
     errors: list[tuple[float, float]] = []
 
-    def noted(mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
+    def noted(
+        mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]
+    ) -> None:
         given = list(batches)
         before = _error(mlp, given)
         _fit(mlp, linear, iter(given))
@@ -100,14 +109,18 @@ def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
 
     monkeypatch.setattr(refit_module, "_fit", noted)
     refit(pruned_of(tiny_vit, reduce=reduce), _images(tiny_vit))
-    first = 1 if reduce == "drop" else 0  # what is dropped behind the attention is missed in the next block
+    first = (
+        1 if reduce == "drop" else 0
+    )  # what is dropped behind the attention is missed in the next block
     assert len(errors) == 4 and all(after < 0.9 * before for before, after in errors[first:])
 
 
 def test_where_nothing_is_pruned_nothing_is_to_be_refitted(tiny_vit: PrunableViT) -> None:
     dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
     taken, gain = refit(dense, _images(tiny_vit))
-    assert taken is dense and abs(gain.gain) < 1e-9 and gain.words.endswith("which shows no gain")
+    assert (
+        taken is dense and abs(gain.gain) < 1e-9 and gain.words.endswith("which shows no gain")
+    )
 
 
 def test_what_does_not_help_others_is_not_taken(

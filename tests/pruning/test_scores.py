@@ -14,7 +14,14 @@ from exporter.models.base import PrunableViT
 from exporter.models.parts import AttentionPooling
 from exporter.ops.factors import class_row
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.scores import FACTOR_SCORES, SCORE_FLOOR, Layer, intra_score, log_fused, weigh_inter
+from exporter.pruning.scores import (
+    FACTOR_SCORES,
+    SCORE_FLOOR,
+    Layer,
+    intra_score,
+    log_fused,
+    weigh_inter,
+)
 from exporter.pruning.tokens import Grid, Packed, Tokens
 from exporter.schedule.methods import SCORERS
 from exporter.schedule.plan import manual_schedule
@@ -31,14 +38,18 @@ def test_fusion_minimises_the_weighted_divergences(alpha: float, seed: int) -> N
     generator = np.random.default_rng(seed)
     intra, inter = generator.dirichlet(np.ones(5) * 2, 2)
     fused = log_fused(
-        torch.tensor(intra[None], dtype=torch.float32), weigh_inter(torch.tensor(inter[None]), alpha), alpha
+        torch.tensor(intra[None], dtype=torch.float32),
+        weigh_inter(torch.tensor(inter[None]), alpha),
+        alpha,
     )
     closed = fused[0].double().softmax(-1).numpy()
 
     def objective(logits: np.ndarray) -> float:
         p = np.exp(logits - logits.max())
         p /= p.sum()
-        return float((p * (np.log(p) - alpha * np.log(intra) - (1 - alpha) * np.log(inter))).sum())
+        return float(
+            (p * (np.log(p) - alpha * np.log(intra) - (1 - alpha) * np.log(inter))).sum()
+        )
 
     numeric = minimize(objective, np.zeros(5), method="BFGS", options={"gtol": 1e-9})
     assert objective(np.log(closed)) <= numeric.fun + 1e-7
@@ -46,7 +57,12 @@ def test_fusion_minimises_the_weighted_divergences(alpha: float, seed: int) -> N
     assert closed == pytest.approx(p / p.sum(), abs=2e-4)
 
 
-@given(alpha=ALPHA, power=st.integers(-250, 250), zeros=st.integers(0, 4), seed=st.integers(0, 2**16))
+@given(
+    alpha=ALPHA,
+    power=st.integers(-250, 250),
+    zeros=st.integers(0, 4),
+    seed=st.integers(0, 2**16),
+)
 def test_the_unit_of_inter_layer_scores_changes_nothing(
     alpha: float, power: int, zeros: int, seed: int
 ) -> None:
@@ -54,7 +70,9 @@ def test_the_unit_of_inter_layer_scores_changes_nothing(
     inter = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9), 2))
     inter[:, :zeros] = 0
     table = weigh_inter(inter, alpha)
-    torch.testing.assert_close(weigh_inter(inter * 10.0**power, alpha), table, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        weigh_inter(inter * 10.0**power, alpha), table, rtol=1e-6, atol=1e-6
+    )
     assert (table <= 0).all() and (table.amax(-1) == 0).all()
     floor = (1 - alpha) * math.log(SCORE_FLOOR)
     torch.testing.assert_close(table[:, :zeros], torch.full((2, zeros), floor))
@@ -73,7 +91,9 @@ def test_a_factor_of_weight_zero_is_not_read() -> None:
 
 def test_zeros_stay_finite_and_rank_last() -> None:
     scores = log_fused(
-        torch.tensor([[0.0, 0.5, 0.5]]), weigh_inter(torch.tensor([[0.5, 0.0, 0.5]]), 0.15), 0.15
+        torch.tensor([[0.0, 0.5, 0.5]]),
+        weigh_inter(torch.tensor([[0.5, 0.0, 0.5]]), 0.15),
+        0.15,
     )
     assert torch.isfinite(scores).all()
     assert scores[0].argmax() == 2
@@ -186,7 +206,9 @@ def test_layouts_agree(family: str, scorer: str) -> None:
             other = traces[0].decisions[layer].count
             assert count is not None and other is not None and torch.equal(count, other)
     if scorer == "received":  # the others reach the most that a layer keeps of these images
-        counts = torch.stack([made.count for made in traces[0].decisions.values() if made.count is not None])
+        counts = torch.stack(
+            [made.count for made in traces[0].decisions.values() if made.count is not None]
+        )
         assert counts.unique(dim=1).shape[1] > 1
 
 

@@ -23,7 +23,10 @@ def test_outputs_are_named_in_order_with_what_tokens_need_beside_them() -> None:
     assert even["tokens_positions"].tolist() == [list(range(16))] * 2
     assert list(uneven) == [*even, "tokens_count"]
     assert uneven["tokens_count"].tolist() == [2, 1]
-    assert uneven["tokens_positions"][0].tolist() == [1, 3] and uneven["tokens_positions"][1, 0] == 2
+    assert (
+        uneven["tokens_positions"][0].tolist() == [1, 3]
+        and uneven["tokens_positions"][1, 0] == 2
+    )
     torch.testing.assert_close(uneven["tokens"][0], even["tokens"][0, [1, 3]])
 
 
@@ -45,7 +48,9 @@ def test_the_tokens_are_those_after_the_final_norm_where_they_stand() -> None:
     last = trace.decisions[4].count
     assert last is not None and torch.equal(trace.outputs["tokens_count"], last)
     for image, count in enumerate(last.tolist()):
-        assert torch.equal(trace.outputs["tokens_positions"][image, :count], standing[image, :count])
+        assert torch.equal(
+            trace.outputs["tokens_positions"][image, :count], standing[image, :count]
+        )
 
 
 def test_with_every_patch_it_is_the_tokens() -> None:
@@ -57,9 +62,14 @@ def test_with_every_patch_it_is_the_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("method", "layout"),
-    [(Method.STAR, "shrinking"), *((Method.A_STAR, each) for each in ("shrinking", "padded", "packed"))],
+    [
+        (Method.STAR, "shrinking"),
+        *((Method.A_STAR, each) for each in ("shrinking", "padded", "packed")),
+    ],
 )
-def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(method: Method, layout: str) -> None:
+def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(
+    method: Method, layout: str
+) -> None:
     vit = with_outputs(make_vit("registers"), ("grid",))
     schedule = manual_schedule(vit.spec, RATES, Prune("intra", method=method, reduce="drop"))
     images, prefix = varied_images(vit, 3), vit.spec.num_prefix_tokens
@@ -73,12 +83,18 @@ def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(method: Meth
                 if layer in trace.decisions:
                     expected[there] = tokens[0, prefix:]
                     made = trace.decisions[layer]
-                    kept = made.index[image] if made.count is None else made.index[image, : made.count[image]]
+                    kept = (
+                        made.index[image]
+                        if made.count is None
+                        else made.index[image, : made.count[image]]
+                    )
                     tokens = torch.cat([tokens[:, :prefix], tokens[:, prefix:][:, kept]], dim=1)
                     there = there[kept]
                 tokens = mlp_half(block, tokens)
             expected[there] = tokens[0, prefix:]
-            torch.testing.assert_close(trace.outputs["grid"][image], vit.norm(expected), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                trace.outputs["grid"][image], vit.norm(expected), rtol=1e-4, atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("way", ["merge", "tome"])

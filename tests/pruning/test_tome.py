@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from exporter.models.base import BlockParts, PrunableViT, add_attention, heads, mlp_half, project
+from exporter.models.base import (
+    BlockParts,
+    PrunableViT,
+    add_attention,
+    heads,
+    mlp_half,
+    project,
+)
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.prune import Prune
@@ -61,8 +68,14 @@ def weighted_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention in which a token counts as often as its size says; and the keys of the one image."""
     query, key, value = (part[0] for part in heads(block, project(block, tokens)))
-    powers = (query @ key.transpose(1, 2) / key.shape[-1] ** 0.5).exp() * torch.from_numpy(sizes).float()
-    context = (powers / powers.sum(-1, keepdim=True) @ value).transpose(0, 1).reshape(1, tokens.shape[1], -1)
+    powers = (query @ key.transpose(1, 2) / key.shape[-1] ** 0.5).exp() * torch.from_numpy(
+        sizes
+    ).float()
+    context = (
+        (powers / powers.sum(-1, keepdim=True) @ value)
+        .transpose(0, 1)
+        .reshape(1, tokens.shape[1], -1)
+    )
     return add_attention(block, tokens, context), key
 
 
@@ -72,5 +85,7 @@ def test_rotary_positions_follow_the_order_of_the_survivors() -> None:
     images = random_images(pruned.vit, 3)
     with torch.inference_mode():
         together, alone = pruned.trace(images), pruned.trace(images[1:2])
-    assert not torch.equal(together.decisions[1].index, together.decisions[1].index.sort().values)
+    assert not torch.equal(
+        together.decisions[1].index, together.decisions[1].index.sort().values
+    )
     torch.testing.assert_close(together.logits[1:2], alone.logits, rtol=1e-4, atol=1e-4)

@@ -16,7 +16,9 @@ def compiled(folder: Path, source: str) -> Path:
         pytest.skip("needs gcc")
     (folder / "stand_in.c").write_text(source + "\n")
     library = folder / "libstand_in.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", folder / "stand_in.c", "-o", library], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", folder / "stand_in.c", "-o", library], check=True
+    )
     return library
 
 

@@ -10,12 +10,18 @@ from exporter.errors import UserError
 from exporter.runtimes.base import Feed, PartRunner, TensorInfo
 from tests.fakes import NumpyRunner
 
-INPUTS = (TensorInfo("images", ("batch", 3, 4), "float32"), TensorInfo("keep_02", ("batch", 2), "int64"))
+INPUTS = (
+    TensorInfo("images", ("batch", 3, 4), "float32"),
+    TensorInfo("keep_02", ("batch", 2), "int64"),
+)
 OUTPUTS = (TensorInfo("logits", ("batch", 5), "float32"),)
 
 
 def feed(batch: int = 2) -> dict[str, np.ndarray]:
-    return {"images": np.zeros((batch, 3, 4), np.float32), "keep_02": np.zeros((batch, 2), np.int64)}
+    return {
+        "images": np.zeros((batch, 3, 4), np.float32),
+        "keep_02": np.zeros((batch, 2), np.int64),
+    }
 
 
 def logits(arrays: Feed) -> dict[str, np.ndarray]:
@@ -35,13 +41,28 @@ def test_a_dynamic_dimension_takes_any_size(batch: int) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"extra": np.zeros(1)}, "model: input names | got extra, images, keep_02 | need images, keep_02"),
+        (
+            {"extra": np.zeros(1)},
+            "model: input names | got extra, images, keep_02 | need images, keep_02",
+        ),
         ({"images": np.zeros((2, 3, 4))}, "got float64[2, 3, 4] | need float32[batch, 3, 4]"),
-        ({"images": np.zeros((2, 3, 4), ">f4")}, "got >f4[2, 3, 4] | need float32[batch, 3, 4]"),
-        ({"images": np.zeros((2, 12), np.float32)}, "got float32[2, 12] | need float32[batch, 3, 4]"),
-        ({"images": np.zeros((2, 4, 3), np.float32)}, "got float32[2, 4, 3] | need float32[batch, 3, 4]"),
+        (
+            {"images": np.zeros((2, 3, 4), ">f4")},
+            "got >f4[2, 3, 4] | need float32[batch, 3, 4]",
+        ),
+        (
+            {"images": np.zeros((2, 12), np.float32)},
+            "got float32[2, 12] | need float32[batch, 3, 4]",
+        ),
+        (
+            {"images": np.zeros((2, 4, 3), np.float32)},
+            "got float32[2, 4, 3] | need float32[batch, 3, 4]",
+        ),
         ({"images": [[0.0]]}, "model: input images | got a list | need a NumPy array"),
-        ({"keep_02": np.zeros((1, 2), np.int64)}, "got int64[1, 2] | need int64[batch, 2] | where batch=2"),
+        (
+            {"keep_02": np.zeros((1, 2), np.int64)},
+            "got int64[1, 2] | need int64[batch, 2] | where batch=2",
+        ),
     ],
 )
 def test_a_wrong_feed_is_one_line(change: dict[str, Any], message: str) -> None:
@@ -52,7 +73,10 @@ def test_a_wrong_feed_is_one_line(change: dict[str, Any], message: str) -> None:
 
 
 def test_a_missing_input_is_named() -> None:
-    with runner() as model, pytest.raises(UserError, match=r"got keep_02 \| need images, keep_02"):
+    with (
+        runner() as model,
+        pytest.raises(UserError, match=r"got keep_02 \| need images, keep_02"),
+    ):
         model.run({"keep_02": feed()["keep_02"]})
 
 
@@ -60,12 +84,17 @@ def test_a_missing_input_is_named() -> None:
     ("results", "message"),
     [
         ({}, "model: output names | got none | need logits"),
-        ({"logits": np.zeros((2, 4), np.float32)}, "got float32[2, 4] | need float32[batch, 5]"),
+        (
+            {"logits": np.zeros((2, 4), np.float32)},
+            "got float32[2, 4] | need float32[batch, 5]",
+        ),
         ({"logits": np.zeros((2, 5))}, "got float64[2, 5] | need float32[batch, 5]"),
         ({"logits": np.zeros((1, 5), np.float32)}, "need float32[batch, 5] | where batch=2"),
     ],
 )
-def test_what_comes_out_is_checked_as_well(results: dict[str, np.ndarray], message: str) -> None:
+def test_what_comes_out_is_checked_as_well(
+    results: dict[str, np.ndarray], message: str
+) -> None:
     with runner(lambda _: results) as model, pytest.raises(UserError) as caught:
         model.run(feed())
     assert message in str(caught.value)

@@ -64,7 +64,9 @@ def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) ->
 
 
 def test_an_engine_is_a_file() -> None:
-    with pytest.raises(UserError, match=r"got a model in memory \| need a file that star-export build"):
+    with pytest.raises(
+        UserError, match=r"got a model in memory \| need a file that star-export build"
+    ):
         runner_for(b"onnx", TENSORRT, RunSettings())
 
 
@@ -105,6 +107,10 @@ def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_targets_of_this_machine() -> None:
     assert {ONNXRUNTIME, ONNXRUNTIME_INT8} <= set(targets_here("onnxruntime"))
     assert targets_here(target=ONNXRUNTIME_INT8.name) == (ONNXRUNTIME_INT8,)
-    for runtime, target in (("tensorrt", None), ("openvino", ONNXRUNTIME.name), (None, "tensorrt-fp32")):
+    for runtime, target in (
+        ("tensorrt", None),
+        ("openvino", ONNXRUNTIME.name),
+        (None, "tensorrt-fp32"),
+    ):
         with pytest.raises(RecipeError, match="one that runs here"):
             targets_here(runtime, target)

@@ -49,7 +49,9 @@ FEED = {"images": np.zeros((1, 3, SIDE, SIDE), np.float32)}
         ({"batch": 4}, 4, "float32"),
     ],
 )
-def test_it_tells_what_the_model_takes_and_returns(own: dict[str, Any], batch: int | str, dtype: str) -> None:
+def test_it_tells_what_the_model_takes_and_returns(
+    own: dict[str, Any], batch: int | str, dtype: str
+) -> None:
     with OnnxRuntimeRunner(linear_classifier(**own)) as runner:
         assert runner.inputs == (TensorInfo("images", (batch, 3, 4, 4), dtype),)
         assert runner.outputs == (TensorInfo("logits", (batch, 8), "float32"),)
@@ -61,16 +63,23 @@ def test_a_file_and_its_bytes_give_the_same_logits(tmp_path: Path, batch: int) -
     model = linear_classifier()
     path = tmp_path / "model.onnx"
     path.write_bytes(model)
-    with OnnxRuntimeRunner(path) as from_file, OnnxRuntimeRunner(model, threads=1) as from_bytes:
+    with (
+        OnnxRuntimeRunner(path) as from_file,
+        OnnxRuntimeRunner(model, threads=1) as from_bytes,
+    ):
         logits = from_file.run({"images": noise(batch)})["logits"]
-        np.testing.assert_array_equal(logits, from_bytes.run({"images": noise(batch)})["logits"])
+        np.testing.assert_array_equal(
+            logits, from_bytes.run({"images": noise(batch)})["logits"]
+        )
     np.testing.assert_allclose(logits, noise(batch).mean((2, 3)) @ WEIGHT, rtol=1e-5, atol=1e-6)
 
 
 def test_pairs_of_fp8_are_not_fused() -> None:
     """ONNX Runtime 1.31 fuses them into an operator for INT8, and then refuses the graph."""
     fp8, weight = np.dtype(ml_dtypes.float8_e4m3fn), drawn(6, 4)
-    graph = graph_of("(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }", {"w": weight}, opset=20)
+    graph = graph_of(
+        "(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }", {"w": weight}, opset=20
+    )
     to_pairs(graph, slots_of(graph, graph.nodes, [], FORMS["fp8"]), {"x": (-4.0, 3.0)})
     model = gs.export_onnx(graph.toposort())
     model.ir_version = 10
@@ -94,7 +103,10 @@ def test_two_runs_give_the_same_bits() -> None:
 
 def test_what_is_no_whole_onnx_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     model, path = linear_classifier(), tmp_path / "wrong.onnx"
-    for content in (b"not a model", *(model[: int(len(model) * share)] for share in (0.0, 0.3, 0.99))):
+    for content in (
+        b"not a model",
+        *(model[: int(len(model) * share)] for share in (0.0, 0.3, 0.99)),
+    ):
         path.write_bytes(content)
         with pytest.raises(ArtefactError) as caught, OnnxRuntimeRunner(path):
             pass
@@ -120,14 +132,19 @@ def test_a_model_without_outputs_is_refused_when_it_is_loaded() -> None:
 def test_an_index_outside_the_patches_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     """And ONNX Runtime writes none of its own before it."""
     feed = {"images": noise()} | {f"keep_{n:02d}": np.full((2, k), 99) for n, k in KEEP.items()}
-    with OnnxRuntimeRunner(pruned_classifier("forced")) as runner, pytest.raises(ArtefactError) as caught:
+    with (
+        OnnxRuntimeRunner(pruned_classifier("forced")) as runner,
+        pytest.raises(ArtefactError) as caught,
+    ):
         runner.run(feed)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr().err == ""
 
 
 def test_cuda_that_is_not_there_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"]
+    )
     wanted = OnnxRuntimeRunner(linear_classifier(), providers=("CUDAExecutionProvider",))
     with pytest.raises(UserError, match="onnxruntime-gpu") as caught, wanted:
         pass
@@ -135,9 +152,13 @@ def test_cuda_that_is_not_there_says_what_to_install(monkeypatch: pytest.MonkeyP
     assert not wanted.active
 
 
-def test_a_provider_that_onnx_runtime_drops_silently_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_onnx_runtime_drops_silently_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
-        def __init__(self, model: bytes, options: object, providers: list[str], **kwargs: int) -> None:
+        def __init__(
+            self, model: bytes, options: object, providers: list[str], **kwargs: int
+        ) -> None:
             super().__init__(model, options, providers=["CPUExecutionProvider"], **kwargs)
 
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -152,7 +173,10 @@ def test_a_provider_that_onnx_runtime_drops_silently_is_an_error(monkeypatch: py
 
 def test_without_onnx_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingDependencyError, match=r"star-export\[onnxruntime\]"), OnnxRuntimeRunner(b""):
+    with (
+        pytest.raises(MissingDependencyError, match=r"star-export\[onnxruntime\]"),
+        OnnxRuntimeRunner(b""),
+    ):
         pass
 
 
@@ -180,7 +204,9 @@ def test_a_runtime_that_is_too_old_is_one_line() -> None:
         " | or an export with --target onnxruntime-opset17-fp32"
     )
     assert str(refusal("vit.onnx", told, "1.20.1")) == expected
-    assert "an ONNX model that loads" in str(refusal("vit.onnx", told.replace("23", "99"), "1.31.1"))
+    assert "an ONNX model that loads" in str(
+        refusal("vit.onnx", told.replace("23", "99"), "1.31.1")
+    )
 
 
 def test_a_reason_has_no_codes_and_no_line_breaks() -> None:
@@ -205,15 +231,23 @@ def test_one_engine_for_all_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR])
-def test_the_decisions_of_the_forced_variant_have_shapes_too(tmp_path: Path, method: Method) -> None:
+def test_the_decisions_of_the_forced_variant_have_shapes_too(
+    tmp_path: Path, method: Method
+) -> None:
     """The provider takes no shapes unless it has those of every input; a-STAR's survivors are 1 to STAR's count."""
     forced = variant_path(write_folder(tmp_path, method=method).pruned, "forced")
     least, further = ("10", "6"), ""
     if method == Method.A_STAR:
         least, further = ("1", "1"), ",count_02:{batch},count_04:{batch}"
         _with_counts(forced)
-    for end, batch, sizes in (("min", 1, least), ("opt", 32, ("10", "6")), ("max", 256, ("10", "6"))):
-        keeps = ",".join(f"keep_{n}:{batch}x{k}" for n, k in zip(("02", "04"), sizes, strict=True))
+    for end, batch, sizes in (
+        ("min", 1, least),
+        ("opt", 32, ("10", "6")),
+        ("max", 256, ("10", "6")),
+    ):
+        keeps = ",".join(
+            f"keep_{n}:{batch}x{k}" for n, k in zip(("02", "04"), sizes, strict=True)
+        )
         told = f"images:{batch}x3x4x4,{keeps}{further.format(batch=batch)}"
         assert shape_options(forced)[f"trt_profile_{end}_shapes"] == told
 
@@ -224,13 +258,22 @@ def _with_counts(path: Path) -> None:
     for keep in model.graph.input[1:]:
         keep.type.tensor_type.shape.dim[1].dim_param = keep.name.replace("keep", "kept")
         count = keep.name.replace("keep", "count")
-        model.graph.input.append(helper.make_tensor_value_info(count, TensorProto.INT64, ["batch"]))
+        model.graph.input.append(
+            helper.make_tensor_value_info(count, TensorProto.INT64, ["batch"])
+        )
     onnx.save(model, path)
 
 
 def node(name: str, operator: str, ts: int, dur: int) -> dict[str, Any]:
     args = {"op_name": operator}
-    return {"cat": "Node", "ph": "X", "name": f"{name}_kernel_time", "ts": ts, "dur": dur, "args": args}
+    return {
+        "cat": "Node",
+        "ph": "X",
+        "name": f"{name}_kernel_time",
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
 
 
 def run(ts: int) -> dict[str, Any]:
@@ -239,7 +282,14 @@ def run(ts: int) -> dict[str, Any]:
 
 def test_a_kernel_has_its_mean_over_the_runs_that_count() -> None:
     trace = [
-        {"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 0, "dur": 9, "args": {}},
+        {
+            "cat": "Session",
+            "ph": "X",
+            "name": "session_initialization",
+            "ts": 0,
+            "dur": 9,
+            "args": {},
+        },
         *(node("a", "MatMul", 101, 7000), run(100)),
         *(node("a", "MatMul", 201, 2000), node("b", "Add", 230, 500), run(200)),
         *(node("a", "MatMul", 301, 4000), node("b", "Add", 330, 700), run(300)),
@@ -272,7 +322,9 @@ def kernel(operator: str, provider: str) -> Kernel:
 def test_a_silent_fall_back_is_refused(
     kernels: list[Kernel], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.runtimes.onnxruntime_runner.profile", lambda *_, **__: tuple(kernels))
+    monkeypatch.setattr(
+        "exporter.runtimes.onnxruntime_runner.profile", lambda *_, **__: tuple(kernels)
+    )
     with pytest.raises(UserError, match=message):
         require_provider(Path("m.onnx"), (CUDA, CPU), FEED)
     # Sizes may stay on the CPU.

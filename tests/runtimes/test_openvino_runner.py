@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def needs_openvino() -> None:
-    pytest.importorskip("openvino", reason="needs OpenVINO: pip install 'star-export[openvino]'")
+    pytest.importorskip(
+        "openvino", reason="needs OpenVINO: pip install 'star-export[openvino]'"
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 5])
@@ -45,7 +47,9 @@ def test_a_size_that_was_forgotten_is_compiled_again() -> None:
     needs_openvino()
     sizes = range(1, 7)  # more than are kept
     with OpenVinoRunner(linear_classifier(), threads=1) as runner:
-        first, again = ([runner.run({"images": noise(size)})["logits"] for size in sizes] for _ in range(2))
+        first, again = (
+            [runner.run({"images": noise(size)})["logits"] for size in sizes] for _ in range(2)
+        )
     assert [len(logits) for logits in first] == list(sizes)
     for before, after in zip(first, again, strict=True):
         np.testing.assert_array_equal(before, after)
@@ -64,13 +68,17 @@ def test_signals_are_heard_after_runners_that_ended_in_the_order_of_their_making
         "signal.raise_signal(signal.SIGUSR1)"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout) == (0, "heard\n"), done.stderr
 
 
 def in_(target: Target) -> bytes:
     """A pruned model for a target."""
-    return lowered(star(), target, images=random_images(star().vit, 8).numpy()).SerializeToString()
+    return lowered(
+        star(), target, images=random_images(star().vit, 8).numpy()
+    ).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -91,14 +99,18 @@ def test_the_precisions_of_a_target_are_those_that_run(target: Target, ran: set[
         assert ran == {"f32", "i8", "bf16"} & {precision for _, precision in executed(runner)}
 
 
-@pytest.mark.parametrize("target", [OPENVINO_BF16, OPENVINO_INT8_BF16], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [OPENVINO_BF16, OPENVINO_INT8_BF16], ids=lambda target: target.name
+)
 def test_scores_are_fp32_where_the_rest_is_bf16(target: Target) -> None:
     """As OpenVINO runs them: softmax and mean of the class row, and the top-k of its scores."""
     needs_openvino()
     if reason := why_not(target):
         pytest.skip(reason)
     with OpenVinoRunner(in_(target)) as runner:
-        scoring = {each for each in executed(runner) if each[0] in ("Softmax", "TopK", "Reduce")}
+        scoring = {
+            each for each in executed(runner) if each[0] in ("Softmax", "TopK", "Reduce")
+        }
     assert scoring == {("Softmax", "f32"), ("TopK", "f32"), ("TopK", "i32"), ("Reduce", "f32")}
 
 
@@ -113,7 +125,10 @@ def test_a_precision_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_without_openvino_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(MissingDependencyError, match=r"star-export\[openvino\]"), OpenVinoRunner(b""):
+    with (
+        pytest.raises(MissingDependencyError, match=r"star-export\[openvino\]"),
+        OpenVinoRunner(b""),
+    ):
         pass
 
 

@@ -19,7 +19,10 @@ class Linear(nn.Module):
         self.threads = 0
 
     def forward(self, feed: dict[str, Tensor]) -> dict[str, Tensor]:
-        self.inference, self.threads = torch.is_inference_mode_enabled(), torch.get_num_threads()
+        self.inference, self.threads = (
+            torch.is_inference_mode_enabled(),
+            torch.get_num_threads(),
+        )
         return {"logits": self.head(feed["images"])}
 
 
@@ -39,7 +42,9 @@ def test_read_only_and_reversed_arrays_are_taken() -> None:
     with TorchRunner(Linear().eval(), INPUTS, OUTPUTS) as runner:
         expected = runner.run({"images": images})["logits"]
         np.testing.assert_array_equal(runner.run({"images": frozen})["logits"], expected)
-        np.testing.assert_array_equal(runner.run({"images": images[::-1]})["logits"], expected[::-1])
+        np.testing.assert_array_equal(
+            runner.run({"images": images[::-1]})["logits"], expected[::-1]
+        )
 
 
 def test_threads_are_set_for_the_run_alone() -> None:

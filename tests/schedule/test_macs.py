@@ -61,7 +61,8 @@ def marked(*values: Any, point: object) -> ParameterSet:
     """A printed number; one that ours is known to miss must go on missing, or leave `MISSES`."""
     reason = "the printed number is not ours to half a digit"
     return pytest.param(
-        *values, marks=[pytest.mark.xfail(strict=True, reason=reason)] if point in MISSES else []
+        *values,
+        marks=[pytest.mark.xfail(strict=True, reason=reason)] if point in MISSES else [],
     )
 
 
@@ -78,9 +79,12 @@ def test_the_printed_gmacs_of_star(model: PublishedModel, rho: float, printed: f
 
 
 @pytest.mark.parametrize(
-    ("layers", "rates", "printed"), [marked(*each, point=(each[0], each[1][0])) for each in MANUAL]
+    ("layers", "rates", "printed"),
+    [marked(*each, point=(each[0], each[1][0])) for each in MANUAL],
 )
-def test_the_printed_gmacs_of_manual_schedules(layers: Layers, rates: Rates, printed: float) -> None:
+def test_the_printed_gmacs_of_manual_schedules(
+    layers: Layers, rates: Rates, printed: float
+) -> None:
     assert manual_macs(layers, rates).network / 1e9 == pytest.approx(printed, abs=HALF_DIGIT)
 
 
@@ -118,11 +122,15 @@ def test_our_macs_of_manual_schedules() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_closed_form_counts_what_runs(family: str) -> None:
     vit = as_it_came(make_vit(family))
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, Prune("intra", reduce="drop")))
+    pruned = PrunedViT(
+        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, Prune("intra", reduce="drop"))
+    )
     images = random_images(vit, 1)
     # The class rows are one operator, which the counter does not look into.
     assert counted(lambda: pruned(images)) == pruned.macs.network
-    tokens = [vit.spec.num_prefix_tokens + n for n in (vit.spec.num_patches, pruned.schedule.keep[0])]
+    tokens = [
+        vit.spec.num_prefix_tokens + n for n in (vit.spec.num_patches, pruned.schedule.keep[0])
+    ]
     fusion = vit.spec.num_patches + pruned.schedule.keep[0]
     rows = len(vit.classifiers)  # one class row for each token that classifies
     assert pruned.macs.scoring == rows * sum(tokens) * vit.spec.dim + fusion
@@ -151,7 +159,12 @@ def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method.TOME)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
-    prefix, dim, before, expected = vit.spec.num_prefix_tokens, vit.spec.dim, vit.spec.num_patches, 0
+    prefix, dim, before, expected = (
+        vit.spec.num_prefix_tokens,
+        vit.spec.dim,
+        vit.spec.num_patches,
+        0,
+    )
     for after in pruned.schedule.keep:
         joined = len(joined_patches(before, after, prefix))
         expected += (before - joined) * joined * dim // vit.spec.num_heads
@@ -207,7 +220,8 @@ def test_use_over_images(tiny_vit: PrunableViT) -> None:
     expected = np.mean([pruned_macs(tiny_vit.spec, counts).total for counts in left.tolist()])
     assert use.useful_macs == pytest.approx(expected, abs=1)
     assert use.most_macs == max(
-        pruned_macs(tiny_vit.spec, counts, scored=pruned.schedule).total for counts in left.tolist()
+        pruned_macs(tiny_vit.spec, counts, scored=pruned.schedule).total
+        for counts in left.tolist()
     )
     assert mean_macs(tiny_vit.spec, left).total == use.useful_macs
 

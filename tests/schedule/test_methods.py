@@ -43,7 +43,13 @@ def test_their_multiply_adds() -> None:
 
 @pytest.mark.parametrize(
     ("scorer", "stride", "rows"),
-    [("received", 1, 16 + 8), ("received", 4, 4 + 2), ("fused", 4, 4 + 2), ("random", 1, 0), ("inter", 1, 0)],
+    [
+        ("received", 1, 16 + 8),
+        ("received", 4, 4 + 2),
+        ("fused", 4, 4 + 2),
+        ("random", 1, 0),
+        ("inter", 1, 0),
+    ],
 )
 def test_a_schedule_counts_the_rows_that_it_reads(scorer: str, stride: int, rows: int) -> None:
     spec = make_vit("pooled").spec
@@ -95,13 +101,17 @@ def test_a_schedule_of_another_model_is_refused_when_it_prunes() -> None:
 
 @pytest.mark.parametrize("scorer", ["intra", "inter", "random", "probe", "similarity"])
 def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
-    with pytest.raises(RecipeError, match=rf"query_stride \| got 2 for the scorer {scorer} \| need 1"):
+    with pytest.raises(
+        RecipeError, match=rf"query_stride \| got 2 for the scorer {scorer} \| need 1"
+    ):
         Prune(scorer, query_stride=2)
     with pytest.raises(RecipeError, match="2 for tiny, whose class token scores its patches"):
         manual_schedule(make_vit().spec, {2: 0.5}, Prune("fused", query_stride=2))
     good = manual_schedule(make_vit("pooled by attention").spec, {2: 0.5}, Prune("received"))
     with pytest.raises(RecipeError, match="query_stride"):
-        check_fits(replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec)
+        check_fits(
+            replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec
+        )
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
@@ -109,7 +119,11 @@ def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
     vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
     spec, reduce = vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
     schedule = manual_schedule(spec, {2: 0.5}, Prune(scorer, reduce=reduce))
-    inter = np.full((spec.depth, spec.num_patches), 0.5) if scorer_named(scorer).calibrated else None
+    inter = (
+        np.full((spec.depth, spec.num_patches), 0.5)
+        if scorer_named(scorer).calibrated
+        else None
+    )
     pruned = PrunedViT(vit, schedule, inter)
     assert bool(list(pruned.buffers(recurse=False))) == (scorer in ("fused", "inter", "random"))
 
@@ -125,7 +139,11 @@ def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -
 def test_star_where_anything_is_given_that_only_star_uses() -> None:
     assert default_method(None, None, star_alone=False) == Method.MATCHING
     assert default_method("pairs", "merge", star_alone=False) == Method.MATCHING
-    for scorer, reduction, alone in (("intra", None, False), (None, "drop", False), (None, None, True)):
+    for scorer, reduction, alone in (
+        ("intra", None, False),
+        (None, "drop", False),
+        (None, None, True),
+    ):
         assert default_method(scorer, reduction, star_alone=alone) == Method.STAR
 
 
@@ -134,7 +152,8 @@ def test_star_combines_every_score_with_every_reduction_but_pairs_with_drop() ->
         for reduction, row in REDUCTIONS.items():
             if scorer_named(scorer).pairs and not row.merges:
                 with pytest.raises(
-                    RecipeError, match=rf"drop for the scorer {scorer} \| need merge \| pairs are"
+                    RecipeError,
+                    match=rf"drop for the scorer {scorer} \| need merge \| pairs are",
                 ):
                     check_choices(Method.STAR, scorer, reduction)
             else:
@@ -147,7 +166,9 @@ def test_where_counts_depend_on_the_image_patches_are_dropped(method: Method) ->
         message = rf"reduce \| got {reduction} for {method} \| need drop \| its counts depend on the image"
         with pytest.raises(RecipeError, match=message):
             check_choices(method, "fused", reduction)
-    with pytest.raises(RecipeError, match=rf"scorer \| got pairs for {method} \| need one of fused, intra"):
+    with pytest.raises(
+        RecipeError, match=rf"scorer \| got pairs for {method} \| need one of fused, intra"
+    ):
         check_choices(method, "pairs", "drop")
 
 
@@ -163,10 +184,14 @@ def test_where_counts_depend_on_the_image_patches_are_dropped(method: Method) ->
 def test_other_counts_of_its_pairs_are_named_by_the_method_that_has_them(
     method: Method, counts: str, other: Method | None
 ) -> None:
-    with pytest.raises(RecipeError, match=rf"counts \| got {counts} for {method} \| need one of") as refused:
+    with pytest.raises(
+        RecipeError, match=rf"counts \| got {counts} for {method} \| need one of"
+    ) as refused:
         Prune(method=method, counts=counts)
     scorer = METHODS[method].scorers[0]
-    hint = "" if other is None else f"these counts with its pairs: method {other}, scorer {scorer}"
+    hint = (
+        "" if other is None else f"these counts with its pairs: method {other}, scorer {scorer}"
+    )
     assert refused.value.hint == hint
     if other is not None:
         assert Prune(scorer, method=other, counts=counts).counted_by == counts

@@ -38,7 +38,9 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
             check_fits(bad, tiny_vit.spec)
 
 
-def test_a_schedule_whose_choices_do_not_go_together_does_not_fit(tiny_vit: PrunableViT) -> None:
+def test_a_schedule_whose_choices_do_not_go_together_does_not_fit(
+    tiny_vit: PrunableViT,
+) -> None:
     good = shape_schedule(tiny_vit.spec, 0.5, TOME)
     for bad in (
         replace(good, reduce="drop"),
@@ -76,7 +78,11 @@ def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
 def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> None:
     schedule = shape_schedule(tiny_vit.spec, 0.5, TOME)
     assert schedule.keep == (13, 10, 7, 4)  # r = 0.5 · 16 / (0.5 · 4 + 0.5)
-    assert (schedule.method, schedule.scorer, schedule.reduce) == (Method.TOME, "pairs", "merge-weighted")
+    assert (schedule.method, schedule.scorer, schedule.reduce) == (
+        Method.TOME,
+        "pairs",
+        "merge-weighted",
+    )
     assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, None, "")
     check_fits(schedule, tiny_vit.spec)
 
@@ -114,7 +120,11 @@ def test_a_rho_that_every_layer_keeps_is_warned_of_where_it_saves_much(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = tiny_vit.spec
-    for settings in (Prune(rho=0.95), Prune(mac_reduction=0.65), Prune(method=Method.TOME, rho=0.3)):
+    for settings in (
+        Prune(rho=0.95),
+        Prune(mac_reduction=0.65),
+        Prune(method=Method.TOME, rho=0.3),
+    ):
         schedule_of(settings, spec)
     assert not caplog.messages
     schedule_of(Prune(rho=0.3), spec)

@@ -58,7 +58,9 @@ def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
 
 def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
     spec = tiny_vit.spec
-    assert schedule_of(replace(TOME, rho=0.5), spec) == as_read(shape_schedule(spec, 0.5, TOME), spec)
+    assert schedule_of(replace(TOME, rho=0.5), spec) == as_read(
+        shape_schedule(spec, 0.5, TOME), spec
+    )
     schedule = schedule_of(replace(TOME, mac_reduction=0.2), spec)
     assert schedule.method == Method.TOME
     # Merging counts: without it, more would be saved.
@@ -110,7 +112,11 @@ ENDPOINTS = Prune("intra", anchors="endpoints", reduce="drop", rho=0.5)
     ],
 )
 def test_either_end_of_acs_may_be_out_of_place(
-    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture, settings: Prune, acs: Any, told: bool
+    tiny_vit: PrunableViT,
+    caplog: pytest.LogCaptureFixture,
+    settings: Prune,
+    acs: Any,
+    told: bool,
 ) -> None:
     schedule_of(settings, tiny_vit.spec, acs=acs)
     assert bool(caplog.messages) == told
@@ -123,8 +129,14 @@ def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture)
     assert not caplog.messages
 
 
-def test_patches_dropped_from_what_a_head_pools_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    for family, reduce, told in (("pooled", "drop", 1), ("pooled", "merge", 0), ("vit", "drop", 0)):
+def test_patches_dropped_from_what_a_head_pools_are_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for family, reduce, told in (
+        ("pooled", "drop", 1),
+        ("pooled", "merge", 0),
+        ("vit", "drop", 0),
+    ):
         caplog.clear()
         schedule_of(Prune("received", reduce=reduce, rates={2: 0.5}), make_vit(family).spec)
         assert len(caplog.messages) == told
@@ -140,7 +152,9 @@ def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
 
     with pytest.raises(ScheduleError) as caught:
         saving(0.99)
-    told = re.fullmatch(r"--mac-reduction \| got 0.99 \| need at most (0\.\d+), which .*", str(caught.value))
+    told = re.fullmatch(
+        r"--mac-reduction \| got 0.99 \| need at most (0\.\d+), which .*", str(caught.value)
+    )
     assert told is not None
     saving(float(told[1]))
     with pytest.raises(ScheduleError):

@@ -52,7 +52,10 @@ def test_rates_lie_between_rho_and_one(acs: list[float], rho: float) -> None:
 @given(acs=ACS, rho=RHO)
 def test_a_layer_of_higher_acs_never_keeps_more(acs: list[float], rho: float) -> None:
     by_acs = [
-        rate for _, rate in sorted(zip(acs, rates_from_acs(acs, rho), strict=True), key=lambda pair: pair[0])
+        rate
+        for _, rate in sorted(
+            zip(acs, rates_from_acs(acs, rho), strict=True), key=lambda pair: pair[0]
+        )
     ]
     assert by_acs == sorted(by_acs, reverse=True)
 
@@ -85,7 +88,9 @@ def test_the_ends_of_acs_are_where_their_rates_say(acs: list[float]) -> None:
     assert 0 <= min(first, last) <= max(first, last) <= 1
     rates = rates_from_acs(acs, 0.5)
     if min(acs) < max(acs):
-        assert (rates[0], rates[-1]) == pytest.approx((1 - 0.5 * first, 1 - 0.5 * last), abs=1e-6)
+        assert (rates[0], rates[-1]) == pytest.approx(
+            (1 - 0.5 * first, 1 - 0.5 * last), abs=1e-6
+        )
     else:
         assert (first, last) == (0.0, 1.0)
 
@@ -115,7 +120,9 @@ def test_endpoints_need_a_rise() -> None:
         ([0.1, 0.2], 0.5, "median", "minmax or endpoints"),
     ],
 )
-def test_bad_input_names_what_is_wrong(acs: list[float], rho: float, anchors: str, message: str) -> None:
+def test_bad_input_names_what_is_wrong(
+    acs: list[float], rho: float, anchors: str, message: str
+) -> None:
     with pytest.raises(ScheduleError, match=message):
         rates_from_acs(acs, rho, anchors)
 
@@ -145,7 +152,9 @@ def test_rounded_counts_are_multiples_or_what_was_there(
     for rate, after in zip(rates, counts(rates, patches, round_to, prefix), strict=True):
         least = keep_count(rate, before)
         assert least <= after <= before
-        assert after == before or ((after + prefix) % round_to == 0 and after < least + round_to)
+        assert after == before or (
+            (after + prefix) % round_to == 0 and after < least + round_to
+        )
         before = after
 
 
@@ -154,7 +163,9 @@ def test_tokens_are_what_is_rounded_prefix_and_patches() -> None:
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), RHO)
-def test_scaled_rates_have_the_lowest_asked_for_and_keep_proportions(rates: list[float], rho: float) -> None:
+def test_scaled_rates_have_the_lowest_asked_for_and_keep_proportions(
+    rates: list[float], rho: float
+) -> None:
     if min(rates) >= 1.0:
         with pytest.raises(ScheduleError, match="1 in every layer"):
             scaled_rates(rates, rho)
@@ -209,7 +220,9 @@ def test_a_cost_that_rises_and_falls_meets_the_target_with_one_above_that_does_n
     assert found.rho is not None
     assert wavy(found) <= target
     assert found.rho == 1.0 or wavy(plan(min(1.0, found.rho + 2.0**-bisections))) > target
-    assert all(wavy(each) > target for each in tried if each.rho is not None and each.rho > found.rho)
+    assert all(
+        wavy(each) > target for each in tried if each.rho is not None and each.rho > found.rho
+    )
 
 
 def test_a_target_at_the_top_needs_one_cost() -> None:

@@ -31,7 +31,9 @@ SPEC = describe_vit(ModelRequest("deit_small_patch16_224")).spec
 def test_counts_fall_with_layers_and_with_steepness(
     shape: str, one: float, other: float, patches: int, prunes: list[bool]
 ) -> None:
-    flat, steep = (shaped_counts(SHAPES[shape], each, patches, prunes) for each in sorted((one, other)))
+    flat, steep = (
+        shaped_counts(SHAPES[shape], each, patches, prunes) for each in sorted((one, other))
+    )
     assert all(1 <= low <= high for low, high in zip(steep, flat, strict=True))
     before = patches
     for after, may in zip(steep, prunes, strict=True):
@@ -63,7 +65,11 @@ def test_a_cost_is_met_within_one_patch_of_a_layer(
         counts_for_cost(SHAPES[shape], patches, prunes, sum, least - 1)
 
 
-@given(shape=SHAPE, share=st.floats(0.05, 0.95), method=st.sampled_from([Method.MATCHING, Method.STAR]))
+@given(
+    shape=SHAPE,
+    share=st.floats(0.05, 0.95),
+    method=st.sampled_from([Method.MATCHING, Method.STAR]),
+)
 def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
     shape: str, share: float, method: Method
 ) -> None:
@@ -103,10 +109,29 @@ def test_rho_is_every_rate_of_the_geometric_shape(rho: float, patches: int, dept
 def test_shapes_by_hand() -> None:
     every = [True] * 4
     assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (14, 11, 9, 6)  # r = 2.53
-    assert counts_of_rho(SHAPES["constant"], 0.5, 16, [True, False, True, True, True]) == (13, 13, 10, 7, 4)
+    assert counts_of_rho(SHAPES["constant"], 0.5, 16, [True, False, True, True, True]) == (
+        13,
+        13,
+        10,
+        7,
+        4,
+    )
     assert shaped_counts(SHAPES["linear"], 0.25, 16, every) == (12, 9, 7, 6)
     assert shaped_counts(SHAPES["geometric"], 0.5, 16, every) == (8, 4, 2, 1)
-    assert shaped_counts(SHAPES["few"], 0.5, 16, [True] * 12) == (16, 16, 16, 8, 8, 8, 4, 4, 4, 2, 2, 2)
+    assert shaped_counts(SHAPES["few"], 0.5, 16, [True] * 12) == (
+        16,
+        16,
+        16,
+        8,
+        8,
+        8,
+        4,
+        4,
+        4,
+        2,
+        2,
+        2,
+    )
     for shape in SHAPES.values():
         assert counts_of_rho(shape, 1.0, 16, every) == (16,) * 4
         assert counts_of_rho(shape, 0.5, 16, [False] * 4) == (16,) * 4

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.settings.fields import BatchSizes, Natural, Number, Positive, Settings, Share, Weight, option
+from exporter.settings.fields import (
+    BatchSizes,
+    Natural,
+    Number,
+    Positive,
+    Settings,
+    Share,
+    Weight,
+    option,
+)
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Layout
 

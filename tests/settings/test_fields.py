@@ -30,13 +30,18 @@ from tests.settings.example import Example
         ({"word": "c"}, "word | got 'c' | need one of a, b"),
         ({"layout": "folded"}, "layout | got 'folded' | need one of shrinking, packed, padded"),
         ({"batches": (1, 0)}, "batches | got (1, 0) | need an integer from 1"),
-        ({"place": "a\0b"}, "place | got 'a\\x00b' | need a path without NUL, of names of at most 255 bytes"),
+        (
+            {"place": "a\0b"},
+            "place | got 'a\\x00b' | need a path without NUL, of names of at most 255 bytes",
+        ),
         ({"place": "x" * 256}, "need a path without NUL, of names of at most 255 bytes"),
         ({"shares": {1: 1.5}}, "shares | got {1: 1.5} | need a number in (0, 1]"),
         ({"really": "yes"}, "really | got 'yes' | need bool"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_as_it_is_given(values: dict[str, Any], message: str) -> None:
+def test_a_value_of_another_kind_is_refused_as_it_is_given(
+    values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         Example(**values)
     assert message in str(caught.value)
@@ -77,7 +82,9 @@ def test_a_wrong_table_names_the_file_and_the_key(table: dict[str, Any], message
 
 def test_every_module_with_settings_is_listed() -> None:
     root = Path(exporter.__file__).parent
-    found = {path for path in root.rglob("*.py") if "(Settings):" in path.read_text(encoding="utf-8")}
+    found = {
+        path for path in root.rglob("*.py") if "(Settings):" in path.read_text(encoding="utf-8")
+    }
     listed = {root / f"{name.replace('.', '/')}.py" for name in MODULES}
     assert found <= listed
 

@@ -28,7 +28,19 @@ def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
 
 def test_flags_are_read_as_the_types_of_their_fields() -> None:
     example = parse(
-        *("--rho", "0.7", "--count", "4", "--batches", "1,8", "--pair", "0.25", "2", "--layout", "padded"),
+        *(
+            "--rho",
+            "0.7",
+            "--count",
+            "4",
+            "--batches",
+            "1,8",
+            "--pair",
+            "0.25",
+            "2",
+            "--layout",
+            "padded",
+        ),
         *("--place", "x", "--named", "a=1", "b=c", "d=(1,2)", "--really", "--word", "b"),
     )
     assert example == Example(
@@ -62,7 +74,9 @@ def test_wrong_flags_are_refused_in_one_line(flags: tuple[str, ...], message: st
     assert message in str(caught.value)
 
 
-@given(st.floats(0.0, 1.0, exclude_min=True), st.integers(1, 2**31 - 1), st.sampled_from(Layout))
+@given(
+    st.floats(0.0, 1.0, exclude_min=True), st.integers(1, 2**31 - 1), st.sampled_from(Layout)
+)
 def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -> None:
     given_ = Example(rho=rho, count=count, layout=layout)
     assert parse("--rho", repr(rho), "--count", str(count), "--layout", layout) == given_
@@ -81,18 +95,28 @@ def _forms(number: float) -> st.SearchStrategy[str]:
     return st.sampled_from(sorted(written))
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False).flatmap(lambda x: st.tuples(st.just(x), _forms(x))))
-def test_a_number_is_read_as_python_reads_it_however_it_is_written(told: tuple[float, str]) -> None:
+@given(
+    st.floats(allow_nan=False, allow_infinity=False).flatmap(
+        lambda x: st.tuples(st.just(x), _forms(x))
+    )
+)
+def test_a_number_is_read_as_python_reads_it_however_it_is_written(
+    told: tuple[float, str],
+) -> None:
     number, text = told
     assert float(text) == number
-    example = parse(f"--anything={text}", f"--sweep={text},{text}", "--named", f"a={text}", f"b=[{text}]")
+    example = parse(
+        f"--anything={text}", f"--sweep={text},{text}", "--named", f"a={text}", f"b=[{text}]"
+    )
     assert (example.anything, example.sweep) == (number, (number, number))
     assert example.named == {"a": number, "b": [number]}
 
 
 @given(
     st.integers(1, 2**31 - 1).flatmap(
-        lambda n: st.sampled_from([(n, form.format(n)) for form in ("{:d}", "{:_d}", "+{:d}", " {:d}")])
+        lambda n: st.sampled_from(
+            [(n, form.format(n)) for form in ("{:d}", "{:_d}", "+{:d}", " {:d}")]
+        )
     )
 )
 def test_so_is_an_integer(told: tuple[int, str]) -> None:
@@ -133,7 +157,8 @@ def test_what_starts_like_no_text_is_a_value_or_refused(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["1e-", "(1,", "[1", "70%", "224x224", "nan", "1e400", "{1: 2}", "1j", "'a", "-inf", "NaN"]
+    "word",
+    ["1e-", "(1,", "[1", "70%", "224x224", "nan", "1e400", "{1: 2}", "1j", "'a", "-inf", "NaN"],
 )
 def test_what_is_nearly_a_value_is_no_text(word: str) -> None:
     with pytest.raises(

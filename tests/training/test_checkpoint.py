@@ -72,7 +72,9 @@ def test_another_runs_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     assert all(map(torch.equal, before, values(state)))
 
 
-@pytest.mark.parametrize("content", ["cut", b"text", b"", torch.zeros(3), [1], {"epochs_done": 1}])
+@pytest.mark.parametrize(
+    "content", ["cut", b"text", b"", torch.zeros(3), [1], {"epochs_done": 1}]
+)
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: object) -> None:
     path = tmp_path / "run.ckpt"
     run(0).save(path)
@@ -82,15 +84,21 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: object) -> No
         path.write_bytes(content)
     else:
         torch.save(content, path)
-    with pytest.raises(ArtefactError, match=r"run\.ckpt .* cannot be read .* an unfinished training"):
+    with pytest.raises(
+        ArtefactError, match=r"run\.ckpt .* cannot be read .* an unfinished training"
+    ):
         run(0).restore(path)
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0\nframe #0")
+        raise RuntimeError(
+            "[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0\nframe #0"
+        )
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OutputError, match="unexpected pos 64 vs 0"):
-        Unfinished(tmp_path / "w.ckpt", "training", "job").replace(partial(checkpoint._write, {}))
+        Unfinished(tmp_path / "w.ckpt", "training", "job").replace(
+            partial(checkpoint._write, {})
+        )
     assert not [*tmp_path.iterdir()]

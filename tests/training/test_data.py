@@ -24,12 +24,16 @@ from tests.vits import make_images
 AUGMENTED = Preprocessing(
     (3, 24, 24), Interpolation.BICUBIC, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 1.0, CropMode.CENTER
 )
-STILL = FinetuneSettings(augment="affine", rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0))
+STILL = FinetuneSettings(
+    augment="affine", rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0)
+)
 
 
 @pytest.fixture
 def image() -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    )
 
 
 def evaluated(image: Image.Image) -> torch.Tensor:
@@ -76,7 +80,9 @@ def test_crop_is_timms_recipe(image: Image.Image) -> None:
 
 
 HALF = (0.5, 0.5, 0.5)
-PREPROCESSING = Preprocessing((3, 16, 16), Interpolation.BILINEAR, HALF, HALF, 1.0, CropMode.CENTER)
+PREPROCESSING = Preprocessing(
+    (3, 16, 16), Interpolation.BILINEAR, HALF, HALF, 1.0, CropMode.CENTER
+)
 SETTINGS = FinetuneSettings(batch_size=3, augment="affine")
 
 
@@ -85,11 +91,17 @@ def images(tmp_path: Path) -> Path:
     return make_images(tmp_path / "images", classes=3)
 
 
-def epoch_of(root: Path, epoch: int, settings: FinetuneSettings = SETTINGS) -> tuple[Tensor, list[int]]:
+def epoch_of(
+    root: Path, epoch: int, settings: FinetuneSettings = SETTINGS
+) -> tuple[Tensor, list[int]]:
     """All images and labels of one epoch."""
-    made = TrainBatches(list_images(root, num_classes=3), settings, PREPROCESSING, num_classes=3)
+    made = TrainBatches(
+        list_images(root, num_classes=3), settings, PREPROCESSING, num_classes=3
+    )
     batches = list(made(epoch))
-    return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches]).tolist()
+    return torch.cat([images for images, _ in batches]), torch.cat(
+        [labels for _, labels in batches]
+    ).tolist()
 
 
 def test_an_epoch_holds_every_image_once_in_its_own_order(images: Path) -> None:
@@ -139,7 +151,9 @@ def test_images_left_over_wait_for_another_epoch(images: Path) -> None:
 
 def test_images_are_mixed_in_pairs(images: Path) -> None:
     settings = FinetuneSettings(batch_size=9, augment="none", mixup=0.8)
-    made = TrainBatches(list_images(images, num_classes=3), settings, PREPROCESSING, num_classes=3)
+    made = TrainBatches(
+        list_images(images, num_classes=3), settings, PREPROCESSING, num_classes=3
+    )
     random_seed(0)
     ((mixed, shares),) = made(1)
     assert (mixed.shape, shares.shape) == ((8, 3, 16, 16), (8, 3))
@@ -154,7 +168,9 @@ def test_what_cannot_be_read_is_replaced_counted_and_named(
     for name in ("class_0/2.png", "class_1/0.png"):
         (images / name).write_bytes(b"no image")
     settings = replace(SETTINGS, workers=workers)
-    made = TrainBatches(list_images(images, num_classes=3), settings, PREPROCESSING, num_classes=3)
+    made = TrainBatches(
+        list_images(images, num_classes=3), settings, PREPROCESSING, num_classes=3
+    )
     labels = torch.cat([labels for _, labels in made(1)]).tolist()
     assert sorted(labels) == [0, 0, 1, 1, 1, 1, 2, 2, 2]
     assert sorted(made.skipped) == ["class_0/2.png", "class_1/0.png"]
@@ -166,6 +182,8 @@ def test_what_cannot_be_read_is_replaced_counted_and_named(
 def test_a_folder_without_any_image_that_can_be_read_is_one_line(images: Path) -> None:
     for path in images.rglob("*.png"):
         path.write_bytes(b"no image")
-    made = TrainBatches(list_images(images, num_classes=3), SETTINGS, PREPROCESSING, num_classes=3)
+    made = TrainBatches(
+        list_images(images, num_classes=3), SETTINGS, PREPROCESSING, num_classes=3
+    )
     with pytest.raises(ImageError, match="9 images, none of which can be read"):
         list(made(1))

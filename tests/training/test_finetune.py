@@ -49,7 +49,9 @@ def always(batch: TrainBatch) -> EpochBatches:
     return lambda _: [batch]
 
 
-def pruned_student(method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit") -> PrunedViT:
+def pruned_student(
+    method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit"
+) -> PrunedViT:
     vit = make_vit(family)
     schedule = manual_schedule(vit.spec, RATES, Prune("intra", method=method, reduce="drop"))
     return PrunedViT(vit, schedule, layout=layout).eval()
@@ -60,7 +62,11 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
-    return {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    return {
+        name
+        for name, value in model.state_dict().items()
+        if not torch.equal(value, before[name])
+    }
 
 
 def losses_of(
@@ -72,7 +78,9 @@ def losses_of(
 
 
 @pytest.mark.parametrize(("method", "layout"), LAYOUTS)
-def test_a_pruned_model_learns_through_the_tokens_that_it_keeps(method: Method, layout: str) -> None:
+def test_a_pruned_model_learns_through_the_tokens_that_it_keeps(
+    method: Method, layout: str
+) -> None:
     student = pruned_student(method, layout)
     before = weights_of(student)
     with trainable(student.vit):
@@ -85,7 +93,9 @@ def test_a_pruned_model_learns_through_the_tokens_that_it_keeps(method: Method, 
 
 @pytest.mark.parametrize("family", ["vit", "lvvit"])
 @pytest.mark.parametrize(("method", "layout"), LAYOUTS)
-def test_the_gradient_of_a_batch_is_the_sum_over_its_images(method: Method, layout: str, family: str) -> None:
+def test_the_gradient_of_a_batch_is_the_sum_over_its_images(
+    method: Method, layout: str, family: str
+) -> None:
     """Padding and packing send nothing back: an image alone has neither."""
     student = pruned_student(method, layout, family)
     size = student.vit.spec.preprocessing.input_size
@@ -104,7 +114,11 @@ def test_the_gradient_of_a_batch_is_the_sum_over_its_images(method: Method, layo
 def gradients(student: PrunedViT, images: Tensor) -> dict[str, Tensor]:
     student.zero_grad()
     student(images).square().sum().backward()
-    return {name: value.grad.clone() for name, value in student.named_parameters() if value.grad is not None}
+    return {
+        name: value.grad.clone()
+        for name, value in student.named_parameters()
+        if value.grad is not None
+    }
 
 
 def test_the_teacher_is_followed_and_not_changed() -> None:
@@ -158,7 +172,14 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
         finetune(parted, None, batches, settings, checkpoint=place, on_epoch=stop)
     seen: list[int] = []
     anew = make_model(seed=9, drop_path_rate=0.2)
-    finetune(anew, None, batches, settings, checkpoint=place, on_epoch=lambda done, _: seen.append(done))
+    finetune(
+        anew,
+        None,
+        batches,
+        settings,
+        checkpoint=place,
+        on_epoch=lambda done, _: seen.append(done),
+    )
     assert seen == [3]
     assert not changed(anew, weights_of(whole))
     with pytest.raises(ArtefactError, match="other settings"):
@@ -188,7 +209,9 @@ def test_embeddings_of_a_wrapped_model_do_not_decay() -> None:
 def test_what_cannot_be_trained_is_one_line() -> None:
     vit = make_vit()
     before = weights_of(vit.model)
-    with pytest.raises(ModelError, match=r"student \| got a model whose parameters are all frozen"):
+    with pytest.raises(
+        ModelError, match=r"student \| got a model whose parameters are all frozen"
+    ):
         finetune(vit.model, None, batches, FAST)
     assert not changed(vit.model, before)
     student = make_model()
@@ -201,7 +224,9 @@ def test_what_cannot_be_trained_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("good", [0, 1])
-def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(tmp_path: Path, good: int) -> None:
+def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(
+    tmp_path: Path, good: int
+) -> None:
     """It would refuse the lower learning rate that the message asks for."""
     student, place, (images, labels) = make_model(), tmp_path / "run.ckpt", images_and_labels()
 
@@ -267,7 +292,9 @@ def test_the_best_weights_are_left_also_of_a_run_that_was_cut(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        finetune(make_model(), None, batches, settings, checkpoint=place, on_epoch=stop, score=score)
+        finetune(
+            make_model(), None, batches, settings, checkpoint=place, on_epoch=stop, score=score
+        )
     student = make_model()
     assert finetune(student, None, batches, settings, checkpoint=place, score=score) == best
     assert len(seen) == 5

@@ -22,8 +22,17 @@ def test_an_augmentation_is_a_row_with_the_values_given_in_its_place() -> None:
 
 def test_the_defaults_of_fine_tuning_are_the_papers() -> None:
     settings = FinetuneSettings()
-    assert (settings.lr, settings.min_lr, settings.warmup_epochs, settings.epochs) == (2e-5, 2e-9, 0, 120)
-    assert (settings.distillation, settings.weight_decay, settings.smoothing) == (0.25, 0.05, 0.1)
+    assert (settings.lr, settings.min_lr, settings.warmup_epochs, settings.epochs) == (
+        2e-5,
+        2e-9,
+        0,
+        120,
+    )
+    assert (settings.distillation, settings.weight_decay, settings.smoothing) == (
+        0.25,
+        0.05,
+        0.1,
+    )
     mixed = settings.augmentation
     assert (mixed.mixup, mixed.cutmix, mixed.erase) == (0.8, 1.0, 0.25)
 
@@ -49,13 +58,17 @@ def row_of(preset: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_the_values_that_the_documentation_names(preset: str) -> None:
     (line,) = (
-        line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{preset}`")
+        line
+        for line in DOCS.read_text(encoding="utf-8").splitlines()
+        if line.startswith(f"| `{preset}`")
     )
     assert tuple(cell.strip() for cell in line.strip("|").split("|")[1:]) == row_of(preset)
 
 
 def test_a_bundled_model_is_augmented_as_in_its_own_training() -> None:
-    digits, offset = (preset_values("short", each.name) for each in (DIGITS_VIT, OFFSET_DIGITS_VIT))
+    digits, offset = (
+        preset_values("short", each.name) for each in (DIGITS_VIT, OFFSET_DIGITS_VIT)
+    )
     assert (digits["augment"], digits["hflip"], digits["rotate"]) == ("affine", 0.0, 12.0)
     assert tuple(offset["scale"]) == (0.85, 1.15)
     assert digits["epochs"] == PRESETS["short"]["epochs"]
@@ -75,7 +88,11 @@ def test_a_checkpoint_says_which_model_it_is(name: str | None, tmp_path: Path) -
 
 
 def test_other_models_take_the_preset_alone(tmp_path: Path) -> None:
-    assert preset_values("short") == preset_values("short", "deit_tiny_patch16_224") == PRESETS["short"]
+    assert (
+        preset_values("short")
+        == preset_values("short", "deit_tiny_patch16_224")
+        == PRESETS["short"]
+    )
     assert preset_values("short", "digits_vit", own_augmentation=False) == PRESETS["short"]
     (tmp_path / "w.pth").write_bytes(b"says nothing")
     assert preset_values("paper", "digits_vit", tmp_path / "w.pth")["augment"] == "affine"

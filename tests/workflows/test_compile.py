@@ -31,7 +31,10 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     stages: dict[str, int] = {}
     report = compile_model(
-        recipe, tmp_path / "out", tiny_vit, CallbackStages(lambda *told: stages.update([told[:2]]))
+        recipe,
+        tmp_path / "out",
+        tiny_vit,
+        CallbackStages(lambda *told: stages.update([told[:2]])),
     )
     assert list(stages) == [
         "calibration",
@@ -58,7 +61,11 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     files = {each for each in (tmp_path / "out").rglob("*") if each.is_file()}
     listed = read_checksums(tmp_path / "out")
     assert files == {tmp_path / "out" / name for name in (*listed, "SHA256SUMS", "notes.txt")}
-    assert listed.keys() >= {"calibration.safetensors", "report.html", "inputs/images.batch1.bin"}
+    assert listed.keys() >= {
+        "calibration.safetensors",
+        "report.html",
+        "inputs/images.batch1.bin",
+    }
 
 
 @pytest.mark.ort
@@ -105,9 +112,9 @@ def test_why_there_is_no_accuracy_is_said(
         f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "
         "measured (--class-map FILE gives their indices)"
     )
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("exporter")] == [
-        expected
-    ]
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("exporter")
+    ] == [expected]
 
 
 @pytest.mark.ort
@@ -121,8 +128,15 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     recipe = Recipe.of(images=images, rho=0.5, refit=True, rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.passed and report.refit is not None and report.refit.read == 72
-    assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(
+        encoding="utf-8"
+    )
     files = [read_lowered(tmp_path / "out" / name).artefact for name in report.files.values()]
     dense, pruned = sorted(files, key=lambda each: each.prunes)
-    assert dense.trained_sha256 == pruned.refit_of == dense.weights_sha256 == tiny_vit.weights_sha256
+    assert (
+        dense.trained_sha256
+        == pruned.refit_of
+        == dense.weights_sha256
+        == tiny_vit.weights_sha256
+    )
     assert check_folder(tmp_path / "out", RunSettings()).passed

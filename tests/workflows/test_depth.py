@@ -57,12 +57,18 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Opened, tmp_path: 
     out = tmp_path / "c.safetensors"
     done = choose_to(job, COUNTS, QUICK, out)
     plan = done.applied.depth.plan
-    assert (len(plan.attention), len(plan.activation), done.applied.depth.merged) == (1, 1, False)
+    assert (len(plan.attention), len(plan.activation), done.applied.depth.merged) == (
+        1,
+        1,
+        False,
+    )
     scores = done.importance
     assert plan.attention[0] == 1 + scores.attention.index(min(scores.attention))
     assert len(set(scores.activation)) == 4
     found = load_vit(ModelRequest("", out))
-    assert found.spec.attention_layers == tuple(layer for layer in range(1, 5) if layer not in plan.attention)
+    assert found.spec.attention_layers == tuple(
+        layer for layer in range(1, 5) if layer not in plan.attention
+    )
     assert done.applied.gmacs_after < done.applied.gmacs_before
     assert [path.name for path in tmp_path.iterdir()] == ["c.safetensors"]
     apply_to(ModelRequest("", out), DepthPlan(), tmp_path / "merged.safetensors")
@@ -71,14 +77,22 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Opened, tmp_path: 
 
 
 def test_the_choice_starts_again_from_the_models_weights(job: Opened, tmp_path: Path) -> None:
-    done = choose_to(job, replace(COUNTS, last_weights=False), QUICK, tmp_path / "c.safetensors")
-    apply_to(job.recipe.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True)
-    assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+    done = choose_to(
+        job, replace(COUNTS, last_weights=False), QUICK, tmp_path / "c.safetensors"
+    )
+    apply_to(
+        job.recipe.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True
+    )
+    assert (tmp_path / "c.safetensors").read_bytes() == (
+        tmp_path / "a.safetensors"
+    ).read_bytes()
     assert done.importance != Importance.unknown(4)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_choice_that_was_cut_ends_with_the_same_bytes(job: Opened, tmp_path: Path, epochs: int) -> None:
+def test_a_choice_that_was_cut_ends_with_the_same_bytes(
+    job: Opened, tmp_path: Path, epochs: int
+) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
     first = choose_to(job, COUNTS, QUICK, whole)
     with cut_after(epochs):
@@ -118,7 +132,8 @@ def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> No
         (2, 12),
     ]
     assert all(
-        each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100)) for each in found.samples
+        each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100))
+        for each in found.samples
     )
     assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
@@ -126,7 +141,9 @@ def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> No
     assert set(split_for(read, 4, 2).rmse) == {1}
 
 
-def test_a_collection_that_was_cut_ends_with_the_same_bytes(job: Opened, tmp_path: Path) -> None:
+def test_a_collection_that_was_cut_ends_with_the_same_bytes(
+    job: Opened, tmp_path: Path
+) -> None:
     two_epochs = replace(QUICK, epochs=2)
     whole = collect_to(job, STEPS, two_epochs, tmp_path / "whole")
     with cut_after(5):
@@ -142,7 +159,9 @@ def told(job: Opened, **changes: Any) -> Opened:
     return replace(job, recipe=job.recipe.but(**changes))
 
 
-def test_images_that_cannot_be_read_are_named_also_after_an_interruption(job: Opened, tmp_path: Path) -> None:
+def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
+    job: Opened, tmp_path: Path
+) -> None:
     train, measured = (_torn(tmp_path / name) for name in ("train", "measured"))
     own = told(job, images=train, eval_images=measured)
     with cut_after(3):
@@ -168,7 +187,9 @@ def test_a_model_without_some_units_is_not_measured(job: Opened, tmp_path: Path)
 
 # Accuracy falls by 20 and 10 points with the shares, faster towards the end.
 SAMPLES = tuple(
-    Sample(a / 6, t / 6, 80 - 20 * (a / 6) ** 2 - 10 * (t / 6) ** 2) for a in range(4) for t in range(4)
+    Sample(a / 6, t / 6, 80 - 20 * (a / 6) ** 2 - 10 * (t / 6) ** 2)
+    for a in range(4)
+    for t in range(4)
 )
 
 
@@ -189,7 +210,9 @@ def test_units_go_and_the_file_says_which(request_: ModelRequest, tmp_path: Path
     assert load_vit(ModelRequest("", out)).spec.attention_layers == (1, 3, 4)
 
 
-def test_plans_add_up_and_training_form_is_merged_later(request_: ModelRequest, tmp_path: Path) -> None:
+def test_plans_add_up_and_training_form_is_merged_later(
+    request_: ModelRequest, tmp_path: Path
+) -> None:
     first, second, third = (tmp_path / f"{at}.safetensors" for at in range(3))
     apply_to(request_, DepthPlan((2,), (3,)), first, unmerged=True)
     apply_to(ModelRequest("", first), DepthPlan((), (1,)), second, unmerged=True)
@@ -206,12 +229,19 @@ def test_a_plan_that_does_not_fit_is_refused(request_: ModelRequest, tmp_path: P
     out = tmp_path / "d.safetensors"
     apply_to(request_, DepthPlan((2,)), out)
     with pytest.raises(DepthError, match="whose layers are merged"):
-        apply_to(ModelRequest("", out), DepthPlan((), (1,)), tmp_path / "e.safetensors", unmerged=True)
+        apply_to(
+            ModelRequest("", out),
+            DepthPlan((), (1,)),
+            tmp_path / "e.safetensors",
+            unmerged=True,
+        )
     with pytest.raises(DepthError, match="twice"):
         apply_to(ModelRequest("", out), DepthPlan((2,)), tmp_path / "e.safetensors")
     with pytest.raises(DepthError, match="remove, as the checkpoint has"):
         apply_to(
-            ModelRequest("", out), DepthPlan((3,), (), AttentionVariant.NOSE), tmp_path / "e.safetensors"
+            ModelRequest("", out),
+            DepthPlan((3,), (), AttentionVariant.NOSE),
+            tmp_path / "e.safetensors",
         )
 
 
@@ -226,6 +256,8 @@ def test_the_best_split_takes_more_of_what_costs_less() -> None:
 
 def test_one_attention_stays_also_where_all_would_go() -> None:
     """Where attention costs almost nothing, all of it would go."""
-    free = tuple(replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES)
+    free = tuple(
+        replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES
+    )
     found = split_for(free, 6, 6)
     assert found.best.attention == 5

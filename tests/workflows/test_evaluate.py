@@ -31,7 +31,9 @@ from tests.fakes import NumpyRunner
 from tests.shards import write_shard
 from tests.vits import make_vit
 
-SMALL = Preprocessing((3, 4, 4), Interpolation.NEAREST, (0.0,) * 3, (1.0,) * 3, 1.0, CropMode.SQUASH)
+SMALL = Preprocessing(
+    (3, 4, 4), Interpolation.NEAREST, (0.0,) * 3, (1.0,) * 3, 1.0, CropMode.SQUASH
+)
 SHAPE = make_vit().spec
 QUICK = EvalSettings(batch=2)
 
@@ -48,12 +50,19 @@ def colour_model(name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4) -
 
     preprocessing = replace(SMALL, input_size=(3, side, side))
     spec = replace(
-        SHAPE, preprocessing=preprocessing, outputs=(Output(LOGITS, OutputKind.LOGITS, len(order)),)
+        SHAPE,
+        preprocessing=preprocessing,
+        outputs=(Output(LOGITS, OutputKind.LOGITS, len(order)),),
     )
     inputs = (TensorInfo("images", ("batch", 3, side, side), "uint8"),)
     outputs = (TensorInfo("logits", ("batch", len(order)), "float32"),)
     return EvalModel(
-        name, f"{name}.onnx", "numpy", NumpyRunner(run, inputs, outputs, name), spec, InputKind.UINT8
+        name,
+        f"{name}.onnx",
+        "numpy",
+        NumpyRunner(run, inputs, outputs, name),
+        spec,
+        InputKind.UINT8,
     )
 
 
@@ -61,7 +70,9 @@ RIGHT, SWAPPED = colour_model("right"), colour_model("swapped", (0, 2, 1), side=
 
 
 def pixel(colour: int) -> Image.Image:
-    return Image.fromarray((200 * np.eye(3, dtype=np.uint8)[colour])[None, None].repeat(6, 0).repeat(6, 1))
+    return Image.fromarray(
+        (200 * np.eye(3, dtype=np.uint8)[colour])[None, None].repeat(6, 0).repeat(6, 1)
+    )
 
 
 @pytest.fixture
@@ -79,7 +90,10 @@ def test_one_model_is_measured(folder: Path) -> None:
     (measured,) = accuracies(result)[-1:]
     assert (measured.top1, measured.top1_hits, measured.images) == (0.4, 2, 5)
     assert measured.interval is not None and measured.interval[0] < 0.4 < measured.interval[1]
-    assert (result.models["swapped"].source, result.models["swapped"].runtime) == ("swapped.onnx", "numpy")
+    assert (result.models["swapped"].source, result.models["swapped"].runtime) == (
+        "swapped.onnx",
+        "numpy",
+    )
     assert (result.pair, differing, result.scored_classes) == (None, (), 3)
 
 
@@ -99,7 +113,9 @@ def test_two_models_see_the_same_images_each_at_its_own_size(folder: Path) -> No
 
 
 def test_without_labels_models_only_agree(folder: Path) -> None:
-    result, differing = evaluate_models([RIGHT, SWAPPED], [folder], replace(QUICK, labels=False))
+    result, differing = evaluate_models(
+        [RIGHT, SWAPPED], [folder], replace(QUICK, labels=False)
+    )
     assert (accuracies(result), result.images) == ([], 5)
     assert result.pair is not None
     assert (result.pair.agreement, result.pair.loss_points) == (0.4, None)
@@ -143,7 +159,9 @@ def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
         pixel(label).save(path)
     red, green = (path.read_bytes() for path in raw)
     some = write_shard(tmp_path / "some.tar", {"1.png": red, "1.cls": "0", "2.png": green})
-    with pytest.raises(ImageError, match=r"some.tar/2.png \| got no label \| need one, as the images before"):
+    with pytest.raises(
+        ImageError, match=r"some.tar/2.png \| got no label \| need one, as the images before"
+    ):
         evaluate_models([RIGHT], [some], QUICK)
     other = write_shard(tmp_path / "other.tar", {"1.png": red, "2.png": green, "2.cls": "1"})
     with pytest.raises(ImageError, match=r"other.tar/2.png \| got a label \| need none"):
@@ -153,7 +171,9 @@ def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
         ImageError, match=r"high.tar/1.png \| got the class 3 \| need an index from 0 below 3"
     ):
         evaluate_models([RIGHT], [high], QUICK)
-    whole = write_shard(tmp_path / "whole.tar", {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"})
+    whole = write_shard(
+        tmp_path / "whole.tar", {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"}
+    )
     result, _ = evaluate_models([RIGHT], [whole], QUICK)
     assert (accuracies(result)[0].top1, result.images) == (1.0, 2)
 
@@ -172,16 +192,24 @@ def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
     def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         return {embedding: runner.function(feed)["logits"]}
 
-    infos = (runner.inputs, (TensorInfo(embedding, ("batch", model.spec.num_classes), "float32"),))
+    infos = (
+        runner.inputs,
+        (TensorInfo(embedding, ("batch", model.spec.num_classes), "float32"),),
+    )
     tower = NumpyRunner(run, *infos, model.name)
-    spec = replace(model.spec, outputs=(Output(embedding, OutputKind.EMBEDDING, model.spec.num_classes),))
+    spec = replace(
+        model.spec, outputs=(Output(embedding, OutputKind.EMBEDDING, model.spec.num_classes),)
+    )
     return replace(model, runner=tower, spec=spec)
 
 
 def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
     same, _ = evaluate_models([as_tower(RIGHT), as_tower(RIGHT, "other")], [folder], QUICK)
     assert same.agreement is not None and same.pair is None
-    assert same.agreement.embedding_cosine == pytest.approx(1) and same.agreement.retrieval_at_1 == 1.0
+    assert (
+        same.agreement.embedding_cosine == pytest.approx(1)
+        and same.agreement.retrieval_at_1 == 1.0
+    )
     result, differing = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], QUICK)
     assert result.agreement is not None and differing == ()
     # Red images embed alike; green and blue ones have changed places.
@@ -191,14 +219,22 @@ def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
 
 
 def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"right \| got a model without logits, which has no top-1"):
+    with pytest.raises(
+        RecipeError, match=r"right \| got a model without logits, which has no top-1"
+    ):
         evaluate_models([as_tower(RIGHT)], [folder], QUICK)
     with pytest.raises(RecipeError, match="a model without logits"):
         evaluate_models([RIGHT, as_tower(SWAPPED)], [folder], QUICK)
-    with pytest.raises(RecipeError, match=r"--class-map \| got classes for models without logits"):
-        evaluate_models([as_tower(RIGHT)] * 2, [folder], replace(QUICK, class_map=tmp_path / "map.json"))
+    with pytest.raises(
+        RecipeError, match=r"--class-map \| got classes for models without logits"
+    ):
+        evaluate_models(
+            [as_tower(RIGHT)] * 2, [folder], replace(QUICK, class_map=tmp_path / "map.json")
+        )
     narrow = as_tower(colour_model("narrow", (0, 1)))
-    with pytest.raises(RecipeError, match=r"narrow \| got embeddings of 2 channels \| need 3, as right has"):
+    with pytest.raises(
+        RecipeError, match=r"narrow \| got embeddings of 2 channels \| need 3, as right has"
+    ):
         evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)
 
 
@@ -213,9 +249,14 @@ def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
     )
     result, _ = evaluate_models([SWAPPED, named], [tmp_path], QUICK)
     assert accuracies(result)[-1].top1 == 1.0
-    with pytest.raises(RecipeError, match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right"):
+    with pytest.raises(
+        RecipeError, match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right"
+    ):
         evaluate_models([named, other], [tmp_path], QUICK)
-    assert evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[0].pair is not None
+    assert (
+        evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[0].pair
+        is not None
+    )
 
 
 def test_a_subset_is_that_of_a_class_map() -> None:
@@ -234,8 +275,12 @@ def predictions(best: list[int], labels: list[int]) -> Predictions:
 
 
 @pytest.mark.parametrize(("labels", "told"), [([0, 1, 2], [1, 2]), ([-1] * 3, [None, None])])
-def test_only_the_images_that_differ_are_listed(labels: list[int], told: list[int | None]) -> None:
-    found = disagreements(predictions([0, 1, 2], labels), predictions([0, 2, 1], labels), ["a", "b", "c"])
+def test_only_the_images_that_differ_are_listed(
+    labels: list[int], told: list[int | None]
+) -> None:
+    found = disagreements(
+        predictions([0, 1, 2], labels), predictions([0, 2, 1], labels), ["a", "b", "c"]
+    )
     assert found == (Disagreement("b", told[0], 1, 2), Disagreement("c", told[1], 2, 1))
 
 
@@ -243,10 +288,18 @@ def test_only_the_images_that_differ_are_listed(labels: list[int], told: list[in
 def test_both_files_say_the_same(tmp_path: Path, name: str) -> None:
     found = (Disagreement('cat/1, "new".png', 3, 3, 5), Disagreement("dog/é.png", None, 0, 1))
     save_disagreements(found, NAMES, tmp_path / "new" / name)
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["out.v1.csv", "out.v1.json"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "out.v1.csv",
+        "out.v1.json",
+    ]
     told = json.loads((tmp_path / "new/out.v1.json").read_text(encoding="utf-8"))
     assert (told["first"], told["second"]) == NAMES
-    assert told["images"][0] == {"image": 'cat/1, "new".png', "label": 3, "first": 3, "second": 5}
+    assert told["images"][0] == {
+        "image": 'cat/1, "new".png',
+        "label": 3,
+        "first": 3,
+        "second": 5,
+    }
     with (tmp_path / "new/out.v1.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     assert rows == [

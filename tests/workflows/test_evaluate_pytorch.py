@@ -76,10 +76,14 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
 def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> None:
     """The pruned bundled model on held-out digits, in fp32."""
     vit = load(ModelRequest("digits_vit"))
-    schedule = manual_schedule(vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(
+        vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, Prune("intra", reduce="drop")
+    )
 
     def lower_both(folder: Path) -> None:
-        for target, model in zip(TARGETS, lower_each(steps.prune(vit, schedule), TARGETS), strict=True):
+        for target, model in zip(
+            TARGETS, lower_each(steps.prune(vit, schedule), TARGETS), strict=True
+        ):
             save_onnx(model, folder / f"{target.name}.onnx")
 
     files = shared_folder("digits-on-runtimes", lower_both)
@@ -88,7 +92,9 @@ def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> No
         file = read_lowered(files / f"{target.name}.onnx")
         models.append(lowered_model(file, on_this_cpu(target, threads=1), target.name))
     held_out = list_images(digits() / "held_out", num_classes=vit.spec.num_classes)
-    by_torch, *others = predict_models(models, sample(held_out, 48, seed=0), 16, lambda *_: None).found
+    by_torch, *others = predict_models(
+        models, sample(held_out, 48, seed=0), 16, lambda *_: None
+    ).found
     assert by_torch.accuracy.top1 > 0.8
     for found in others:
         np.testing.assert_array_equal(found.best[:, 0], by_torch.best[:, 0])
@@ -101,7 +107,9 @@ def pictures(folder: Path, names: Sequence[str]) -> Tensor:
     """Save a picture of noise in a colour of its own for each class, and return them as the models take them."""
     chance = np.random.default_rng(5)
     tints = chance.integers(20, 235, (len(names), 1, 1, 3))
-    found = np.clip(tints + chance.normal(0, 40, (len(names), 32, 32, 3)), 0, 255).astype(np.uint8)
+    found = np.clip(tints + chance.normal(0, 40, (len(names), 32, 32, 3)), 0, 255).astype(
+        np.uint8
+    )
     for picture, name in zip(found, names, strict=True):
         (folder / name).mkdir(parents=True)
         Image.fromarray(picture).save(folder / name / "a.png")
@@ -128,7 +136,9 @@ def test_folders_of_numbers_are_not_guessed(tmp_path: Path) -> None:
     assert order["10"] == 10
     model = timm.create_model("vit_tiny_patch16_224", num_classes=12, **SHAPE).eval()
     with torch.no_grad():
-        recognise(model.head, model.forward_head(model.forward_features(images), pre_logits=True))
+        recognise(
+            model.head, model.forward_head(model.forward_features(images), pre_logits=True)
+        )
 
     def loaded(**beside: object) -> object:
         torch.save({"state_dict": model.state_dict(), **beside}, tmp_path / "model.pth.tar")
@@ -136,21 +146,33 @@ def test_folders_of_numbers_are_not_guessed(tmp_path: Path) -> None:
         return load(ModelRequest(name, place, model_kwargs=SHAPE, preprocess={"crop_pct": 1.0}))
 
     with pytest.raises(
-        ImageError, match=r"class 2 is '10' if sorted, '2' in natural order .* --class-map natural"
+        ImageError,
+        match=r"class 2 is '10' if sorted, '2' in natural order .* --class-map natural",
     ):
         top1(loaded(), tmp_path / "val")
     assert top1(loaded(), tmp_path / "val", class_map="natural") == 1.0
     sorted_right = sum(index == int(name) for index, name in enumerate(sorted(order)))
-    assert top1(loaded(), tmp_path / "val", class_map="sorted") == pytest.approx(sorted_right / 12)
+    assert top1(loaded(), tmp_path / "val", class_map="sorted") == pytest.approx(
+        sorted_right / 12
+    )
     assert top1(loaded(class_to_idx=order), tmp_path / "val") == 1.0
 
 
-def test_the_labels_of_a_hugging_face_folder_decide(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_labels_of_a_hugging_face_folder_decide(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     transformers = pytest.importorskip("transformers")
     names = ["zebra", "cat", "dog"]
     images = pictures(tmp_path / "val", names)
-    shape = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 3}
-    config = transformers.ViTConfig(**shape, image_size=32, patch_size=8, id2label=dict(enumerate(names)))
+    shape = {
+        "hidden_size": 48,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+    }
+    config = transformers.ViTConfig(
+        **shape, image_size=32, patch_size=8, id2label=dict(enumerate(names))
+    )
     model = transformers.ViTForImageClassification(config).eval()
     with torch.no_grad():
         recognise(model.classifier, model.vit(images).last_hidden_state[:, 0])
@@ -170,8 +192,12 @@ def test_the_labels_of_a_hugging_face_folder_decide(tmp_path: Path, caplog: pyte
     assert top1(vit, tmp_path / "val") == 1.0
     assert not caplog.records
     (tmp_path / "val/cat").rename(tmp_path / "val/lion")
-    with pytest.raises(ImageError, match=r"got 2 folders with names of classes, 1 without \('lion'\)"):
+    with pytest.raises(
+        ImageError, match=r"got 2 folders with names of classes, 1 without \('lion'\)"
+    ):
         top1(vit, tmp_path / "val")
     torch.save(vit.model.state_dict(), tmp_path / "more.pth")
-    assert load(ModelRequest(str(tmp_path / "model"), tmp_path / "more.pth")).spec.class_names == tuple(names)
+    assert load(
+        ModelRequest(str(tmp_path / "model"), tmp_path / "more.pth")
+    ).spec.class_names == tuple(names)
     assert "more.pth has no class names: those that come with" in caplog.text

@@ -24,7 +24,10 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
     two, seven = (make_vit(num_classes=count).spec for count in (2, 7))
     with pytest.raises(RecipeError, match="--eval-images"):
         Exam(Images(images=image_folder), two, Silent())
-    assert Exam(Images(eval_images=image_folder), two, Silent()).class_names == {0: "class_0", 1: "class_1"}
+    assert Exam(Images(eval_images=image_folder), two, Silent()).class_names == {
+        0: "class_0",
+        1: "class_1",
+    }
     with pytest.raises(ImageError, match="2 class folders"):
         Exam(Images(eval_images=image_folder), seven, Silent())
 
@@ -36,11 +39,14 @@ def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Pa
 
     assert trained_on(2, image_folder) == [0, 0, 0, 1, 1, 1]
     with pytest.raises(
-        ImageError, match=r"class_0/0\.png \| got no class \(2 class folders .*\) \| need one of 3"
+        ImageError,
+        match=r"class_0/0\.png \| got no class \(2 class folders .*\) \| need one of 3",
     ):
         trained_on(3, image_folder)
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
-    with pytest.raises(ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need an index from 0 below 2"):
+    with pytest.raises(
+        ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need an index from 0 below 2"
+    ):
         trained_on(2, shard)
     with pytest.raises(RecipeError, match="--images"):
         trained_on(2)

@@ -45,7 +45,13 @@ QUICK = FinetuneSettings(epochs=2, batch_size=4, lr=1e-3, augment="deit", ema_de
 METHODS: dict[str, dict[str, Any]] = {
     "tome": {"rho": 0.6},
     "star, drop": {"rho": 0.6, "method": "star", "max_images": 4},
-    "star, merge": {"rho": 0.6, "method": "star", "reduce": "merge", "scorer": "intra", "max_images": 4},
+    "star, merge": {
+        "rho": 0.6,
+        "method": "star",
+        "reduce": "merge",
+        "scorer": "intra",
+        "max_images": 4,
+    },
     "a-star": {"rho": 0.8, "method": "a-star", "scorer": "intra", "max_images": 4},
     "rates": {"rates": {2: 0.5}, "scorer": "intra"},
 }
@@ -91,7 +97,9 @@ def test_what_is_written_is_what_was_trained(
 
 def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     """A dozen images that the student sees unchanged are learned by heart, whatever the teacher says."""
-    settings = replace(QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0)
+    settings = replace(
+        QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0
+    )
     result = finetune_model(recipe.but(rho=0.5), settings, tmp_path / "w.safetensors")
     assert result.after.top1 == 1.0 > result.before.top1
     assert result.loss_after.loss_points == 100 * (result.dense.top1 - 1)
@@ -99,15 +107,23 @@ def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
 
 def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) -> None:
     """Of 64 images six choose the epoch. What has learned them is trained on at a rate that ruins it."""
-    place, good, bad = (tmp_path / name for name in ("images", "good.safetensors", "bad.safetensors"))
+    place, good, bad = (
+        tmp_path / name for name in ("images", "good.safetensors", "bad.safetensors")
+    )
     make_images(place, each=32)
-    settings = replace(QUICK, epochs=8, batch_size=16, augment="none", ema_decay=0.0, distillation=0.0)
+    settings = replace(
+        QUICK, epochs=8, batch_size=16, augment="none", ema_decay=0.0, distillation=0.0
+    )
     learned = finetune_model(recipe.but(images=place, eval_images=place), settings, good)
     assert (learned.trained.images, learned.trained.held_out) == (58, 6)
     assert learned.trained.epoch > 0 and learned.after.top1 > learned.before.top1
     ruined = replace(settings, epochs=1, lr=1.0)
-    found = finetune_model(Recipe.of(checkpoint=good, images=place, eval_images=place), ruined, bad)
-    assert found.trained.epoch == 0 and found.after.top1 == found.before.top1 == learned.after.top1
+    found = finetune_model(
+        Recipe.of(checkpoint=good, images=place, eval_images=place), ruined, bad
+    )
+    assert (
+        found.trained.epoch == 0 and found.after.top1 == found.before.top1 == learned.after.top1
+    )
     assert found.recovery.share is None
     before, after = load_file(good), load_file(bad)
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -119,10 +135,15 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
     """Few images have none to hold out: those to measure on say no."""
     predictions = iter([(answers(9), answers(8)), (answers(7),)])
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
-    result = finetune_model(recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors")
+    result = finetune_model(
+        recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors"
+    )
     assert (result.trained.epoch, result.trained.images, result.trained.held_out) == (0, 8, 0)
     assert result.after.top1 == result.before.top1 == 0.8
-    before, after = load_file(recipe.model.checkpoint or ""), load_file(tmp_path / "w.safetensors")
+    before, after = (
+        load_file(recipe.model.checkpoint or ""),
+        load_file(tmp_path / "w.safetensors"),
+    )
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
@@ -130,11 +151,15 @@ def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    predictions = iter([(answers(9), answers(5)), (answers(8),), (answers(8), answers(7)), (answers(7),)])
+    predictions = iter(
+        [(answers(9), answers(5)), (answers(8),), (answers(8), answers(7)), (answers(7),)]
+    )
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
     assert read_record(recipe.model.checkpoint, TUNED, Tuned) is None
     finetune_model(recipe.but(method=Method.STAR, max_images=4), QUICK, first)
-    again = Recipe.of(checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images)
+    again = Recipe.of(
+        checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images
+    )
     result = finetune_model(again, QUICK, second, teacher=recipe.model.checkpoint)
     one, two = read_pruning(first), read_pruning(second)
     assert one is not None and two is not None
@@ -202,7 +227,10 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
 ) -> None:
     """A module in training mode, and an adapter: the weights are those of the same run by name."""
     expected = finetune_model(recipe, QUICK, tmp_path / "named.safetensors")
-    adapter, module = load(workplace.request), load(workplace.request).model.train().requires_grad_(True)
+    adapter, module = (
+        load(workplace.request),
+        load(workplace.request).model.train().requires_grad_(True),
+    )
     before = {name: value.clone() for name, value in module.state_dict().items()}
     nameless = recipe.but(model="", checkpoint=None, model_kwargs={})
     own: tuple[tuple[str, Any], ...] = (("module", module), ("adapter", adapter))
@@ -220,29 +248,45 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
     module.load_state_dict(load_file(tmp_path / "module.safetensors"))
     opened = open_recipe(Recipe.of(checkpoint=tmp_path / "module.safetensors"))
     assert opened.given is not None and opened.given.rho == recipe.prune.rho
-    assert load(replace(workplace.request, checkpoint=opened.recipe.model.checkpoint)).spec == adapter.spec
+    assert (
+        load(replace(workplace.request, checkpoint=opened.recipe.model.checkpoint)).spec
+        == adapter.spec
+    )
 
 
 def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
     state = load_file(recipe.model.checkpoint or "")
-    state["head.weight"], state["head.bias"] = state["head.weight"].flip(0), state["head.bias"].flip(0)
+    state["head.weight"], state["head.bias"] = (
+        state["head.weight"].flip(0),
+        state["head.bias"].flip(0),
+    )
     torch.save(state, tmp_path / "teacher.pth")
     settings = replace(QUICK, epochs=1, distillation=1.0)
-    how = recipe.but(method=Method.TOME)  # one epoch makes it no worse: the weights are the epoch's
+    how = recipe.but(
+        method=Method.TOME
+    )  # one epoch makes it no worse: the weights are the epoch's
     own = finetune_model(how, settings, tmp_path / "own.safetensors")
-    finetune_model(how, settings, tmp_path / "other.safetensors", teacher=tmp_path / "teacher.pth")
+    finetune_model(
+        how, settings, tmp_path / "other.safetensors", teacher=tmp_path / "teacher.pth"
+    )
     assert own.trained.processes == 1
-    assert (tmp_path / "own.safetensors").read_bytes() != (tmp_path / "other.safetensors").read_bytes()
+    assert (tmp_path / "own.safetensors").read_bytes() != (
+        tmp_path / "other.safetensors"
+    ).read_bytes()
     torch.save({"head.weight": torch.zeros(2, 3)}, tmp_path / "teacher.pth")
     with pytest.raises(CheckpointError, match=r"teacher\.pth"):
-        finetune_model(recipe, settings, tmp_path / "x.safetensors", teacher=tmp_path / "teacher.pth")
+        finetune_model(
+            recipe, settings, tmp_path / "x.safetensors", teacher=tmp_path / "teacher.pth"
+        )
 
 
 def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
     shards = recipe.but(images=torn, eval_images=torn)
-    result = finetune_model(shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors")
+    result = finetune_model(
+        shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
+    )
     assert (result.trained.images, result.after.images) == (7, 6)
     assert list(result.skipped) == ["a.tar/6.png"]
     assert list(result.trained.skipped) == ["a.tar/6.png"]
@@ -252,13 +296,21 @@ def test_processes_share_whole_batches(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finetune, "processes", lambda: Processes(0, 3))
-    with pytest.raises(RecipeError, match=r"batch_size \| got 4 \| need a multiple of the 3 processes"):
+    with pytest.raises(
+        RecipeError, match=r"batch_size \| got 4 \| need a multiple of the 3 processes"
+    ):
         finetune_model(recipe, QUICK, tmp_path / "w.safetensors")
 
 
-def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr"):
-        finetune_model(recipe, replace(QUICK, lr=1e30, ema_decay=0.0), tmp_path / "w.safetensors")
+def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        RecipeError, match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr"
+    ):
+        finetune_model(
+            recipe, replace(QUICK, lr=1e30, ema_decay=0.0), tmp_path / "w.safetensors"
+        )
     assert not (tmp_path / "w.safetensors").exists()
 
 
@@ -269,7 +321,9 @@ def test_a_named_model_teaches_itself(workplace: Workplace) -> None:
     assert found.identity is not None and found.identity.architecture == "vit_tiny_patch16_224"
 
 
-def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(workplace: Workplace) -> None:
+def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(
+    workplace: Workplace,
+) -> None:
     adapter = load(workplace.request)
     found = models_of(open_recipe(Recipe(), model=adapter), None)
     assert found.identity is None
@@ -277,7 +331,10 @@ def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(work
     own = {id(each) for each in found.student.model.parameters()}
     assert not own & {id(each) for each in adapter.model.parameters()}
     other = make_vit(seed=3, num_classes=2)
-    assert models_of(open_recipe(Recipe(), model=make_model(num_classes=2)), other).teacher is other
+    assert (
+        models_of(open_recipe(Recipe(), model=make_model(num_classes=2)), other).teacher
+        is other
+    )
     assert models_of(open_recipe(workplace.recipe()), other).teacher is other
 
 
@@ -320,4 +377,7 @@ def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     assert found.gmacs_dense == dense_macs(tiny_vit.spec).gmacs
     assert found.gmacs_pruned == 2.0
     assert (found.trained, found.skipped) == (trained, {"b.png": "why"})
-    assert repr(found) == f"<FinetuneResult {tiny_vit.spec.name}, matching: 50.00% → 80.00%, unpruned 90.00%>"
+    assert (
+        repr(found)
+        == f"<FinetuneResult {tiny_vit.spec.name}, matching: 50.00% → 80.00%, unpruned 90.00%>"
+    )

@@ -17,7 +17,11 @@ from tests.folders import write_folder
 def test_a_model(tmp_path: Path) -> None:
     files = write_folder(tmp_path)
     told = inspect_artefact(files.pruned)
-    assert (told["kind"], told["method"], told["target"]) == ("ONNX model", "star", "onnxruntime-fp32")
+    assert (told["kind"], told["method"], told["target"]) == (
+        "ONNX model",
+        "star",
+        "onnxruntime-fp32",
+    )
     assert told["schedule"]["keep"] == [16, 10, 10, 6]
     assert told["size_bytes"] == files.pruned.stat().st_size
     assert [name.split("[")[0] for name in told["inputs"]] == [told["inputs"][0].split("[")[0]]
@@ -70,7 +74,9 @@ def test_a_folder_is_its_report(tmp_path: Path) -> None:
         ("x.engine", "plan", "x"),
     ],
 )
-def test_what_is_none_of_ours(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+def test_what_is_none_of_ours(
+    tmp_path: Path, name: str, content: str | None, message: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(ArtefactError) as error:

@@ -64,7 +64,12 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
     for number in numbers:
         found = opened(schedule=tmp_path / "s.json", **number)
         prune = found.recipe.prune
-        assert (found.given, prune.scorer, prune.method, prune.seed) == (schedule, "random", Method.A_STAR, 7)
+        assert (found.given, prune.scorer, prune.method, prune.seed) == (
+            schedule,
+            "random",
+            Method.A_STAR,
+            7,
+        )
         assert not found.recipe.calibrate.relevance and not found.follows_acs
     with pytest.raises(ModelError, match=r"tensorrt-plugin-fp16 .* a-star"):
         opened(schedule=tmp_path / "s.json", target="tensorrt-plugin-fp16")
@@ -84,7 +89,9 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
         ({"rho": 0.5, "method": "tome", "calibration": "c.safetensors"}, False, True),
     ],
 )
-def test_whether_a_calibration_is_read(values: dict[str, Any], follows: bool, reads: bool) -> None:
+def test_whether_a_calibration_is_read(
+    values: dict[str, Any], follows: bool, reads: bool
+) -> None:
     found = opened(**values)
     assert (found.follows_acs, found.reads_calibration) == (follows, reads)
 
@@ -92,7 +99,11 @@ def test_whether_a_calibration_is_read(values: dict[str, Any], follows: bool, re
 def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
     found = opened(rho=0.5, calibration="c.safetensors")
     prune = found.recipe.prune
-    assert (prune.planned_by, prune.scored_by, prune.reduced_by) == (Method.STAR, "fused", "drop")
+    assert (prune.planned_by, prune.scored_by, prune.reduced_by) == (
+        Method.STAR,
+        "fused",
+        "drop",
+    )
     assert found.recipe.calibrate.relevance
     assert not opened(rho=0.5, scorer="intra").recipe.calibrate.relevance
     assert not opened(rho=0.5).recipe.calibrate.relevance
@@ -106,7 +117,9 @@ def test_no_model_is_named() -> None:
 
 
 @pytest.fixture
-def calibrated(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> tuple[Path, Calibration]:
+def calibrated(
+    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path
+) -> tuple[Path, Calibration]:
     """A calibration of ACS alone, and its file."""
     path = tmp_path / "c.safetensors"
     return path, opened(tiny_vit, images=image_folder, scorer="intra").calibrate(path)
@@ -121,7 +134,9 @@ def test_a_calibration_that_is_named_is_read_and_not_made(
     assert not (tmp_path / "other.safetensors").exists()
 
 
-def test_a_calibration_is_its_models(calibrated: tuple[Path, Calibration], tmp_path: Path) -> None:
+def test_a_calibration_is_its_models(
+    calibrated: tuple[Path, Calibration], tmp_path: Path
+) -> None:
     path, made = calibrated
     spec, weights = make_vit().spec, made.record.weights_sha256
     assert opened().calibration_for(spec) is None
@@ -133,7 +148,9 @@ def test_a_calibration_is_its_models(calibrated: tuple[Path, Calibration], tmp_p
         opened(calibration=tmp_path / "none.safetensors").calibration_for(spec)
 
 
-def test_a_calibration_of_another_size_where_that_is_allowed(calibrated: tuple[Path, Calibration]) -> None:
+def test_a_calibration_of_another_size_where_that_is_allowed(
+    calibrated: tuple[Path, Calibration],
+) -> None:
     path, made = calibrated
     wide = make_vit(img_size=(16, 48)).spec
     with pytest.raises(CalibrationError, match="32x32"):
@@ -160,7 +177,9 @@ def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
     assert schedule.method == "a-star"
 
 
-def test_ranges_are_taken_where_a_target_needs_them(tiny_vit: PrunableViT, image_folder: Path) -> None:
+def test_ranges_are_taken_where_a_target_needs_them(
+    tiny_vit: PrunableViT, image_folder: Path
+) -> None:
     found = opened(tiny_vit, images=image_folder, max_images=4)
     assert found.ranges(ONNXRUNTIME) is None
     assert opened(tiny_vit).ranges(OPENVINO_INT8) is None
@@ -171,7 +190,9 @@ def test_ranges_are_taken_where_a_target_needs_them(tiny_vit: PrunableViT, image
     assert every is not None and len(every) == 6
 
 
-def test_images_to_measure_on(tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path) -> None:
+def test_images_to_measure_on(
+    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path
+) -> None:
     def labels(vit: PrunableViT, **values: Any) -> set[int | None]:
         return {each.label for each in opened(vit, **values).evaluated.files}
 
@@ -201,7 +222,12 @@ def test_a_compilation_lists_its_images_once(
 
     whole = images_at
     monkeypatch.setattr(module, "images_at", listed)
-    how = {"method": "a-star", "scorer": "intra", "mac_reduction": 0.2, "target": "onnxruntime-int8"}
+    how = {
+        "method": "a-star",
+        "scorer": "intra",
+        "mac_reduction": 0.2,
+        "target": "onnxruntime-int8",
+    }
     recipe = Recipe.of(images=image_folder, **how, rounds=0, threads=1, check_images=4)
     compile_model(recipe, tmp_path / "out", tiny_vit)
     assert seen == [image_folder]
@@ -217,21 +243,29 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
     schedule = manual_schedule(tiny_vit.spec, {3: 0.5, 4: 0.5}, how, made.inter_sha256)
     warn_of_few_images(schedule, made)
     warn_of_few_images(schedule, None)
-    assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [True] * said
+    assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [
+        True
+    ] * said
 
 
 @pytest.mark.parametrize(
     ("flags", "slow"), [("avx2", True), ("avx2 avx_vnni", False), ("avx2 avx512f", False)]
 )
 def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
-    flags: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    flags: str,
+    slow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
     monkeypatch.setattr(benchmark, "CPUINFO", tmp_path / "cpuinfo")
     warn_where_slow(OPENVINO, ONNXRUNTIME)
     assert not caplog.messages
     warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)
-    line = "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
+    line = (
+        "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
+    )
     assert caplog.messages == [f"{line}; onnxruntime-int8 is faster"] * slow
 
 
@@ -260,7 +294,9 @@ def test_what_is_missing_for_a_compilation_is_named(
         dry_compile(Recipe.of(**{"scorer": "intra", **values}), tmp_path)
 
 
-def test_a_schedule_of_inter_layer_scores_needs_them(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+def test_a_schedule_of_inter_layer_scores_needs_them(
+    tiny_vit: PrunableViT, tmp_path: Path
+) -> None:
     schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("fused", reduce="drop"), "abc")
     save_json(schedule, tmp_path / "s.json")
     with pytest.raises(RecipeError, match="--calibration"):
@@ -314,7 +350,9 @@ def test_what_a_schedule_follows_from_is_named(
     assert found.gmacs_pruned == expected
 
 
-def test_a_schedule_that_needs_nothing_is_known(workplace: Workplace, calibration: Path) -> None:
+def test_a_schedule_that_needs_nothing_is_known(
+    workplace: Workplace, calibration: Path
+) -> None:
     spec = load(workplace.request).spec
     for how in ({}, {"method": "star", "calibration": calibration}):
         found = planned(workplace, rho=0.5, **how)
@@ -339,9 +377,15 @@ def test_images_that_compile_refuses_are_refused(workplace: Workplace, tmp_path:
     ],
 )
 def test_what_finetune_refuses_is_refused(
-    how: dict[str, Any], error: type[UserError], message: str, workplace: Workplace, tmp_path: Path
+    how: dict[str, Any],
+    error: type[UserError],
+    message: str,
+    workplace: Workplace,
+    tmp_path: Path,
 ) -> None:
-    own = {name: value for name, value in how.items() if name in ("rho", "eval_images", "images")}
+    own = {
+        name: value for name, value in how.items() if name in ("rho", "eval_images", "images")
+    }
     out, teacher = tmp_path / how.get("out", "w.safetensors"), how.get("teacher")
     with pytest.raises(error, match=message):
         training = replace(SETTINGS, batch_size=how.get("batch_size", 5))

@@ -37,8 +37,13 @@ class Division:
     count: int
 
     def part(self, index: int) -> Any:
-        batches = [range(start, min(start + 2, self.total)) for start in range(0, self.total, 2)]
-        mine = [[at for at in batch if at not in self.broken] for batch in batches[index :: self.count]]
+        batches = [
+            range(start, min(start + 2, self.total)) for start in range(0, self.total, 2)
+        ]
+        mine = [
+            [at for at in batch if at not in self.broken]
+            for batch in batches[index :: self.count]
+        ]
         read = [at for batch in mine for at in batch]
         best = np.array(read, np.int64).reshape(-1, 1) * 10
         skipped = {str(at): "torn" for at in self.broken if at // 2 % self.count == index}
@@ -72,7 +77,9 @@ def test_each_process_takes_whole_batches() -> None:
     ("runtime", "total", "size"),
     [("pytorch", 3, 3), ("pytorch", 9, 8), ("pytorch", None, 8), (TRT, 3, 8), (RTX, 3, 8)],
 )
-def test_a_batch_is_filled_up_to_what_there_is(runtime: str, total: int | None, size: int) -> None:
+def test_a_batch_is_filled_up_to_what_there_is(
+    runtime: str, total: int | None, size: int
+) -> None:
     """Only an engine, which is built for sizes of batches, is given more images than there are."""
     model = SimpleNamespace(runtime=runtime)
     source = ImageSource(Path(), (), limit=total)
@@ -107,7 +114,10 @@ def test_files_are_called_by_the_shortest_name_that_tells_them_apart(
         files.pruned.stem,
         files.dense.stem,
     ]
-    assert [each.name for each in models_at([copy, files.dense], QUIET)] == [str(copy), str(files.dense)]
+    assert [each.name for each in models_at([copy, files.dense], QUIET)] == [
+        str(copy),
+        str(files.dense),
+    ]
     assert models_at([], QUIET) == ()
 
 

@@ -27,7 +27,10 @@ QUIET = Measuring(batch=2, rounds=0, threads=1)
 
 
 def lowered_pair(
-    folder: Path, pruned: PrunedViT, target: Target = ONNXRUNTIME, unpruned: PrunedViT | None = None
+    folder: Path,
+    pruned: PrunedViT,
+    target: Target = ONNXRUNTIME,
+    unpruned: PrunedViT | None = None,
 ) -> Pair[LoweredFile]:
     """Both models in a folder; each is one of `tests.lowering.models`."""
     for name, model in (("dense", unpruned or dense()), ("pruned", pruned)):
@@ -68,9 +71,9 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert (proof.pair.loss_points is not None) == labelled
     torn = "class_1/torn.png"
     assert list(proof.skipped) == [torn]
-    assert {each.image for each in proof.examples} == {found.name_of(file.path) for file in found.files} - {
-        torn
-    }
+    assert {each.image for each in proof.examples} == {
+        found.name_of(file.path) for file in found.files
+    } - {torn}
     assert all((each.label is not None) == labelled for each in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
@@ -93,7 +96,9 @@ def test_an_image_without_a_class_and_other_processes_do_not_stop_it(
     classes = star().vit.spec.num_classes
     images = make_images(tmp_path / "images", classes=classes, each=1)
     (images / "class_0" / "0.png").rename(images / "z.png")
-    proof = proved(star(), lowered_pair(tmp_path, star()), list_images(images, num_classes=classes))
+    proof = proved(
+        star(), lowered_pair(tmp_path, star()), list_images(images, num_classes=classes)
+    )
     assert proof.accuracy is None and proof.pair is not None
     assert proof.pair.images == classes and proof.pair.loss_points is None
 
@@ -118,7 +123,9 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     assert proof.passed
     assert proof.use is not None and proof.speed is not None
     assert (proof.use.images, proof.use.batch) == (3, 2)
-    assert proof.speed.comparison.mac_ratio == pytest.approx(dense().macs.total / proof.use.useful_macs)
+    assert proof.speed.comparison.mac_ratio == pytest.approx(
+        dense().macs.total / proof.use.useful_macs
+    )
     assert len(proof.speed.throughput.pruned.rounds_ms) == 5
     assert [each.batch for each in proof.batches] == [1, 2, 3]
     assert proof.batches[1] is proof.speed
@@ -137,7 +144,11 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     ],
 )
 def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, family: str, runs: Target | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    family: str,
+    runs: Target | None,
 ) -> None:
     """It computes all tokens to the end, in fp32, on the same runtime."""
     lowered_as = []
@@ -155,7 +166,10 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
     assert [each.as_it_came is not None for each in proof.batches] == [runs is not None] * 2
     assert proof.original is (proof.speed and proof.speed.as_it_came)
     if proof.original is not None:
-        assert len(proof.original.throughput.rounds_ms) == 5 and proof.original.throughput.batch == 2
+        assert (
+            len(proof.original.throughput.rounds_ms) == 5
+            and proof.original.throughput.batch == 2
+        )
 
 
 @pytest.mark.ort
@@ -164,10 +178,16 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     pair = lowered_pair(tmp_path, star())
     model = onnx.load(pair.dense.path)
     head = next(each for each in model.graph.initializer if each.name.endswith("head.weight"))
-    head.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name))
+    head.CopyFrom(
+        onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name)
+    )
     onnx.save(model, pair.dense.path)
     proof = proved(star(), pair, found)
-    assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (False, True, False)
+    assert (proof.passed, proof.parity.pruned.passed, proof.parity.dense.passed) == (
+        False,
+        True,
+        False,
+    )
 
 
 @pytest.mark.ort
@@ -175,14 +195,17 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     """Two files that are wrong alike lose nothing against each other."""
     spec = star().vit.spec
     found = list_images(
-        make_images(tmp_path / "images", classes=spec.num_classes, each=1), num_classes=spec.num_classes
+        make_images(tmp_path / "images", classes=spec.num_classes, each=1),
+        num_classes=spec.num_classes,
     )
     pair = lowered_pair(tmp_path, star(), ONNXRUNTIME_FP16)
     for path in (pair.dense.path, pair.pruned.path):
         model = onnx.load(path)
         for part in model.graph.initializer:
             if "head." in part.name:
-                part.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(part), part.name))
+                part.CopyFrom(
+                    onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(part), part.name)
+                )
         onnx.save(model, path)
     proof = proved(star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1))
     came = proof.in_fp32
@@ -191,7 +214,9 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert came.losses.dense.agreement == came.losses.pruned.agreement == 0
     assert (proof.loss, proof.loss and proof.loss.first) == (came.losses.pruned, "fp32")
     assert proof.accuracy is not None
-    assert proof.precision_loss == pytest.approx(100 * (came.accuracy.top1 - proof.accuracy.dense.top1))
+    assert proof.precision_loss == pytest.approx(
+        100 * (came.accuracy.top1 - proof.accuracy.dense.top1)
+    )
     assert proof.trade_off is not None
     assert proof.trade_off.unpruned_loss == proof.precision_loss
     assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points

@@ -59,10 +59,23 @@ def test_every_setting_has_a_flag_and_a_help_text() -> None:
 def test_flags_become_values_of_their_type() -> None:
     kwargs = ("--model-kwargs", "img_size=32", "patch_size=4", "act_layer=gelu")
     recipe = parse(
-        *("--model", "deit_tiny_patch16_224", "--images", "photos", "--rho", "0.7", "--batch", "4"),
+        *(
+            "--model",
+            "deit_tiny_patch16_224",
+            "--images",
+            "photos",
+            "--rho",
+            "0.7",
+            "--batch",
+            "4",
+        ),
         *(*kwargs, "--preprocess", "mean=(0.5,0.5,0.5)"),
     )
-    assert (recipe.images.images, recipe.prune.rho, recipe.measure.batch) == (Path("photos"), 0.7, 4)
+    assert (recipe.images.images, recipe.prune.rho, recipe.measure.batch) == (
+        Path("photos"),
+        0.7,
+        4,
+    )
     assert recipe.model == ModelRequest(
         "deit_tiny_patch16_224",
         model_kwargs={"img_size": 32, "patch_size": 4, "act_layer": "gelu"},
@@ -94,9 +107,7 @@ def test_a_list_is_one_word_with_commas_or_a_toml_list(tmp_path: Path) -> None:
 
 
 def test_a_recipe_file(tmp_path: Path) -> None:
-    text = (
-        '[model]\nname = "m"\nmodel_kwargs = {img_size = 32}\n[images]\nimages = "photos"\n[prune]\nrho = 1\n'
-    )
+    text = '[model]\nname = "m"\nmodel_kwargs = {img_size = 32}\n[images]\nimages = "photos"\n[prune]\nrho = 1\n'
     assert read_recipe(written(tmp_path, text)) == {
         "model": {"name": "m", "model_kwargs": {"img_size": 32}},
         "images": {"images": tmp_path / "photos"},
@@ -114,12 +125,24 @@ def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[model]\nmodle = 'm'", "r.toml: [model] modle | got an unknown key"),
-        ("modle = 'm'", "r.toml: modle | got an unknown key | need one of the tables [model], [images]"),
+        (
+            "modle = 'm'",
+            "r.toml: modle | got an unknown key | need one of the tables [model], [images]",
+        ),
         ("rho = 0.5", "r.toml: rho | got a key outside its table | need [prune] rho"),
         ("model = 'm'", "r.toml: model | got a key outside its table | need [model] name"),
-        ("seed = 1", "got a key outside its table | need [images] seed or [prune] seed or [calibrate] seed"),
-        ("[images]\nrho = 0.5", "r.toml: [images] rho | got a key of another table | need [prune] rho"),
-        ("[model]\nmodel = 'm'", "r.toml: [model] model | got a key of another table | need [model] name"),
+        (
+            "seed = 1",
+            "got a key outside its table | need [images] seed or [prune] seed or [calibrate] seed",
+        ),
+        (
+            "[images]\nrho = 0.5",
+            "r.toml: [images] rho | got a key of another table | need [prune] rho",
+        ),
+        (
+            "[model]\nmodel = 'm'",
+            "r.toml: [model] model | got a key of another table | need [model] name",
+        ),
         ("lower = 3", "r.toml: lower | got 3 | need a table, [lower]"),
         ("[prune]\nrho = 'high'", "r.toml: [prune] rho | got 'high' | need a number in (0, 1]"),
         ("[measure]\nbatch = true", "batch | got True | need an integer from 1"),
@@ -133,7 +156,9 @@ def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
         ("rho = ", "a TOML recipe"),
     ],
 )
-def test_a_wrong_recipe_names_the_key_and_its_table(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_recipe_names_the_key_and_its_table(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         read_recipe(written(tmp_path, text))
     assert message in str(caught.value)
@@ -150,7 +175,11 @@ def test_a_wrong_recipe_names_the_key_and_its_table(tmp_path: Path, text: str, m
             "outputs": ("embedding", "tokens"),
             "input_kind": "uint8",
         },
-        {"checkpoint": "/w/w.pth", "model_kwargs": {"img_size": 32}, "preprocess": {"mean": (0.5, 0.5, 0.5)}},
+        {
+            "checkpoint": "/w/w.pth",
+            "model_kwargs": {"img_size": 32},
+            "preprocess": {"mean": (0.5, 0.5, 0.5)},
+        },
     ],
 )
 def test_a_recipe_that_is_written_is_read_again(tmp_path: Path, values: dict[str, Any]) -> None:
@@ -163,9 +192,13 @@ def test_a_recipe_that_is_written_is_read_again(tmp_path: Path, values: dict[str
 
 def test_a_recipe_over_another(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
-    base = '[images]\nimages = "photos"\n[prune]\nrho = 0.5\nalpha = 0.3\n[measure]\nbatch = 4\n'
+    base = (
+        '[images]\nimages = "photos"\n[prune]\nrho = 0.5\nalpha = 0.3\n[measure]\nbatch = 4\n'
+    )
     (tmp_path / "shared/base.toml").write_text(base)
-    (tmp_path / "r.toml").write_text('extends = "shared/base.toml"\n[prune]\nmac_reduction = 0.7\n')
+    (tmp_path / "r.toml").write_text(
+        'extends = "shared/base.toml"\n[prune]\nmac_reduction = 0.7\n'
+    )
     assert read_recipe(tmp_path / "r.toml") == {
         "images": {"images": tmp_path / "shared/photos"},
         "prune": {"alpha": 0.3, "mac_reduction": 0.7},
@@ -194,12 +227,16 @@ def test_recipes_that_extend_each_other(tmp_path: Path) -> None:
         read_recipe(tmp_path / "a.toml")
 
 
-def test_a_python_without_a_toml_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_a_toml_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python 3.10 has none of its own."""
     (tmp_path / "r.toml").write_text("[prune]\nrho = 0.5")
     for name in ("tomllib", "tomli"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingDependencyError, match=r"tomli .* pip install 'star-export\[export\]'"):
+    with pytest.raises(
+        MissingDependencyError, match=r"tomli .* pip install 'star-export\[export\]'"
+    ):
         read_recipe(tmp_path / "r.toml")
 
 
@@ -263,7 +300,9 @@ def test_this_machine_has_memory_and_not_without_end() -> None:
 def test_a_container_may_have_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"memory.max": "3000", "memory.current": "1000"}
     monkeypatch.setattr(
-        recipe_module, "_number", lambda path, label="": 5 if label else int(told.get(path.name, 0)) or None
+        recipe_module,
+        "_number",
+        lambda path, label="": 5 if label else int(told.get(path.name, 0)) or None,
     )
     assert free_bytes() == 2000
 

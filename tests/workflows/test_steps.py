@@ -78,11 +78,15 @@ def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: P
 def assert_untouched(network: nn.Module, before: dict[str, torch.Tensor]) -> None:
     assert all(module.training for module in network.modules())
     assert all(parameter.requires_grad for parameter in network.parameters())
-    assert all(not (each._forward_hooks or each._forward_pre_hooks) for each in network.modules())
+    assert all(
+        not (each._forward_hooks or each._forward_pre_hooks) for each in network.modules()
+    )
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_compiling_leaves_a_module_as_it_is(network: nn.Module, image_folder: Path, tmp_path: Path) -> None:
+def test_compiling_leaves_a_module_as_it_is(
+    network: nn.Module, image_folder: Path, tmp_path: Path
+) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     stages: list[str] = []
     recipe = exporter.Recipe.of(images=str(image_folder), rho=0.5, rounds=0, threads=1)
@@ -167,15 +171,25 @@ def test_a_schedule_of_other_scores(tiny_vit: PrunableViT) -> None:
     made = replace(acs_alone(tiny_vit, (0.1, 0.5, 0.3, 0.9)), inter=np.full((4, 16), 0.5))
     schedule = schedule_of(tiny_vit)
     for own in ("", made.inter_sha256):
-        assert steps.prune(tiny_vit, replace(schedule, inter_sha256=own), made).schedule.inter_sha256 == own
+        assert (
+            steps.prune(
+                tiny_vit, replace(schedule, inter_sha256=own), made
+            ).schedule.inter_sha256
+            == own
+        )
     with pytest.raises(ScheduleError, match="f" * 12):
         steps.prune(tiny_vit, replace(schedule, inter_sha256="f" * 64), made)
 
 
-def test_exporting_for_what_was_asked(tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exporting_for_what_was_asked(
+    tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(steps, "lower", lambda *given: asked.append(given))
-    pruned, images = steps.prune(tiny_vit, schedule_of(tiny_vit)), np.zeros((1, 3, 32, 32), np.uint8)
+    pruned, images = (
+        steps.prune(tiny_vit, schedule_of(tiny_vit)),
+        np.zeros((1, 3, 32, 32), np.uint8),
+    )
     steps.export(pruned)
     steps.export(pruned, "openvino-fp32")
     steps.export(pruned, Lowering("openvino-int8", Layout.PADDED, InputKind.UINT8), images)

@@ -134,7 +134,13 @@ def _checks_of(
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
     among = "every image flips: with forced decisions" if measured.forced_alone else among
     checks = [
-        _check("interface", len(faults), "<=", 0, "; ".join(faults) or "differing names, shapes or types")
+        _check(
+            "interface",
+            len(faults),
+            "<=",
+            0,
+            "; ".join(faults) or "differing names, shapes or types",
+        )
     ]
     for each in outputs:
         broken = int((~measured.outputs[each.name].finite).sum())
@@ -145,8 +151,16 @@ def _checks_of(
         margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
         checks += [
             _tracing(outputs),
-            _check("kept_indices", malformed, "<=", 0, "images with indices out of order, range or count"),
-            _check("kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"),
+            _check(
+                "kept_indices",
+                malformed,
+                "<=",
+                0,
+                "images with indices out of order, range or count",
+            ),
+            _check(
+                "kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"
+            ),
             *_merge_checks(measured.merges, tolerance.merge_gap),
         ]
     for each in outputs:
@@ -154,13 +168,17 @@ def _checks_of(
         diff = each.max_abs_diff_forced if measured.forced_alone else each.max_abs_diff
         checks.append(_check(each.name, diff, "<=", allowed, among if measured.layers else ""))
         if measured.layers:
-            checks.append(_check(f"forced_{each.name}", each.max_abs_diff_forced, "<=", allowed))
+            checks.append(
+                _check(f"forced_{each.name}", each.max_abs_diff_forced, "<=", allowed)
+            )
     for each in outputs:
         checks += _agreement_checks(each, tolerance, measured)
     return tuple(checks)
 
 
-def _agreement_checks(output: OutputParity, tolerance: Tolerance, measured: Differences) -> list[Check]:
+def _agreement_checks(
+    output: OutputParity, tolerance: Tolerance, measured: Differences
+) -> list[Check]:
     """Compare classes, or the lowest cosine: of images that keep the same patches, then classes of all images.
 
     If every image flips, those with forced decisions take the place of the first.
@@ -177,7 +195,9 @@ def _agreement_checks(output: OutputParity, tolerance: Tolerance, measured: Diff
     return checks
 
 
-def _equal_classes(name: str, share: float | None, interval: Interval | None, allowed: float) -> Check:
+def _equal_classes(
+    name: str, share: float | None, interval: Interval | None, allowed: float
+) -> Check:
     """Check that the interval of a share reaches what is allowed: a few images do not fail by chance."""
     if interval is None:
         return _check(name, None, ">=", allowed)
@@ -204,16 +224,21 @@ def _tracing(outputs: Sequence[OutputParity]) -> Check:
     """Check the output in which the tracing variant differs most, relative to what is allowed."""
     measured = [(each.max_abs_diff_tracing, each) for each in outputs]
     worst, output = max(
-        measured, key=lambda pair: -1.0 if pair[0] is None else pair[0] / pair[1].max_abs_diff_allowed
+        measured,
+        key=lambda pair: -1.0 if pair[0] is None else pair[0] / pair[1].max_abs_diff_allowed,
     )
-    return _check("tracing_is_shipped", worst, "<=", output.max_abs_diff_allowed, _named(outputs, output))
+    return _check(
+        "tracing_is_shipped", worst, "<=", output.max_abs_diff_allowed, _named(outputs, output)
+    )
 
 
 def _named(outputs: Sequence[OutputParity], output: OutputParity) -> str:
     return output.name if len(outputs) > 1 else ""
 
 
-def _check(name: str, measured: float | None, relation: str, allowed: float, detail: str = "") -> Check:
+def _check(
+    name: str, measured: float | None, relation: str, allowed: float, detail: str = ""
+) -> Check:
     if measured is None:
         return Check(name, None, relation, allowed, False, detail)
     holds = {"<=": measured <= allowed, "<": measured < allowed, ">=": measured >= allowed}
@@ -240,7 +265,9 @@ def report_on(
     `flip_margin` is the tolerance of the method: of log scores for STAR, of mass for a-STAR.
     """
     layers = tuple(map(_layer, measured.layers, measured.merges or repeat(None)))
-    margins = [layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None]
+    margins = [
+        layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None
+    ]
     outputs = tuple(_output(*each, measured, tolerance) for each in deviations.items())
     checks = _checks_of(faults, measured, outputs, tolerance, flip_margin)
     return ParityReport(
@@ -260,14 +287,18 @@ def report_on(
     )
 
 
-def _output(output: Output, std: float, measured: Differences, tolerance: Tolerance) -> OutputParity:
+def _output(
+    output: Output, std: float, measured: Differences, tolerance: Tolerance
+) -> OutputParity:
     own, finite, steady = measured.outputs[output.name], measured.finite, measured.steady
     diff = _largest(own.diff[steady])
     forced = _largest(own.forced_diff[finite]) if measured.layers else None
     tracing = _largest(own.tracing_diff[finite]) if measured.layers else None
     measure = "top1" if output.kind == OutputKind.LOGITS else "cosine"
     agreements = own.agreements[measure]
-    forced_agreements = own.forced_agreements[measure][finite] if measured.layers else np.empty(0)
+    forced_agreements = (
+        own.forced_agreements[measure][finite] if measured.layers else np.empty(0)
+    )
     agreement, interval = _summary(measure, agreements[steady])
     agreement_all, interval_all = _summary(measure, agreements[finite])
     agreement_forced, interval_forced = _summary(measure, forced_agreements)
@@ -347,12 +378,18 @@ def _arithmetic(output: OutputParity) -> str:
 
 def _decisions(report: ParityReport) -> str:
     overlap = f"kept-set overlap {report.kept_set_overlap:.6f}"
-    agreements = [layer.merge_agreement for layer in report.layers if layer.merge_agreement is not None]
+    agreements = [
+        layer.merge_agreement for layer in report.layers if layer.merge_agreement is not None
+    ]
     if agreements:
         overlap += f", {min(agreements):.6f} of the patches join the same survivor"
     if report.first_differing_layer is None:
         return f"{overlap}, every image keeps the same patches in every layer"
-    gaps = [layer.largest_merge_gap for layer in report.layers if layer.largest_merge_gap is not None]
+    gaps = [
+        layer.largest_merge_gap
+        for layer in report.layers
+        if layer.largest_merge_gap is not None
+    ]
     gap = f", largest gap {_number(max(gaps))}" if gaps else ""
     return (
         f"{overlap}, {report.flipped_images} of {report.images} images flip, the first at layer "

@@ -18,7 +18,12 @@ from exporter.artefact import Artefact, tensors_of
 from exporter.errors import ParityError
 from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.evaluation.parity.checks import ParityReport, report_on
-from exporter.evaluation.parity.decisions import LayerResult, MergeResult, compare_layers, compare_merges
+from exporter.evaluation.parity.decisions import (
+    LayerResult,
+    MergeResult,
+    compare_layers,
+    compare_merges,
+)
 from exporter.evaluation.parity.differences import (
     Differences,
     OutputDifferences,
@@ -77,7 +82,9 @@ class Models:
         return tuple(model for model in models if model is not None)
 
 
-def _checked_reference(reference: Runner, outputs: Sequence[Output]) -> tuple[list[str], list[str]]:
+def _checked_reference(
+    reference: Runner, outputs: Sequence[Output]
+) -> tuple[list[str], list[str]]:
     """Return the answers and the decisions that a reference returns, by name; a dense model decides nothing.
 
     Token counts are among the answers if it returns any; `count_NN` is a decision if images keep different numbers
@@ -124,7 +131,9 @@ def _interface_faults(models: Models) -> list[str]:
     for role, variant in (("tracing", models.tracing), ("forced", models.forced)):
         if (variant is not None) != bool(layers):
             got = f"{'a' if variant else 'no'} variant for {len(layers)} pruning layers of {reference.name}"
-            raise ParityError(f"{role} variant", got, "one for a pruned model, none for a dense one")
+            raise ParityError(
+                f"{role} variant", got, "one for a pruned model, none for a dense one"
+            )
     expected = _by_name((*reference.inputs, *reference.outputs))
     faults = _faults(models.shipped, [IMAGES], answers, answers, expected)
     if models.tracing is not None and models.forced is not None:
@@ -143,7 +152,9 @@ def _faults(
 ) -> list[str]:
     takes, returns = _by_name(model.inputs), _by_name(model.outputs)
     _check_names(model, "inputs", takes, inputs)
-    _check_names(model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs)
+    _check_names(
+        model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs
+    )
     for name, info in takes.items():
         if info.dtype != expected[name].dtype or not _compatible(info, expected[name]):
             raise ParityError(f"{model.name}: input", str(info), str(expected[name]))
@@ -162,7 +173,9 @@ def _by_name(infos: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
     return {info.name: info for info in infos}
 
 
-def _check_names(model: Runner, side: str, infos: Mapping[str, TensorInfo], names: Sequence[str]) -> None:
+def _check_names(
+    model: Runner, side: str, infos: Mapping[str, TensorInfo], names: Sequence[str]
+) -> None:
     if set(infos) != set(names):
         raise ParityError(f"{model.name}: {side}", ", ".join(infos) or "none", ", ".join(names))
 
@@ -172,7 +185,8 @@ def _compatible(a: TensorInfo, b: TensorInfo) -> bool:
     if len(a.shape) != len(b.shape):
         return False
     return all(
-        x == y or isinstance(x, str) or isinstance(y, str) for x, y in zip(a.shape, b.shape, strict=True)
+        x == y or isinstance(x, str) or isinstance(y, str)
+        for x, y in zip(a.shape, b.shape, strict=True)
     )
 
 
@@ -210,16 +224,28 @@ def compare(
         for model in models.present:
             stack.enter_context(model)
         faults = _interface_faults(models)
-        parts = [_measure(models, images, spreads, kept_by) for images in batches if len(images)]
+        parts = [
+            _measure(models, images, spreads, kept_by) for images in batches if len(images)
+        ]
     if not parts:
         raise ParityError("images", "none", "at least one to compare on")
     for name, spread in spreads.items():
         if spread.std == 0:
-            raise ParityError(f"{models.reference.name}: {name}", "one value everywhere", f"{name} that vary")
+            raise ParityError(
+                f"{models.reference.name}: {name}", "one value everywhere", f"{name} that vary"
+            )
     names = models.reference.name, models.shipped.name
-    allowed = tolerance.flip_mass if masses else tolerance.merge_gap if pairs else tolerance.flip_margin
+    allowed = (
+        tolerance.flip_mass
+        if masses
+        else tolerance.merge_gap
+        if pairs
+        else tolerance.flip_margin
+    )
     deviations = {output: spreads[output.name].std for output in models.outputs}
-    return report_on(names, faults, Differences.joined(parts), deviations, tolerance, flip_margin=allowed)
+    return report_on(
+        names, faults, Differences.joined(parts), deviations, tolerance, flip_margin=allowed
+    )
 
 
 def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
@@ -247,7 +273,9 @@ def _measure(
             raise ParityError(subject, "NaN or infinite values", "finite ones")
         spreads[output.name].add(values)
     ours = _answers(models, models.shipped, feed, expected)
-    traced, forced, layers, merges = _variants(models, feed, expected, kept_by, dense=(ours, expected))
+    traced, forced, layers, merges = _variants(
+        models, feed, expected, kept_by, dense=(ours, expected)
+    )
     measured = {
         output.name: OutputDifferences(
             finite=np.all([finite(output, each) for each in (ours, traced, forced)], axis=0),
@@ -274,7 +302,9 @@ def _variants(
     _, decisions = _checked_reference(models.reference, models.outputs)
     traced = models.tracing.run(feed)
     # This validates the reference's survivors before they are passed to the forced variant.
-    kept, merges = compare_merges(kept_by(keep_layers(decisions), expected, traced), expected, traced)
+    kept, merges = compare_merges(
+        kept_by(keep_layers(decisions), expected, traced), expected, traced
+    )
     forced = {name: expected[name] for name in _forced_names(models.forced, decisions)}
     _check_answers(models, models.tracing, traced, expected)
     return traced, _answers(models, models.forced, {**feed, **forced}, expected), kept, merges
@@ -295,9 +325,7 @@ def _check_answers(models: Models, model: Runner, answers: Feed, expected: Feed)
 # before have 8.
 LARGEST_WEIGHT = (2**15 - 1) // (2 * 255)
 
-SATURATED = (
-    "this CPU has no VNNI, and sums of products with the file's 8-bit weights saturate: export it again"
-)
+SATURATED = "this CPU has no VNNI, and sums of products with the file's 8-bit weights saturate: export it again"
 
 
 def compare_lowered(
@@ -327,7 +355,12 @@ def with_saturation(
     Files for TensorRT have signed activations, whose products do not saturate.
     """
     on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO_CPU) and target.runtime != TRT
-    if report.passed or not on_cpu or target.precision != Precision.INT8 or not cpu_lacks(*VNNI):
+    if (
+        report.passed
+        or not on_cpu
+        or target.precision != Precision.INT8
+        or not cpu_lacks(*VNNI)
+    ):
         return report
     largest = largest_int8_of(load_onnx(model) if isinstance(model, Path) else model)
     return replace(report, cause=SATURATED) if largest > LARGEST_WEIGHT else report

@@ -7,7 +7,15 @@ import numpy as np
 
 from exporter.errors import ParityError
 from exporter.ops.cdf_reference import mass_before
-from exporter.tensor_names import Array, count_name, gap_name, into_name, keep_layers, keep_name, score_name
+from exporter.tensor_names import (
+    Array,
+    count_name,
+    gap_name,
+    into_name,
+    keep_layers,
+    keep_name,
+    score_name,
+)
 
 NOBODY = -1
 
@@ -17,7 +25,9 @@ def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
     keep = tensors[keep_name(layer)]
     if count_name(layer) not in tensors:
         return keep
-    return np.where(np.arange(keep.shape[1]) < tensors[count_name(layer)][:, None], keep, NOBODY)
+    return np.where(
+        np.arange(keep.shape[1]) < tensors[count_name(layer)][:, None], keep, NOBODY
+    )
 
 
 def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
@@ -95,7 +105,9 @@ def compare_layers(
         _check_reference(layer, keep if ascending else np.sort(keep, axis=1), score, live)
         if len(other) != images or other.shape[1] == 0:
             raise ParityError(
-                keep_name(layer), str(list(other.shape)), f"some patches for each of {images} images"
+                keep_name(layer),
+                str(list(other.shape)),
+                f"some patches for each of {images} images",
             )
         other = survivors_of(tested, layer)
         malformed = _malformed_indices(
@@ -121,7 +133,9 @@ def compare_layers(
 def _marked(index: Array, size: int) -> Array:
     """Return a mask [images, size] of the indices; an index out of range is clipped."""
     marked = np.zeros((len(index), size + 1), bool)
-    np.put_along_axis(marked, np.where(index == NOBODY, size, index.clip(0, size - 1)), True, axis=1)
+    np.put_along_axis(
+        marked, np.where(index == NOBODY, size, index.clip(0, size - 1)), True, axis=1
+    )
     return marked[:, :size]
 
 
@@ -178,14 +192,24 @@ def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None
     """Raise ParityError unless the reference kept its best patches: otherwise margins are meaningless."""
     subject = f"reference: {keep_name(layer)}"
     if score.shape != live.shape:
-        raise ParityError(subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches")
+        raise ParityError(
+            subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches"
+        )
     if not (score[live] < np.inf).all():
-        raise ParityError(subject, f"NaN or +inf in {score_name(layer)}", "scores that can be ranked")
+        raise ParityError(
+            subject, f"NaN or +inf in {score_name(layer)}", "scores that can be ranked"
+        )
     if _malformed_indices(keep, live.sum(1)).any():
-        raise ParityError(subject, "indices out of order or range", f"ascending ones below {live.shape[1]}")
+        raise ParityError(
+            subject, "indices out of order or range", f"ascending ones below {live.shape[1]}"
+        )
     kept = _marked(keep, live.shape[1])
-    if (np.where(kept, score, np.inf).min(1) < np.where(kept | ~live, -np.inf, score).max(1)).any():
-        raise ParityError(subject, "a patch kept before a better one", f"the best by {score_name(layer)}")
+    if (
+        np.where(kept, score, np.inf).min(1) < np.where(kept | ~live, -np.inf, score).max(1)
+    ).any():
+        raise ParityError(
+            subject, "a patch kept before a better one", f"the best by {score_name(layer)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -215,8 +239,14 @@ def compare_merges(
     if not any(into_name(each.layer) in reference for each in kept):
         return list(kept), []
     images = len(kept[0].patches)
-    ours = theirs = np.broadcast_to(np.arange(int(kept[0].patches[0])), (images, int(kept[0].patches[0])))
-    same_so_far, judged, merges = np.ones(images, bool), list[LayerResult](), list[MergeResult]()
+    ours = theirs = np.broadcast_to(
+        np.arange(int(kept[0].patches[0])), (images, int(kept[0].patches[0]))
+    )
+    same_so_far, judged, merges = (
+        np.ones(images, bool),
+        list[LayerResult](),
+        list[MergeResult](),
+    )
     for each in kept:
         layer, size = each.layer, int(kept[0].patches[0])
         _check_merges(layer, reference, ours.shape)
@@ -229,10 +259,13 @@ def compare_merges(
         first = each.flipped & same_so_far
         judged.append(replace(each, flipped=first, margin=np.where(first, each.margin, np.nan)))
         largest = np.where(flipped, np.where(differ, gap, 0.0).max(1), np.nan)
-        merges.append(MergeResult(layer, _agreement(joined, other), flipped, largest, malformed))
+        merges.append(
+            MergeResult(layer, _agreement(joined, other), flipped, largest, malformed)
+        )
         same_so_far &= ~(each.differs | differ.any(1))
         ours, theirs = (
-            take(now, run[keep_name(layer)]) for now, run in ((ours, reference), (theirs, tested))
+            take(now, run[keep_name(layer)])
+            for now, run in ((ours, reference), (theirs, tested))
         )
     return judged, merges
 
@@ -242,7 +275,9 @@ def _by_position(layer: int, run: Mapping[str, Array], positions: Array, size: i
     keep = run[keep_name(layer)]
     places = run[into_name(layer)].clip(0, keep.shape[1] - 1)
     joined = np.full((len(keep), size), NOBODY)
-    np.put_along_axis(joined, positions, np.take_along_axis(take(positions, keep), places, axis=1), axis=1)
+    np.put_along_axis(
+        joined, positions, np.take_along_axis(take(positions, keep), places, axis=1), axis=1
+    )
     return joined
 
 
@@ -256,9 +291,13 @@ def _malformed_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ..
     """Return the images with an index out of range, or with a survivor that joins another one."""
     into, keep = run[into_name(layer)], run[keep_name(layer)]
     if into.shape != shape:
-        raise ParityError(into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch")
+        raise ParityError(
+            into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch"
+        )
     own = np.take_along_axis(into, keep.clip(0, shape[1] - 1), axis=1)
-    wrong: Array = ((into < 0) | (into >= keep.shape[1])).any(1) | (own != np.arange(keep.shape[1])).any(1)
+    wrong: Array = ((into < 0) | (into >= keep.shape[1])).any(1) | (
+        own != np.arange(keep.shape[1])
+    ).any(1)
     return wrong
 
 
@@ -266,8 +305,12 @@ def _check_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) 
     """Raise ParityError if indices or gaps of the reference are invalid."""
     if _malformed_merges(layer, run, shape).any():
         raise ParityError(
-            f"reference: {into_name(layer)}", "a survivor that joins another one", "each joins itself"
+            f"reference: {into_name(layer)}",
+            "a survivor that joins another one",
+            "each joins itself",
         )
     gap = run[gap_name(layer)]
     if gap.shape != shape or not (gap >= 0).all():
-        raise ParityError(f"reference: {gap_name(layer)}", "NaN, or less than 0", "one gap >= 0 per patch")
+        raise ParityError(
+            f"reference: {gap_name(layer)}", "NaN, or less than 0", "one gap >= 0 per patch"
+        )

@@ -19,7 +19,11 @@ Tensors = Mapping[str, Array]
 def own_values(output: Output, tensors: Tensors) -> Array:
     """Return the values of an output as one float64 vector, without padding."""
     values = tensors[output.name].astype(np.float64)
-    return values[_own(output, tensors)].ravel() if output.kind == OutputKind.TOKENS else values.ravel()
+    return (
+        values[_own(output, tensors)].ravel()
+        if output.kind == OutputKind.TOKENS
+        else values.ravel()
+    )
 
 
 def finite(output: Output, tensors: Tensors) -> Array:
@@ -113,7 +117,9 @@ class Spread:
         """Add a batch; squares are summed around the means, so large logits lose no digits."""
         shift = float(values.mean()) - self._mean
         total = self._count + values.size
-        self._squares += float(values.var()) * values.size + shift**2 * self._count * values.size / total
+        self._squares += (
+            float(values.var()) * values.size + shift**2 * self._count * values.size / total
+        )
         self._mean += shift * values.size / total
         self._count = total
 
@@ -149,9 +155,15 @@ class Differences:
     @staticmethod
     def joined(parts: Sequence["Differences"]) -> "Differences":
         """The batches as one."""
-        layers = [_joined(results) for results in zip(*(part.layers for part in parts), strict=True)]
-        merges = [_joined(results) for results in zip(*(part.merges for part in parts), strict=True)]
-        outputs = {name: _joined([part.outputs[name] for part in parts]) for name in parts[0].outputs}
+        layers = [
+            _joined(results) for results in zip(*(part.layers for part in parts), strict=True)
+        ]
+        merges = [
+            _joined(results) for results in zip(*(part.merges for part in parts), strict=True)
+        ]
+        outputs = {
+            name: _joined([part.outputs[name] for part in parts]) for name in parts[0].outputs
+        }
         return Differences(outputs, layers, merges)
 
     @property
@@ -188,4 +200,7 @@ def _joined(parts: Sequence[ResultT]) -> ResultT:
         return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
 
     names = [each.name for each in fields(parts[0])]
-    return replace(parts[0], **{name: end_to_end([getattr(part, name) for part in parts]) for name in names})
+    return replace(
+        parts[0],
+        **{name: end_to_end([getattr(part, name) for part in parts]) for name in names},
+    )

@@ -21,7 +21,15 @@ from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.schedule.macs import mean_macs
-from exporter.tensor_names import IMAGES, Array, count_name, gap_name, into_name, keep_name, score_name
+from exporter.tensor_names import (
+    IMAGES,
+    Array,
+    count_name,
+    gap_name,
+    into_name,
+    keep_name,
+    score_name,
+)
 from exporter.vocabulary import InputKind
 
 
@@ -53,18 +61,27 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
     parts = torch.from_numpy(images).split(batch)
     with torch.inference_mode():
         left = [
-            pruned.patches_left(_prepared(pruned, part.to(pruned.vit.device), input_kind)) for part in parts
+            pruned.patches_left(_prepared(pruned, part.to(pruned.vit.device), input_kind))
+            for part in parts
         ]
     return torch.cat(left).numpy()
 
 
-def _by_name(pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _by_name(
+    pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     trace = pruned.trace(_prepared(pruned, feed[IMAGES], input_kind))
     keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
     counts = {
-        count_name(layer): each.count for layer, each in trace.decisions.items() if each.count is not None
+        count_name(layer): each.count
+        for layer, each in trace.decisions.items()
+        if each.count is not None
     }
-    intos = {into_name(layer): each.into for layer, each in trace.decisions.items() if each.into is not None}
+    intos = {
+        into_name(layer): each.into
+        for layer, each in trace.decisions.items()
+        if each.into is not None
+    }
     gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
     scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
     return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
@@ -73,10 +90,14 @@ def _by_name(pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]) -> 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
     if input_kind != "uint8":
         return images
-    return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(images.device)
+    return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(
+        images.device
+    )
 
 
-def check(pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0) -> ParityReport:
+def check(
+    pruned: PrunedViT, model: onnx.ModelProto, images: Array, *, threads: int = 0
+) -> ParityReport:
     """Compare a lowered model with its reference, on its target's runtime on the CPU.
 
     Half of the images run one by one, the others eight at a time. The target in the model's metadata

@@ -38,8 +38,12 @@ class Palette:
 
 # Longer names would cover other points.
 LONGEST_NAME = 24
-LIGHT = Palette("#ffffff", "#1c2330", "#e6e9ef", dense="#1c2330", pruned="#2f6fb5", faint="#9aa5b8")
-DARK = Palette("#161b24", "#dfe5ee", "#2a3240", dense="#f0f3f8", pruned="#6cabec", faint="#7d8aa0")
+LIGHT = Palette(
+    "#ffffff", "#1c2330", "#e6e9ef", dense="#1c2330", pruned="#2f6fb5", faint="#9aa5b8"
+)
+DARK = Palette(
+    "#161b24", "#dfe5ee", "#2a3240", dense="#f0f3f8", pruned="#6cabec", faint="#7d8aa0"
+)
 
 
 def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -> bytes:
@@ -52,7 +56,9 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with matplotlib.style.context("default"):
-        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained", facecolor=palette.page)
+        figure = Figure(
+            figsize=(7.2, 4.4), dpi=150, layout="constrained", facecolor=palette.page
+        )
         axes = figure.subplots()
         _draw(axes, trade_off, palette)
         _style(axes, palette)
@@ -66,15 +72,29 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
 def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     alone = "pruned" if len(trade_off.points) == 1 else None
     others = [each for each in trade_off.points if not each.front]
-    best = sorted((each for each in trade_off.points if each.front), key=lambda each: each.images_per_s)
+    best = sorted(
+        (each for each in trade_off.points if each.front), key=lambda each: each.images_per_s
+    )
     axes.axhline(0.0, color=palette.faint, linewidth=0.8)
     if others:
-        _draw_points(axes, others, palette.faint, label=alone or "measured", marker="o", linestyle="")
+        _draw_points(
+            axes, others, palette.faint, label=alone or "measured", marker="o", linestyle=""
+        )
     if best:
-        _draw_points(axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-")
+        _draw_points(
+            axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-"
+        )
     rates = list(trade_off.unpruned.values())
-    axes.plot(rates, [-trade_off.unpruned_loss] * len(rates), "s", color=palette.dense, label="unpruned")
-    unpruned = [(name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()]
+    axes.plot(
+        rates,
+        [-trade_off.unpruned_loss] * len(rates),
+        "s",
+        color=palette.dense,
+        label="unpruned",
+    )
+    unpruned = [
+        (name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()
+    ]
     _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
     for some, colour in ((others, palette.text), (best, palette.pruned)):
         named = [(each.label, each.images_per_s, -each.loss_points) for each in some]
@@ -106,7 +126,12 @@ def _draw_points(axes: "Axes", points: Sequence[TradePoint], colour: str, **styl
     above = [each.loss_points - low for each, (low, _) in zip(points, bars, strict=True)]
     lengths = np.maximum([below, above], 0.0)
     x, y = [each.images_per_s for each in points], [-each.loss_points for each in points]
-    shape: dict[str, Any] = {"markersize": 5, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 2.5}
+    shape: dict[str, Any] = {
+        "markersize": 5,
+        "linewidth": 1.4,
+        "elinewidth": 0.9,
+        "capsize": 2.5,
+    }
     axes.errorbar(x, y, yerr=lengths, color=colour, **shape, **style)
 
 
@@ -119,7 +144,9 @@ def _annotate(
     """Write a name beside each point (name, x, y), in turns above and below, since neighbours may be close."""
     for at, (name, x, y) in enumerate(named):
         place = offset if at % 2 == 0 else (offset[0], -2 * offset[1])
-        axes.annotate(name, (x, y), fontsize=7.5, color=colour, xytext=place, textcoords="offset points")
+        axes.annotate(
+            name, (x, y), fontsize=7.5, color=colour, xytext=place, textcoords="offset points"
+        )
 
 
 def chart_of(trade_off: TradeOff, model: str) -> Chart:
@@ -129,7 +156,8 @@ def chart_of(trade_off: TradeOff, model: str) -> Chart:
         "in one run. Bars are 95 % intervals. Right and up is better."
     )
     light, dark = (
-        data_address("image/png", trade_off_chart(trade_off, model, palette)) for palette in (LIGHT, DARK)
+        data_address("image/png", trade_off_chart(trade_off, model, palette))
+        for palette in (LIGHT, DARK)
     )
     return Chart("Accuracy against images per second", words, light=light, dark=dark)
 

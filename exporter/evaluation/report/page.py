@@ -70,13 +70,16 @@ def drawn(
     if not layers:
         return []
     shown = [
-        layers[at] for at in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))
+        layers[at]
+        for at in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))
     ]
     pictures = []
     for index, pixels in enumerate(tensors[IMAGES]):
         whole = Frame(0, grid[0] * grid[1], image_address(zoomed(pixels)))
         scores = relevance[index] if index < len(relevance) else None
-        after = (_frame(pixels, layer, positions[layer][index], grid, scores) for layer in shown)
+        after = (
+            _frame(pixels, layer, positions[layer][index], grid, scores) for layer in shown
+        )
         pictures.append((whole, *after))
     return pictures
 
@@ -85,7 +88,11 @@ def _frame(
     pixels: Array, layer: int, positions: Array, grid: tuple[int, int], relevance: Array | None
 ) -> Frame:
     kept = positions[positions != NOBODY]
-    heat = "" if relevance is None else image_address(zoomed(heated(pixels, relevance[layer - 1], grid)))
+    heat = (
+        ""
+        if relevance is None
+        else image_address(zoomed(heated(pixels, relevance[layer - 1], grid)))
+    )
     return Frame(layer, len(kept), image_address(zoomed(faded(pixels, kept, grid))), heat)
 
 
@@ -94,7 +101,9 @@ def faded(pixels: Array, kept: Array, grid: tuple[int, int]) -> Array:
     height, width = pixels.shape[1:]
     share = np.full(grid[0] * grid[1], GONE_SHARE, dtype=np.float32)
     share[kept] = 1.0
-    light = np.kron(share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32))
+    light = np.kron(
+        share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
+    )
     gone = np.array(GONE_COLOUR, dtype=np.float32).reshape(3, 1, 1)
     return (light * pixels + (1.0 - light) * gone).astype(np.uint8)
 
@@ -109,7 +118,9 @@ def heated(pixels: Array, relevance: Array, grid: tuple[int, int]) -> Array:
     share = np.log(np.maximum(relevance / largest if largest else relevance, LEAST_RELEVANCE))
     share = (share - share.min()) / (np.ptp(share) or 1.0)
     stops = np.linspace(0.0, 1.0, len(HEAT))
-    colour = np.stack([np.interp(share, stops, channel).reshape(grid) for channel in np.transpose(HEAT)])
+    colour = np.stack(
+        [np.interp(share, stops, channel).reshape(grid) for channel in np.transpose(HEAT)]
+    )
     colour = np.kron(colour, np.ones((height // grid[0], width // grid[1])))
     return (HEAT_SHARE * colour + (1.0 - HEAT_SHARE) * pixels.mean(axis=0)).astype(np.uint8)
 
@@ -158,7 +169,9 @@ def check_in_words(check: Check, *, prunes: bool) -> str:
         return FORCED.format(output=output)
     if name.endswith("_cosine"):
         return COSINE.format(output=name.removesuffix("_cosine"))
-    return PLAIN.format(output=name) if prunes else f"{name.capitalize()} differ by rounding alone"
+    return (
+        PLAIN.format(output=name) if prunes else f"{name.capitalize()} differ by rounding alone"
+    )
 
 
 def save_page(
@@ -184,7 +197,9 @@ def save_page(
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
         chart=None if trade_off is None else chart_of(trade_off, report.model),
         trade_off=trade_off,
-        layers=list(enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)),
+        layers=list(
+            enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)
+        ),
         script=serving_script(artefact, report.files["pruned"]),
         wilson=wilson,
     )
@@ -201,7 +216,9 @@ def save_comparison(made: Mapping[str, Shown], path: Path, page: str) -> None:
     rows = (
         [
             {"method": method, "picture": picture, "example": example}
-            for picture, example in zip(pictures, report.examples or [None] * len(pictures), strict=True)
+            for picture, example in zip(
+                pictures, report.examples or [None] * len(pictures), strict=True
+            )
         ]
         for method, (report, pictures) in made.items()
     )
@@ -214,7 +231,9 @@ def save_comparison(made: Mapping[str, Shown], path: Path, page: str) -> None:
         report=reports[0],
         passed=all(each.passed for each in reports),
         pictures=pictures,
-        explained=next((report for report, own in made.values() if own and own[0][-1].heat), None),
+        explained=next(
+            (report for report, own in made.values() if own and own[0][-1].heat), None
+        ),
         chart=None if trade_off is None else chart_of(trade_off, reports[0].model),
         page=page,
     )
@@ -228,7 +247,9 @@ def _write(path: Path, template: str, **context: Any) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=_number, percent=_percent, interval=_interval, megabytes=_megabytes)
+    environment.filters.update(
+        number=_number, percent=_percent, interval=_interval, megabytes=_megabytes
+    )
     environment.filters.update(words=check_in_words, sign=SIGNS.__getitem__)
     text = environment.get_template(template).render(**context)
     with written_beside(path) as partial:

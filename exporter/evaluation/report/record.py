@@ -220,9 +220,7 @@ class Report:
         faster = "" if at is None else f", {at.comparison.speedup:.2f} × at batch {at.batch}"
         gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
         result = "passed" if self.passed else "FAILED"
-        return (
-            f"<Report {self.model}, {schedule.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
-        )
+        return f"<Report {self.model}, {schedule.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
 
 
 def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
@@ -237,9 +235,17 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         rate = at.throughput.pruned.images_per_s
         points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
         dense, images = at.throughput.dense.images_per_s, pair.images
-    unpruned, target = TradePoint("unpruned", dense, reports[0].precision_loss), reports[0].target
+    unpruned, target = (
+        TradePoint("unpruned", dense, reports[0].precision_loss),
+        reports[0].target,
+    )
     front = front_of([unpruned, *points])
     points = [replace(each, front=each in front) for each in points]
     return TradeOff(
-        reports[0].batch, "top1", images, {target: dense}, tuple(points), unpruned_loss=unpruned.loss_points
+        reports[0].batch,
+        "top1",
+        images,
+        {target: dense},
+        tuple(points),
+        unpruned_loss=unpruned.loss_points,
     )

@@ -86,7 +86,9 @@ def serving_script(artefact: Artefact, file: str) -> str:
         library=library,
         open=opened.format(file=file),
         resize=_resize(artefact.spec.preprocessing),
-        pixels="images = " + PIXELS.removeprefix("pixels = ").rstrip() if raw else PIXELS + NORMALISE,
+        pixels="images = " + PIXELS.removeprefix("pixels = ").rstrip()
+        if raw
+        else PIXELS + NORMALISE,
         run=(CLASSES if output == LOGITS else VALUES).format(run=run),
     )
 

@@ -76,13 +76,17 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     return changed
 
 
-def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjection, heads: int) -> None:
+def _fuse(
+    graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjection, heads: int
+) -> None:
     (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]
     attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
     op = Builder(graph, node, prefix=name)
     shape = packed.query.shape
-    context = op.Attention(*packed, *mask, **attributes, name="attention", out=name, shape=shape)
+    context = op.Attention(
+        *packed, *mask, **attributes, name="attention", out=name, shape=shape
+    )
     node.inputs.clear()
     if len(merged.shape) == 2:
         # Packed tokens: the exporter merged this Reshape with the one that flattens the grid.
@@ -93,7 +97,9 @@ def _fuse(graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjecti
         reader.inputs[[each is merged for each in reader.inputs].index(True)] = context
 
 
-def _fuse_class_row(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
+def _fuse_class_row(
+    graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int
+) -> None:
     """Write one product for all heads: the class queries, spread over a block diagonal, times the keys.
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
@@ -131,7 +137,11 @@ def _projection_of(node: gs.Node) -> gs.Variable | None:
     query, *others = node.inputs[:3]
     query = query.inputs[0].inputs[0] if _asking(query) is not None else query
     thirds = [_slice_of(tensor) for tensor in (query, *others)]
-    found = [third[0] for place, third in enumerate(thirds) if third is not None and third[1] == place]
+    found = [
+        third[0]
+        for place, third in enumerate(thirds)
+        if third is not None and third[1] == place
+    ]
     return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
 
 
@@ -151,7 +161,9 @@ def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed
     layer = as_linear(projection)
     if layer is None:
         op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
-        query, *others = op.several("Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3)
+        query, *others = op.several(
+            "Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3
+        )
         return PackedProjection(_first(op, query, asking), *others)
     weights = np.split(layer.weight, 3, axis=1)
     biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
@@ -207,7 +219,9 @@ def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
        it into bias · W + b, computed in float64.
     3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
     """
-    return sum(_drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention"))
+    return sum(
+        _drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention")
+    )
 
 
 def _drop_key_bias(node: gs.Node) -> int:
@@ -225,13 +239,20 @@ def _drop_key_bias(node: gs.Node) -> int:
 def _move_value_bias(node: gs.Node) -> int:
     value, context = node.inputs[2], node.outputs[0]
     linear = as_linear(value)
-    if linear is None or linear.bias is None or len(value.outputs) != 1 or len(context.outputs) != 1:
+    if (
+        linear is None
+        or linear.bias is None
+        or len(value.outputs) != 1
+        or len(context.outputs) != 1
+    ):
         return 0
     readers = context.outputs[0].outputs[0].outputs
     projection = as_linear(readers[0].outputs[0]) if len(readers) == 1 else None
     if projection is None or projection.bias is None or projection.tokens is not context:
         return 0
-    moved = linear.bias.astype(np.float64) @ projection.weight.astype(np.float64) + projection.bias
+    moved = (
+        linear.bias.astype(np.float64) @ projection.weight.astype(np.float64) + projection.bias
+    )
     name = f"{context.name}/projected_bias"
     projection.nodes[1].inputs[1] = gs.Constant(name, moved.astype(np.float32))
     multiply, add = linear.nodes
@@ -259,14 +280,20 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     op = Builder(graph, node, prefix=name)
     by_head = (
         op.Transpose(
-            op.Reshape(part, [0, 0, heads, -1], name=f"split_{of}"), perm=SWAP_HEADS, name=f"{of}_heads"
+            op.Reshape(part, [0, 0, heads, -1], name=f"split_{of}"),
+            perm=SWAP_HEADS,
+            name=f"{of}_heads",
         )
         for of, part in (("query", query), ("key", key), ("value", value))
     )
     scale = node.attrs["scale"]
-    context = op(ATTENTION, *by_head, *mask, domain=DOMAIN, scale=scale, name="attention", out=name)
+    context = op(
+        ATTENTION, *by_head, *mask, domain=DOMAIN, scale=scale, name="attention", out=name
+    )
     tokens = op.Transpose(context, perm=SWAP_HEADS, name="turn_heads")
-    replace(graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape))
+    replace(
+        graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape)
+    )
 
 
 def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
@@ -342,7 +369,9 @@ def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
     query, key, value, *mask = node.inputs
     op = Builder(graph, node, prefix=node.outputs[0].name)
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
-    logits = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
+    logits = op.MatMul(
+        scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key"
+    )
     if mask and mask[0].dtype == np.float32:
         logits = op.Add(logits, *mask, name="mask")
     elif mask:

@@ -6,7 +6,15 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, LinearLayer, as_linear, nodes_of, producer, replace, write_linear
+from exporter.lowering.graph import (
+    Builder,
+    LinearLayer,
+    as_linear,
+    nodes_of,
+    producer,
+    replace,
+    write_linear,
+)
 
 # Operators between two linear layers that accept a matrix as well as a batch of matrices.
 ELEMENTWISE = ("Gelu", "Sigmoid", "Relu", "Erf", "Tanh")
@@ -33,7 +41,9 @@ def _has_static_tokens(result: gs.Variable) -> bool:
     return shape is not None and len(shape) == 3 and isinstance(shape[1], int)
 
 
-def _expand(graph: gs.Graph, layer: LinearLayer, matrices: dict[str, gs.Variable]) -> gs.Variable:
+def _expand(
+    graph: gs.Graph, layer: LinearLayer, matrices: dict[str, gs.Variable]
+) -> gs.Variable:
     """Rewrite one layer; return its result as a matrix."""
     multiply, add = layer.nodes
     (result,), (batch, tokens, width) = add.outputs, add.outputs[0].shape
@@ -82,7 +92,11 @@ def split_gemm(graph: gs.Graph, _: Artefact) -> int:
         alpha, beta = (np.float32(node.attrs.get(key, 1.0)) for key in ("alpha", "beta"))
         bias = added[0].values * beta if added else None
         op = Builder(graph, node, prefix=node.name)
-        replace(graph, node, write_linear(op, activations, turned * alpha, bias, node.outputs[0].shape))
+        replace(
+            graph,
+            node,
+            write_linear(op, activations, turned * alpha, bias, node.outputs[0].shape),
+        )
     return len(gemms)
 
 
@@ -110,7 +124,11 @@ def _tokens_of(conv: gs.Node) -> gs.Node | None:
     """Return the Transpose that ends [batch, dim, rows, columns] → [batch, patches, dim], or None."""
     # The exporter of torch 2.6 also reads the shape, for the Reshape.
     readers = [node for node in conv.outputs[0].outputs if node.op != "Shape"]
-    if len(readers) != 1 or readers[0].op != "Reshape" or len(readers[0].outputs[0].outputs) != 1:
+    if (
+        len(readers) != 1
+        or readers[0].op != "Reshape"
+        or len(readers[0].outputs[0].outputs) != 1
+    ):
         return None
     turn = readers[0].outputs[0].outputs[0]
     return turn if turn.op == "Transpose" and turn.attrs.get("perm") == [0, 2, 1] else None
@@ -121,9 +139,16 @@ def _cuts_patches(conv: gs.Node) -> bool:
     if image is None or not all(isinstance(each, gs.Constant) for each in conv.inputs[1:]):
         return False
     kernel = list(weights.values.shape[2:])
-    plain = not any(conv.attrs.get("pads", [0])) and set(conv.attrs.get("dilations", [1])) == {1}
+    plain = not any(conv.attrs.get("pads", [0])) and set(conv.attrs.get("dilations", [1])) == {
+        1
+    }
     fits = all(size % each == 0 for size, each in zip(image[2:], kernel, strict=True))
-    return bool(plain and conv.attrs.get("group", 1) == 1 and conv.attrs.get("strides") == kernel and fits)
+    return bool(
+        plain
+        and conv.attrs.get("group", 1) == 1
+        and conv.attrs.get("strides") == kernel
+        and fits
+    )
 
 
 def _as_linear(graph: gs.Graph, conv: gs.Node, turn: gs.Node) -> None:

@@ -9,7 +9,13 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import SHORTEST, write_directions, write_mean_key
 from exporter.lowering.graph import Builder, markers, replace
-from exporter.lowering.markers import KEEP_TOP_K, MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS, TAKE_TOKENS
+from exporter.lowering.markers import (
+    KEEP_TOP_K,
+    MERGE_INTO,
+    MERGE_TOKENS,
+    PAIR_TOKENS,
+    TAKE_TOKENS,
+)
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.ops.counts import joined_patches
 from exporter.ops.merging import PAIR_SCORE
@@ -41,8 +47,12 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
         rows, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
         if prefix:
             if prefixes is None:
-                prefixes = prefix_rows(Builder(graph, node, prefix="merging/prefix"), rows, prefix)
-            rows = behind_prefix(Builder(graph, node, prefix=f"{rows.name}/rows"), rows, prefixes, prefix)
+                prefixes = prefix_rows(
+                    Builder(graph, node, prefix="merging/prefix"), rows, prefix
+                )
+            rows = behind_prefix(
+                Builder(graph, node, prefix=f"{rows.name}/rows"), rows, prefixes, prefix
+            )
         _expand_merge_tokens(graph, node, rows)
     return len(choosing) + len(merging)
 
@@ -50,14 +60,23 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
 def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     """Write ArgMax over survivors of the cosine between mean keys."""
     (key, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
-    count, channels = int(key.shape[-2]), int(key.shape[-1]) // (heads if len(key.shape) == 3 else 1)
+    count, channels = (
+        int(key.shape[-2]),
+        int(key.shape[-1]) // (heads if len(key.shape) == 3 else 1),
+    )
     op = Builder(graph, node, prefix=node.outputs[0].name)
     directions = write_directions(op, key, heads)
     directions.shape = [key.shape[0], count, channels]
     rows = op.Add(keep, prefix, name="rows")
     shape = [key.shape[0], keep.shape[1], channels]
     survivors = op(
-        TAKE_TOKENS, directions, rows, name="survivors", domain=DOMAIN, shape=shape, num_prefix_tokens=0
+        TAKE_TOKENS,
+        directions,
+        rows,
+        name="survivors",
+        domain=DOMAIN,
+        shape=shape,
+        num_prefix_tokens=0,
     )
     likeness = op.MatMul(directions, op.Transpose(survivors, perm=TURNED), name="likeness")
     itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
@@ -92,13 +111,19 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
     3. The mean keys are named after `into_NN`: `exporter.lowering.decisions` keeps all from them on fp32.
     """
     paired = markers(graph, PAIR_TOKENS)
-    for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):
+    for layer, node in zip(
+        artefact.schedule.pruning_layers if paired else (), paired, strict=True
+    ):
         _expand(graph, node, into_name(layer), artefact.spec.num_heads)
     return len(paired)
 
 
 def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
-    (key, *sizes), before, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    (key, *sizes), before, kept = (
+        node.inputs,
+        node.attrs["num_prefix_tokens"],
+        node.attrs["kept"],
+    )
     patches = int(key.shape[-2]) - before
     second = joined_patches(patches, kept, before)
     joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
@@ -106,7 +131,12 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
     op = Builder(graph, node, prefix=prefix)
     directions = write_directions(op, key, heads)
     others = op.Slice(
-        directions, [before + second.start], [before + patches], [1], [second.step], name="joined"
+        directions,
+        [before + second.start],
+        [before + patches],
+        [1],
+        [second.step],
+        name="joined",
     )
     if second.step == 2:
         start = before + 1 - second.start
@@ -125,9 +155,13 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
         keep = op.Concat(op.Gather(joining, stay, axis=0), keep, axis=1, name="kept")
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = np.maximum(joins.cumsum() - 1, 0)
-    partners = op.Gather(op.ArgMax(alike, axis=2, keepdims=0), by_patch, axis=1, name="partners")
+    partners = op.Gather(
+        op.ArgMax(alike, axis=2, keepdims=0), by_patch, axis=1, name="partners"
+    )
     places = op.Expand(np.arange(kept)[None], op.Shape(keep), name="places")
-    into = op.ScatterElements(op.Add(partners, staying), keep, places, axis=1, name="own_places")
+    into = op.ScatterElements(
+        op.Add(partners, staying), keep, places, axis=1, name="own_places"
+    )
     node.outputs = node.outputs[:2]  # score and gap have no reader
     replace(graph, node, keep, into)
 
@@ -143,13 +177,19 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
        variants derive them elsewhere.
     """
     paired = markers(graph, PAIR_TOKENS)
-    for layer, node in zip(artefact.schedule.pruning_layers if paired else (), paired, strict=True):
+    for layer, node in zip(
+        artefact.schedule.pruning_layers if paired else (), paired, strict=True
+    ):
         _count(graph, node, layer, artefact.spec.num_heads)
     return len(paired)
 
 
 def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
-    (key, *sizes), prefix, kept = node.inputs, node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    (key, *sizes), prefix, kept = (
+        node.inputs,
+        node.attrs["num_prefix_tokens"],
+        node.attrs["kept"],
+    )
     left_out = int(key.shape[-2]) % 2 if prefix else 0
     before, patches = prefix - left_out, int(key.shape[-2]) - prefix
     second = np.zeros(before + patches, bool)
@@ -171,11 +211,17 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
         op.Where(op.Equal(others, best), places[None, None], float(kept)), [2], keepdims=1
     )
     likest = op.Transpose(best, perm=TURNED, name="likest")
-    ahead = op.Or(op.Less(likest, best), op.And(op.Equal(likest, best), earlier[None]), name="ahead")
+    ahead = op.Or(
+        op.Less(likest, best), op.And(op.Equal(likest, best), earlier[None]), name="ahead"
+    )
     rank = _count_of(op, op.And(ahead, first[None, None]), "rank")
-    stays = op.And(op.Less(rank, float(staying)), first[None, :, None], name="stays", out=stays_name(layer))
+    stays = op.And(
+        op.Less(rank, float(staying)), first[None, :, None], name="stays", out=stays_name(layer)
+    )
     place = _count_of(op, op.And(op.Transpose(stays, perm=TURNED), earlier[None]), "place")
-    into = op.Where(stays, place, op.Where(first[None, :, None], partners, places[None, :, None]))
+    into = op.Where(
+        stays, place, op.Where(first[None, :, None], partners, places[None, :, None])
+    )
     into = op.Slice(op.Squeeze(into, [2]), [before], [END], [1], name="patches")
     whole = op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
     keep = node.outputs[0]
@@ -198,7 +244,9 @@ def _cosine(op: Builder, key: gs.Variable, heads: int, left_out: int) -> gs.Vari
     return op.Mul(op.Mul(products, op.Transpose(scale, perm=TURNED)), scale, name="cosine")
 
 
-def write_survivors(op: Builder, stays: gs.Variable, patches: int, kept: int, prefix: int) -> gs.Variable:
+def write_survivors(
+    op: Builder, stays: gs.Variable, patches: int, kept: int, prefix: int
+) -> gs.Variable:
     """Write the survivors, [batch, kept]: of the first set those that stay, ascending, then the second set."""
     second = np.array(joined_patches(patches, kept, prefix))
     size = op.Concat(op.Shape(stays, start=0, end=1), [len(second)], axis=0)
@@ -222,15 +270,21 @@ def _weights(op: Builder, sizes: Sequence[gs.Variable]) -> list[gs.Variable]:
     return [op.Sqrt(op.Sqrt(each), name="weight") for each in sizes]
 
 
-def _weighed(op: Builder, cosine: gs.Variable, first: gs.Variable, second: gs.Variable) -> gs.Variable:
+def _weighed(
+    op: Builder, cosine: gs.Variable, first: gs.Variable, second: gs.Variable
+) -> gs.Variable:
     """Write (cosine − 1) · the weights of both patches."""
     far = op.Mul(op.Sub(cosine, 1.0), op.Unsqueeze(first, [2]))
     return op.Mul(far, op.Unsqueeze(second, [1]), name="alike")
 
 
-def _staying(op: Builder, alike: gs.Variable, shape: list[int | str], staying: int) -> gs.Variable:
+def _staying(
+    op: Builder, alike: gs.Variable, shape: list[int | str], staying: int
+) -> gs.Variable:
     """Write a marker for the patches of the first set that are least alike to any of the second, ascending."""
     novelty = op.Neg(op.ReduceMax(alike, [2], keepdims=0), name="novelty", shape=shape)
-    stay = op(KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying)
+    stay = op(
+        KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying
+    )
     stay.dtype = np.dtype(np.int64)
     return stay

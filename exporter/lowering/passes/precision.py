@@ -49,11 +49,16 @@ class _Halver:
     def run(self) -> int:
         """Convert the graph and return the number of nodes in half precision."""
         _infer_dtypes(self._graph)
-        floats = {name for name, tensor in self._graph.tensors().items() if tensor.dtype == FP32}
+        floats = {
+            name for name, tensor in self._graph.tensors().items() if tensor.dtype == FP32
+        }
         halved = 0
         for node in list(sort_nodes(self._graph).nodes):
             precision = self._precision(node)
-            node.inputs = [self._as(each, precision) if each.name in floats else each for each in node.inputs]
+            node.inputs = [
+                self._as(each, precision) if each.name in floats else each
+                for each in node.inputs
+            ]
             results = [each for each in node.outputs if each.name in floats]
             for each in results:
                 each.dtype = precision
@@ -105,7 +110,9 @@ def _infer_dtypes(graph: gs.Graph) -> None:
         if isinstance(tensor, gs.Variable) and tensor.dtype is None and kinds.get(name):
             tensor.dtype = onnx.helper.tensor_dtype_to_np_dtype(kinds[name])
     unknown = [
-        name for name, tensor in graph.tensors().items() if tensor.dtype is None and not tensor.is_empty()
+        name
+        for name, tensor in graph.tensors().items()
+        if tensor.dtype is None and not tensor.is_empty()
     ]
     if unknown:
         raise RuntimeError(f"no dtype is known of {', '.join(unknown)}")

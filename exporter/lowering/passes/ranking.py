@@ -41,13 +41,17 @@ def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
     if stride > 1:
         query = op.Slice(query, [0], [END], [2], [stride], name="take_queries")
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
-    logits = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_keys")
+    logits = op.MatMul(
+        scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_keys"
+    )
     if not bias:
         weights = op.Softmax(logits, axis=-1, name="softmax")
         replace(graph, node, op.ReduceMean(weights, [1, 2], keepdims=0, name="mean"))
         return
     logits = op.Add(logits, op.Unsqueeze(bias[0], [1, 2]), name="add_bias")
-    weights = op.ReduceMean(op.Softmax(logits, axis=-1, name="softmax"), [1], keepdims=0, name="over_heads")
+    weights = op.ReduceMean(
+        op.Softmax(logits, axis=-1, name="softmax"), [1], keepdims=0, name="over_heads"
+    )
     asking = op.Cast(op.Greater(bias[0], LOWEST), to=onnx.TensorProto.FLOAT, name="asking")
     if stride > 1:
         asking = op.Slice(asking, [0], [END], [1], [stride])
@@ -62,9 +66,13 @@ def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     op = Builder(graph, node, prefix=node.outputs[0].name)
     patches = op.Slice(write_directions(op, key, heads), [prefix], [END], [1], name="patches")
     if live:
-        own = op.Cast(op.Slice(live[0], [prefix], [END], [1]), to=onnx.TensorProto.FLOAT, name="own")
+        own = op.Cast(
+            op.Slice(live[0], [prefix], [END], [1]), to=onnx.TensorProto.FLOAT, name="own"
+        )
         shares = op.Div(own, op.ReduceSum(own, [1], keepdims=1), name="shares")
-        mean = op.ReduceSum(op.Mul(patches, op.Unsqueeze(shares, [2])), [1], keepdims=1, name="mean")
+        mean = op.ReduceSum(
+            op.Mul(patches, op.Unsqueeze(shares, [2])), [1], keepdims=1, name="mean"
+        )
     else:
         mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
     cosine = op.ReduceSum(op.Mul(patches, mean), [2], keepdims=0, name="cosine")
@@ -123,7 +131,9 @@ def _is_weighed_log(node: gs.Node) -> bool:
     log, alpha = node.inputs
     if len(node.outputs[0].outputs) != 1 or not isinstance(alpha, gs.Constant):
         return False
-    return producer(log, "Log") is not None and bool(alpha.values.size == 1 and alpha.values > 0)
+    return producer(log, "Log") is not None and bool(
+        alpha.values.size == 1 and alpha.values > 0
+    )
 
 
 def _is_lookup(node: gs.Node) -> bool:
@@ -200,7 +210,9 @@ def _ranking(keep: gs.Node) -> Ranking | None:
     table = weigh.inputs[1] if lookup is None else lookup.inputs[0]
     if not isinstance(table, gs.Constant) or table.values.ndim != 1:
         return None
-    return Ranking(keep, weigh, cut, lookup) if lookup is None or lookup.op == "Gather" else None
+    return (
+        Ranking(keep, weigh, cut, lookup) if lookup is None or lookup.op == "Gather" else None
+    )
 
 
 def _only_takes(keep: gs.Node, lookups: list[gs.Node]) -> bool:
@@ -208,7 +220,9 @@ def _only_takes(keep: gs.Node, lookups: list[gs.Node]) -> bool:
     for reader in keep.outputs[0].outputs:
         taken = reader.outputs[0].outputs if reader.op == "GatherElements" else [reader]
         for each in taken:
-            known = each.op in (TAKE_TOKENS, "GatherElements") or any(each is lookup for lookup in lookups)
+            known = each.op in (TAKE_TOKENS, "GatherElements") or any(
+                each is lookup for lookup in lookups
+            )
             if not known:
                 return False
     return True
@@ -256,7 +270,9 @@ def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
     single = artefact.spec.num_prefix_tokens == 1
     ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
     pairs = [
-        (choosing, sorting) for choosing, sorting in _sorted_twice(graph) if sorting.outputs[0].name in ranked
+        (choosing, sorting)
+        for choosing, sorting in _sorted_twice(graph)
+        if sorting.outputs[0].name in ranked
     ]
     for choosing, sorting in pairs:
         survivors = sorting.outputs[0]
@@ -279,7 +295,11 @@ def choose_unsorted(graph: gs.Graph, _: Artefact) -> int:
 
 def _sorted_twice(graph: gs.Graph) -> list[tuple[gs.Node, gs.Node]]:
     """Return each TopK whose indices another TopK alone reads, with that one."""
-    return [(node, node.outputs[1].outputs[0]) for node in nodes_of(graph, "TopK") if _is_sorted_again(node)]
+    return [
+        (node, node.outputs[1].outputs[0])
+        for node in nodes_of(graph, "TopK")
+        if _is_sorted_again(node)
+    ]
 
 
 def _is_sorted_again(node: gs.Node) -> bool:

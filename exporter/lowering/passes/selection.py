@@ -46,8 +46,12 @@ def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
     name = node.outputs[0].name
     op = Builder(graph, node, prefix=name)
     best, rank = (f"{name}/best", f"{name}/order"), ("", f"{name}/rank")
-    _, order = op.several("TopK", score, k, outs=best, name="by_score", axis=1, largest=1, sorted=1)
-    keep, _ = op.several("TopK", order, k, outs=rank, name="by_position", axis=1, largest=0, sorted=1)
+    _, order = op.several(
+        "TopK", score, k, outs=best, name="by_score", axis=1, largest=1, sorted=1
+    )
+    keep, _ = op.several(
+        "TopK", order, k, outs=rank, name="by_position", axis=1, largest=0, sorted=1
+    )
     replace(graph, node, keep)
 
 
@@ -55,11 +59,15 @@ def prefix_rows(op: Builder, keep: gs.Variable, prefix: int) -> gs.Variable:
     """Write rows 0, 1, … of the prefix tokens for each row of `keep`: [batch, prefix]."""
     batch = op.Shape(keep, start=0, end=1, name="batch_of")
     return op.Expand(
-        np.arange(prefix)[None], op.Concat(batch, [prefix], axis=0, name="shape_of"), name="rows"
+        np.arange(prefix)[None],
+        op.Concat(batch, [prefix], axis=0, name="shape_of"),
+        name="rows",
     )
 
 
-def behind_prefix(op: Builder, keep: gs.Variable, prefixes: gs.Variable, prefix: int) -> gs.Variable:
+def behind_prefix(
+    op: Builder, keep: gs.Variable, prefixes: gs.Variable, prefix: int
+) -> gs.Variable:
     """Write rows of tokens, [batch, prefix + k]: the prefix tokens, then the kept patches shifted by `prefix`."""
     return op.Concat(prefixes, op.Add(keep, prefix, name="shift"), axis=1, name="join")
 
@@ -107,7 +115,11 @@ def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Varia
     count = taken.shape[1] if taken.shape is not None else None
 
     def shape_of(tensor: gs.Variable) -> list[int | str] | None:
-        return None if tensor.shape is None or count is None else [tensor.shape[0], count, *tensor.shape[2:]]
+        return (
+            None
+            if tensor.shape is None or count is None
+            else [tensor.shape[0], count, *tensor.shape[2:]]
+        )
 
     op = Builder(graph, node, prefix=taken.name)
     open_ = [tokens]
@@ -121,7 +133,13 @@ def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Varia
                 open_.append(source)
                 continue
             producer.inputs[index] = op(
-                TAKE_TOKENS, source, keep, name="taken", shape=shape_of(source), domain=DOMAIN, **node.attrs
+                TAKE_TOKENS,
+                source,
+                keep,
+                name="taken",
+                shape=shape_of(source),
+                domain=DOMAIN,
+                **node.attrs,
             )
     producer = tokens.inputs[0]
     node.outputs.clear()
@@ -140,7 +158,9 @@ def row_inputs(tensor: gs.Tensor) -> list[int]:
 
 def _elementwise(node: gs.Node) -> list[int]:
     """Accept tensors of one shape, and constants that are the same for every row."""
-    tensors = [index for index, each in enumerate(node.inputs) if not isinstance(each, gs.Constant)]
+    tensors = [
+        index for index, each in enumerate(node.inputs) if not isinstance(each, gs.Constant)
+    ]
     constants = [each for each in node.inputs if isinstance(each, gs.Constant)]
     shapes = {str(node.inputs[index].shape) for index in tensors}
     same = len(shapes) == 1 and all(_is_tokens(node.inputs[index]) for index in tensors)
@@ -207,13 +227,19 @@ def _takes_counted_rows(gather: gs.Node) -> bool:
 
 def _has_static_rows(tensor: gs.Variable) -> bool:
     shape = tensor.shape
-    return shape is not None and len(shape) == 3 and all(isinstance(size, int) for size in shape[1:])
+    return (
+        shape is not None
+        and len(shape) == 3
+        and all(isinstance(size, int) for size in shape[1:])
+    )
 
 
 def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
     """Write the images' places in the batch, 0, 1, …: [batch, 1, 1]."""
     op = Builder(graph, before, prefix="batch")
-    size = op.Squeeze(op.Shape(graph.tensors()[IMAGES], start=0, end=1, name="size"), [0], name="scalar")
+    size = op.Squeeze(
+        op.Shape(graph.tensors()[IMAGES], start=0, end=1, name="size"), [0], name="scalar"
+    )
     return op.Unsqueeze(op.Range(0, size, 1, name="places"), [1, 2], name="column")
 
 
@@ -236,7 +262,10 @@ def _expand(graph: gs.Graph, node: gs.Node) -> None:
     before = op.Slice(slots, [0], [prefix], [1], name="prefix")
     patches = op.Slice(slots, [prefix], [2**62], [1], name="patches")
     taken = op.Concat(
-        before, op.GatherElements(patches, index, axis=1, name="survivors"), axis=1, name="taken"
+        before,
+        op.GatherElements(patches, index, axis=1, name="survivors"),
+        axis=1,
+        name="taken",
     )
     rows = op.Gather(op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows")
     start = op.CumSum(tokens, 0, exclusive=1, name="start")

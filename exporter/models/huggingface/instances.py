@@ -11,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import KINDS, Config, class_of, kind_of, network_of, vision_config
+from exporter.models.huggingface.kinds import (
+    KINDS,
+    Config,
+    class_of,
+    kind_of,
+    network_of,
+    vision_config,
+)
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into
@@ -41,7 +48,9 @@ def answers_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str
     settings: dict[str, bool] = {"output_hidden_states": True}
     own = model.config.image_size
     if tuple(images.shape[2:]) != (tuple(own) if isinstance(own, list | tuple) else (own, own)):
-        asked = {"interpolate_pos_encoding"} & inspect.signature(model.forward).parameters.keys()
+        asked = {"interpolate_pos_encoding"} & inspect.signature(
+            model.forward
+        ).parameters.keys()
         settings |= dict.fromkeys(asked, True)
     given = model(pixel_values=images, **settings)
     tokens = given.hidden_states or ()
@@ -66,8 +75,13 @@ def library_model(config: Config, state: Mapping[str, Tensor]) -> nn.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            given = {"config": kind.config_class.from_dict(dict(config)), "state_dict": dict(state)}
-            model, told = kind.from_pretrained(None, **given, dtype=torch.float32, output_loading_info=True)
+            given = {
+                "config": kind.config_class.from_dict(dict(config)),
+                "state_dict": dict(state),
+            }
+            model, told = kind.from_pretrained(
+                None, **given, dtype=torch.float32, output_loading_info=True
+            )
     finally:
         logs.set_verbosity(verbosity)
         if bars:
@@ -89,4 +103,6 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     network = timm.create_model(architecture, **arguments(kwargs, name))
     load_into(network, to_timm(model.state_dict(), config), name)
     device = next(model.parameters()).device
-    return network.to(device), preprocessing_from_processor({}, kind_of(config, name).preprocessing)
+    return network.to(device), preprocessing_from_processor(
+        {}, kind_of(config, name).preprocessing
+    )

@@ -22,7 +22,10 @@ RENAMES = (
     (r"^(encoder\.)?layers?\.(?=\d)", "blocks."),
     (r"\.(layernorm_before|layer_norm1)\.", ".norm1."),
     (r"\.(layernorm_after|layer_norm2)\.", ".norm2."),
-    (r"\.(attention\.attention\.|attention\.|self_attn\.)(q|k|v)(uery|ey|alue|_proj)\.", r".attn.\2."),
+    (
+        r"\.(attention\.attention\.|attention\.|self_attn\.)(q|k|v)(uery|ey|alue|_proj)\.",
+        r".attn.\2.",
+    ),
     (r"\.(attention\.output\.dense|attention\.o_proj|self_attn\.out_proj)\.", ".attn.proj."),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
@@ -39,7 +42,9 @@ RENAMES = (
     (r"^head\.mlp\.", "attn_pool.mlp."),
 )
 # A pooler behind the class token, what trains alone reads, and the other half of a pair of towers.
-UNUSED = re.compile(r"^(pooler|text_model|text_projection)\.|mask_token$|position_ids$|^logit_(scale|bias)$")
+UNUSED = re.compile(
+    r"^(pooler|text_model|text_projection)\.|mask_token$|position_ids$|^logit_(scale|bias)$"
+)
 
 
 def to_timm(state: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
@@ -90,8 +95,12 @@ def resampled(state: Mapping[str, Tensor], network: Any) -> dict[str, Tensor]:
         )
     grid = positions[:, prefix:].unflatten(1, (side, side)).permute(0, 3, 1, 2)
     smooth = "reg_token" in state and prefix == 0
-    made = F.interpolate(grid.float(), (rows, columns), mode="bicubic", antialias=smooth).to(positions)
-    found["pos_embed"] = torch.cat([positions[:, :prefix], made.flatten(2).transpose(1, 2)], dim=1)
+    made = F.interpolate(grid.float(), (rows, columns), mode="bicubic", antialias=smooth).to(
+        positions
+    )
+    found["pos_embed"] = torch.cat(
+        [positions[:, :prefix], made.flatten(2).transpose(1, 2)], dim=1
+    )
     return found
 
 
@@ -100,7 +109,8 @@ def _join_attention(found: dict[str, Tensor], *, is_eva: bool) -> None:
     for name in [name for name in found if name.endswith(".attn.q.weight")]:
         block = name.removesuffix("q.weight")
         parts = [
-            {kind: found.pop(f"{block}{part}.{kind}", None) for kind in ("weight", "bias")} for part in "qkv"
+            {kind: found.pop(f"{block}{part}.{kind}", None) for kind in ("weight", "bias")}
+            for part in "qkv"
         ]
         weights, biases = ([part[kind] for part in parts] for kind in ("weight", "bias"))
         found[f"{block}qkv.weight"] = _joined(f"{block}qkv.weight", weights)
@@ -133,7 +143,10 @@ def _pool(found: dict[str, Tensor]) -> None:
         joint = found.pop(f"head.attention.in_proj_{kind}", None)
         if joint is not None:
             dim = len(joint) // 3
-            found[f"attn_pool.q.{kind}"], found[f"attn_pool.kv.{kind}"] = joint[:dim], joint[dim:]
+            found[f"attn_pool.q.{kind}"], found[f"attn_pool.kv.{kind}"] = (
+                joint[:dim],
+                joint[dim:],
+            )
 
 
 def _tokens(found: dict[str, Tensor], *, is_eva: bool) -> dict[str, Tensor]:

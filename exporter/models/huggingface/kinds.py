@@ -4,7 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
+from timm.data import (
+    IMAGENET_DEFAULT_MEAN,
+    IMAGENET_DEFAULT_STD,
+    OPENAI_CLIP_MEAN,
+    OPENAI_CLIP_STD,
+)
 
 from exporter.errors import ModelError
 from exporter.models.timm_arguments import SWIGLU
@@ -13,7 +18,13 @@ Config: TypeAlias = Mapping[str, Any]
 
 # Keys of a config that hold counts, and other numbers.
 COUNTS = (
-    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "patch_size"),
+    *(
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "patch_size",
+    ),
     *("num_channels", "projection_dim"),
 )
 NUMBERS = ("layer_norm_eps", "mlp_ratio", "rope_theta")
@@ -46,19 +57,27 @@ def check_types(config: Config, source: str) -> None:
     for key in COUNTS:
         value = config.get(key, 1)
         if type(value) is not int or not 1 <= value <= LARGEST:
-            raise ModelError(source, f"{key} {_short(value)}", f"an integer from 1 to {LARGEST}")
+            raise ModelError(
+                source, f"{key} {_short(value)}", f"an integer from 1 to {LARGEST}"
+            )
     sides = config.get("image_size", 1)
     sides = sides if isinstance(sides, list | tuple) and len(sides) == 2 else [sides]
     if not all(type(side) is int and 1 <= side <= LARGEST for side in sides):
-        raise ModelError(source, f"image_size {_short(config['image_size'])}", "one or two integers above 0")
+        raise ModelError(
+            source, f"image_size {_short(config['image_size'])}", "one or two integers above 0"
+        )
     for key in NUMBERS:
         value = config.get(key, 1)
         if type(value) not in (int, float) or not 0 < value <= LARGEST:
-            raise ModelError(source, f"{key} {_short(value)}", f"a number above 0, at most {LARGEST}")
+            raise ModelError(
+                source, f"{key} {_short(value)}", f"a number above 0, at most {LARGEST}"
+            )
     if not isinstance(config.get("hidden_act", ""), str) or not isinstance(
         config.get("id2label", {}), Mapping
     ):
-        raise ModelError(source, "a config with values of other types", "the one that the library wrote")
+        raise ModelError(
+            source, "a config with values of other types", "the one that the library wrote"
+        )
 
 
 def _short(value: object) -> str:
@@ -100,7 +119,9 @@ class Kind:
 
 def class_of(config: Config) -> str:
     """Return the library's class of a vision tower's config."""
-    return class_named(config) or TOWERS.get(str(config.get("model_type") or ""), "no architecture")
+    return class_named(config) or TOWERS.get(
+        str(config.get("model_type") or ""), "no architecture"
+    )
 
 
 def kind_of(config: Config, source: str) -> Kind:
@@ -108,7 +129,9 @@ def kind_of(config: Config, source: str) -> Kind:
     family, told = str(config.get("model_type") or ""), class_of(config)
     reason = next((why for start, why in REFUSED.items() if family.startswith(start)), "")
     if reason:
-        raise ModelError(source, f"a tower of the kind {family}: {reason}", "blocks on one grid of patches")
+        raise ModelError(
+            source, f"a tower of the kind {family}: {reason}", "blocks on one grid of patches"
+        )
     if told not in KINDS:
         raise ModelError(source, told, f"one of {', '.join(KINDS)}")
     return KINDS[told]
@@ -121,7 +144,9 @@ def network_of(config: Config, source: str) -> tuple[str, dict[str, Any]]:
     if act not in ACTIVATIONS:
         raise ModelError(source, f"hidden_act {act!r}", f"one of {', '.join(ACTIVATIONS)}")
     kwargs = {**_shape(config), **kind.kwargs(config)}
-    return kind.architecture, {name: value for name, value in kwargs.items() if value is not None}
+    return kind.architecture, {
+        name: value for name, value in kwargs.items() if value is not None
+    }
 
 
 def _shape(config: Config) -> dict[str, Any]:
@@ -168,7 +193,11 @@ def _clip(config: Config) -> dict[str, Any]:
 def _projected(config: Config) -> dict[str, Any]:
     channels = config.get("projection_dim", 512)
     # A head of the size of the pretrained projection is what tells that it is one.
-    return {**_clip(config), "num_classes": channels, "pretrained_cfg_overlay": {"num_classes": channels}}
+    return {
+        **_clip(config),
+        "num_classes": channels,
+        "pretrained_cfg_overlay": {"num_classes": channels},
+    }
 
 
 def _siglip(config: Config) -> dict[str, Any]:
@@ -226,8 +255,12 @@ KINDS: Mapping[str, Kind] = {
         "deit_base_distilled_patch16_224", _classifier, processor="DeiT"
     ),
     "CLIPVisionModel": Kind("vit_base_patch32_clip_224.openai", _clip, CLIP, "CLIP"),
-    "CLIPVisionModelWithProjection": Kind("vit_base_patch32_clip_224.openai", _projected, CLIP, "CLIP"),
-    "SiglipVisionModel": Kind("vit_base_patch16_siglip_224", _siglip, {"interpolation": "bicubic"}, "Siglip"),
+    "CLIPVisionModelWithProjection": Kind(
+        "vit_base_patch32_clip_224.openai", _projected, CLIP, "CLIP"
+    ),
+    "SiglipVisionModel": Kind(
+        "vit_base_patch16_siglip_224", _siglip, {"interpolation": "bicubic"}, "Siglip"
+    ),
     "Dinov2Model": Kind("vit_small_patch14_dinov2", _dinov2, DINO, "Bit"),
     "Dinov2WithRegistersModel": Kind("vit_small_patch14_reg4_dinov2", _registers, DINO, "Bit"),
     "DINOv3ViTModel": Kind("vit_small_patch16_dinov3_qkvb", _dinov3, DINO, "DINOv3ViT"),

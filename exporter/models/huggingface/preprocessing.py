@@ -5,7 +5,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
+from timm.data import (
+    IMAGENET_DEFAULT_MEAN,
+    IMAGENET_DEFAULT_STD,
+    OPENAI_CLIP_MEAN,
+    OPENAI_CLIP_STD,
+)
 
 from exporter.errors import ModelError
 from exporter.models.spec import crop_share, preprocessing_from
@@ -14,7 +19,14 @@ from exporter.vocabulary import CropMode, CropRounding
 Config = Mapping[str, Any]
 Size = tuple[int, int]  # height and width
 
-RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
+RESAMPLING = (
+    "nearest",
+    "lanczos",
+    "bilinear",
+    "bicubic",
+    "box",
+    "hamming",
+)  # by Pillow's numbers
 
 # What the library's classes do where a file does not say it; a test compares each with the class.
 HALF = (0.5, 0.5, 0.5)
@@ -62,7 +74,13 @@ WITHOUT_EFFECT = (
         "auto_map",
         "transformers_version",
     ),
-    *("_valid_processor_keys", "model_input_names", "image_seq_length", "image_seq_len", "num_image_tokens"),
+    *(
+        "_valid_processor_keys",
+        "model_input_names",
+        "image_seq_length",
+        "image_seq_len",
+        "num_image_tokens",
+    ),
     *("do_convert_rgb", "do_reduce_labels", "reduce_labels", "pad_size", "use_fast"),
     *("data_format", "input_data_format", "return_tensors", "device", "disable_grouping"),
 )
@@ -85,7 +103,13 @@ def preprocessing_from_processor(
         source: In errors.
     """
     if not told:
-        own = {"mean": HALF, "std": HALF, "interpolation": "bilinear", "crop_mode": "squash", "crop_pct": 1.0}
+        own = {
+            "mean": HALF,
+            "std": HALF,
+            "interpolation": "bilinear",
+            "crop_mode": "squash",
+            "crop_pct": 1.0,
+        }
         return {**own, **usual}
     name, config = _checked(told, kind, source)
     mode, scaled, size = _geometry(config, name, source)
@@ -107,10 +131,16 @@ def preprocessing_from_processor(
 
 def _checked(told: Config, kind: str, source: str) -> tuple[str, Config]:
     """Return the class of a config, and all that it says and that its class adds."""
-    named = told.get("image_processor_type") or told.get("feature_extractor_type") or f"{kind}ImageProcessor"
+    named = (
+        told.get("image_processor_type")
+        or told.get("feature_extractor_type")
+        or f"{kind}ImageProcessor"
+    )
     match = NAME.fullmatch(str(named))
     if match is None or match[1] not in PROCESSORS:
-        raise ModelError(source, f"the processor {named!r}", f"one of {', '.join(PROCESSORS)}", ALL_GIVEN)
+        raise ModelError(
+            source, f"the processor {named!r}", f"one of {', '.join(PROCESSORS)}", ALL_GIVEN
+        )
     defaults = PROCESSORS[match[1]]
     config = {**defaults, **{key: value for key, value in told.items() if value is not None}}
     for key, value in config.items():
@@ -129,19 +159,27 @@ def _geometry(config: Config, name: str, source: str) -> tuple[CropMode, Size | 
     crop = _box(config, "crop_size", source) if config["do_center_crop"] else None
     if not config["do_resize"]:
         if crop is None:
-            raise _refused(source, "do_resize", False, "a crop, so that all images get one size")
+            raise _refused(
+                source, "do_resize", False, "a crop, so that all images get one size"
+            )
         return CropMode.NONE, None, crop
     told = _sides(config, "size", source, square=config["default_to_square"])
     if set(told) == {"height", "width"} and name != "ConvNext":
         scaled = told["height"], told["width"]
         return CropMode.SQUASH, scaled, crop or scaled
     if set(told) != {"shortest_edge"}:
-        expected = "shortest_edge" if name == "ConvNext" else "height and width, or shortest_edge alone"
+        expected = (
+            "shortest_edge"
+            if name == "ConvNext"
+            else "height and width, or shortest_edge alone"
+        )
         raise _refused(source, "size", config["size"], expected)
     edge = told["shortest_edge"]
     if name == "ConvNext":
         if crop not in (None, (edge, edge)):
-            raise _refused(source, "crop_size", config["crop_size"], f"{edge}, that of its own crop")
+            raise _refused(
+                source, "crop_size", config["crop_size"], f"{edge}, that of its own crop"
+            )
         if edge >= CONVNEXT_WHOLE:
             return CropMode.SQUASH, (edge, edge), (edge, edge)
         resized = int(edge / _number(config["crop_pct"], "crop_pct", source))
@@ -158,7 +196,9 @@ def _share(config: Config, size: Size, scaled: Size | None, source: str) -> floa
         return 1.0 if scaled is None else crop_share(size, scaled)
     except ValueError as error:
         got = f"size={config['size']!r} crop_size={config['crop_size']!r}: {error}"
-        raise ModelError(source, got, "a crop within the size, of the same share of both sides") from None
+        raise ModelError(
+            source, got, "a crop within the size, of the same share of both sides"
+        ) from None
 
 
 def _sides(config: Config, key: str, source: str, *, square: bool) -> dict[str, int]:
@@ -174,7 +214,9 @@ def _sides(config: Config, key: str, source: str, *, square: bool) -> dict[str, 
         sides = {name: side for name, side in told.items() if side is not None}
     else:
         sides = {}
-    if not sides or not all(type(side) is int and 1 <= side <= MOST_PIXELS for side in sides.values()):
+    if not sides or not all(
+        type(side) is int and 1 <= side <= MOST_PIXELS for side in sides.values()
+    ):
         raise _refused(source, key, told, f"sides of 1 to {MOST_PIXELS} pixels")
     return sides
 
@@ -188,13 +230,20 @@ def _box(config: Config, key: str, source: str) -> Size:
 
 def _scale(config: Config, source: str) -> dict[str, tuple[float, ...]]:
     """Return mean and deviation of pixels on a scale from 0 to 1, whatever the processor's scale is."""
-    factor = _number(config["rescale_factor"], "rescale_factor", source) if config["do_rescale"] else 1.0
+    factor = (
+        _number(config["rescale_factor"], "rescale_factor", source)
+        if config["do_rescale"]
+        else 1.0
+    )
     mean: tuple[float, ...] = (0.0,) * 3
     std: tuple[float, ...] = (1.0,) * 3
     if config["do_normalize"]:
         mean, std = (_channels(config[key], key, source) for key in ("image_mean", "image_std"))
     most = 255 * factor
-    return {"mean": tuple(each / most for each in mean), "std": tuple(each / most for each in std)}
+    return {
+        "mean": tuple(each / most for each in mean),
+        "std": tuple(each / most for each in std),
+    }
 
 
 def _channels(told: Any, key: str, source: str) -> tuple[float, ...]:

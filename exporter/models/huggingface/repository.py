@@ -24,7 +24,13 @@ from exporter.models.class_names import config_names
 from exporter.models.conversion import without_shared_prefix
 from exporter.models.huggingface.instances import library_model
 from exporter.models.huggingface.keys import resampled, to_timm
-from exporter.models.huggingface.kinds import Config, class_named, kind_of, network_of, vision_config
+from exporter.models.huggingface.kinds import (
+    Config,
+    class_named,
+    kind_of,
+    network_of,
+    vision_config,
+)
 from exporter.models.huggingface.preprocessing import preprocessing_from_processor
 from exporter.models.weights import UNREADABLE, load_into, read_state_dict
 
@@ -75,7 +81,11 @@ class Repository:
     @property
     def name(self) -> str:
         """The name of the model in artefacts."""
-        whole = Path(self.root).resolve().name if _is_folder(self.root) else self.root.rpartition("/")[2]
+        whole = (
+            Path(self.root).resolve().name
+            if _is_folder(self.root)
+            else self.root.rpartition("/")[2]
+        )
         return f"{whole}-{self.part.replace('.', '-')}" if self.part else whole
 
     @property
@@ -95,7 +105,9 @@ class Repository:
         try:
             return preprocessing_from_processor(told, kind.preprocessing, kind.processor, place)
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
-            raise ModelError(place, reason_of(error), "the config of an image processor") from None
+            raise ModelError(
+                place, reason_of(error), "the config of an image processor"
+            ) from None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -121,22 +133,30 @@ class Repository:
         try:
             return library_model(self._config(), without_shared_prefix(self._state))
         except ImportError:
-            logger.warning("%s is not compared with Hugging Face's own: no transformers here", self.name)
+            logger.warning(
+                "%s is not compared with Hugging Face's own: no transformers here", self.name
+            )
         except Exception as error:
-            logger.warning("%s is not compared with Hugging Face's own: %s", self.name, reason_of(error))
+            logger.warning(
+                "%s is not compared with Hugging Face's own: %s", self.name, reason_of(error)
+            )
         return None
 
     @cached_property
     def _state(self) -> dict[str, Tensor]:
         state = {
-            key: value for place in self._weight_files() for key, value in read_state_dict(place).items()
+            key: value
+            for place in self._weight_files()
+            for key, value in read_state_dict(place).items()
         }
         if self.part:
             inside = re.compile(rf"(?:^|.*\.){re.escape(self.part)}\.(.*)")
             found = ((inside.fullmatch(key), value) for key, value in state.items())
             state = {match[1]: value for match, value in found if match}
         if not state:
-            raise CheckpointError(self.root, f"no weights below {self.part}", "the place of its vision tower")
+            raise CheckpointError(
+                self.root, f"no weights below {self.part}", "the place of its vision tower"
+            )
         return state
 
     def _processor(self) -> tuple[dict[str, Any], str]:
@@ -153,12 +173,16 @@ class Repository:
         whole = {} if place is None else _json(place)
         if "pretrained_cfg" in whole:
             where = f"local-dir:{self.root}" if _is_folder(self.root) else f"hf-hub:{self.root}"
-            raise ModelError(self.root, "a model of timm's", "its name in timm", f"--model {where}")
+            raise ModelError(
+                self.root, "a model of timm's", "its name in timm", f"--model {where}"
+            )
         inner = vision_config(whole)
         parent = class_named(whole)
         if "vision_config" in whole and "architectures" not in inner and not self.part:
             hint = f"name the tower: {self.root}#vision_tower"
-            raise ModelError(self.root, f"{parent}, a model of images and text", "its vision tower", hint)
+            raise ModelError(
+                self.root, f"{parent}, a model of images and text", "its vision tower", hint
+            )
         if self.part and "vision_config" not in whole:
             got = f"{parent}, which has no tower"
             raise ModelError(f"{self.root}#{self.part}", got, "a model of images and text")
@@ -168,11 +192,15 @@ class Repository:
         """Refuse positions of another grid than the config's; up to two tokens have a position in front of it."""
         kwargs = network_of(config, self.root)[1]
         sides, patch = kwargs["img_size"], kwargs["patch_size"]
-        rows, columns = (side // patch for side in ((sides, sides) if isinstance(sides, int) else sides))
+        rows, columns = (
+            side // patch for side in ((sides, sides) if isinstance(sides, int) else sides)
+        )
         count = found["pos_embed"].shape[1] if "pos_embed" in found else rows * columns
         if not 0 <= count - rows * columns <= 2:
             expected = f"those of {rows}×{columns} patches, as its config.json has it"
-            raise CheckpointError(self.root, f"{count} positions", expected, "correct image_size there")
+            raise CheckpointError(
+                self.root, f"{count} positions", expected, "correct image_size there"
+            )
 
     def _weight_files(self) -> list[Path]:
         place = next(filter(None, map(self._file, FILES)), None)
@@ -187,7 +215,9 @@ class Repository:
             raise CheckpointError(
                 str(place), "a weight_map of another form", "names of files beside it by key"
             )
-        names = sorted({shard for key, shard in shards.items() if not self.part or self.part in key})
+        names = sorted(
+            {shard for key, shard in shards.items() if not self.part or self.part in key}
+        )
         files = {name: self._file(name) for name in names}
         for name, file in files.items():
             if file is None:
@@ -215,7 +245,11 @@ class Repository:
 def repository_of(name: str) -> Repository | None:
     """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's."""
     root, _, part = name.partition("#")
-    return Repository(root, part) if _is_folder(root) or (ID.fullmatch(root) and not is_path(root)) else None
+    return (
+        Repository(root, part)
+        if _is_folder(root) or (ID.fullmatch(root) and not is_path(root))
+        else None
+    )
 
 
 def is_path(name: str) -> bool:
@@ -227,7 +261,9 @@ def is_path(name: str) -> bool:
 
 
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
+    return (
+        isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
+    )
 
 
 def _is_folder(root: str) -> bool:
@@ -238,7 +274,9 @@ def _is_folder(root: str) -> bool:
 
 
 def _unreached(root: str, got: str) -> HubError:
-    return HubError(root, got, "a hub that can be reached, or a local folder with a config.json")
+    return HubError(
+        root, got, "a hub that can be reached, or a local folder with a config.json"
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
         raise ArtefactError("the engine just built", log.cause or "no reason", "one that loads")
     form = member(trt, "LayerInformationFormat", "JSON", "the audit")
     return tuple(
-        _inspect(trt, log, engine, profile, form) for profile in range(engine.num_optimization_profiles)
+        _inspect(trt, log, engine, profile, form)
+        for profile in range(engine.num_optimization_profiles)
     )
 
 
@@ -47,7 +48,9 @@ def _inspect(trt: Any, log: Any, engine: Any, profile: int, form: Any) -> str:
     context = engine.create_execution_context()
     if context is None or not _at_largest(trt, engine, context, profile):
         got = log.cause or "no reason"
-        raise ArtefactError(f"profile {profile} of the engine just built", got, "one that TensorRT can run")
+        raise ArtefactError(
+            f"profile {profile} of the engine just built", got, "one that TensorRT can run"
+        )
     inspector = engine.create_engine_inspector()
     inspector.execution_context = context
     return str(inspector.get_engine_information(form))
@@ -60,12 +63,17 @@ def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
     names = (engine.get_tensor_name(index) for index in range(engine.num_io_tensors))
     inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
     return all(
-        context.set_input_shape(name, engine.get_tensor_profile_shape(name, profile)[-1]) for name in inputs
+        context.set_input_shape(name, engine.get_tensor_profile_shape(name, profile)[-1])
+        for name in inputs
     )
 
 
 def build_engine(
-    trt: Any, onnx: Path, settings: BuildSettings, cache: Path, widths: Mapping[str, int] = NO_WIDTHS
+    trt: Any,
+    onnx: Path,
+    settings: BuildSettings,
+    cache: Path,
+    widths: Mapping[str, int] = NO_WIDTHS,
 ) -> tuple[bytes, tuple[str, ...]]:
     """Build an engine, which takes minutes for a large ViT; return it serialised, and its layers.
 
@@ -87,7 +95,9 @@ def build_engine(
     timings = _timings(config, cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise ArtefactError(str(onnx), log.cause or "no reason", "a model that TensorRT can build")
+        raise ArtefactError(
+            str(onnx), log.cause or "no reason", "a model that TensorRT can build"
+        )
     with written_beside(cache) as partial:
         partial.write_bytes(bytes(timings.serialize()))
     content = bytes(plan)
@@ -115,8 +125,12 @@ def parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
     parser = trt.OnnxParser(network, log)
     # Parse the file, not its bytes: the parser then finds initializers in other files of the folder.
     if not parser.parse_from_file(str(onnx)):
-        reasons = "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
-        raise ArtefactError(str(onnx), reasons or log.cause, "a model that TensorRT's parser accepts")
+        reasons = "; ".join(
+            parser.get_error(index).desc() for index in range(parser.num_errors)
+        )
+        raise ArtefactError(
+            str(onnx), reasons or log.cause, "a model that TensorRT's parser accepts"
+        )
 
 
 def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
@@ -135,19 +149,26 @@ def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     if settings.aux_streams is not None:
         config.max_aux_streams = settings.aux_streams
     if settings.version_compatible:
-        config.set_flag(member(trt, "BuilderFlag", "VERSION_COMPATIBLE", "--version-compatible"))
+        config.set_flag(
+            member(trt, "BuilderFlag", "VERSION_COMPATIBLE", "--version-compatible")
+        )
     if settings.plugin is not None and settings.serialise_plugin:
         config.plugins_to_serialize = [str(settings.plugin)]
 
 
-def profile_of(builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]) -> Any:
+def profile_of(
+    builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]
+) -> Any:
     """Create a profile from the least to the largest batch; kernels are optimised for the largest."""
     profile = builder.create_optimization_profile()
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
         sizes = tuple(tensor.shape)[1:]
         if any(size < 0 for size in sizes) and tensor.name not in widths:
-            got, expected = f"{tensor.name} of sizes {list(sizes)}", "static sizes except for the batch"
+            got, expected = (
+                f"{tensor.name} of sizes {list(sizes)}",
+                "static sizes except for the batch",
+            )
             raise UserError("engine", got, expected, 'layout = "padded" in a recipe has them')
         least = (batches[0], *(1 if size < 0 else size for size in sizes))
         most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))
@@ -164,7 +185,9 @@ def _timings(config: Any, cache: Path) -> Any:
     return timings
 
 
-def save_engine(path: Path, plan: bytes, manifest: EngineManifest, layers: tuple[str, ...] = ()) -> None:
+def save_engine(
+    path: Path, plan: bytes, manifest: EngineManifest, layers: tuple[str, ...] = ()
+) -> None:
     """Write an engine, its layers (the inspector's JSON for each profile) and its manifest.
 
     OutputError where a file cannot be written.

@@ -64,7 +64,9 @@ class _Copy:
 class GpuTimer:
     """Times an engine at one batch size. Memory and CUDA graph exist while the timer is entered."""
 
-    def __init__(self, loaded: LoadedEngine, feed: Mapping[str, Array], batch: int, cuda: Cuda) -> None:
+    def __init__(
+        self, loaded: LoadedEngine, feed: Mapping[str, Array], batch: int, cuda: Cuda
+    ) -> None:
         """Store the engine, an array for each input, and their number of images; nothing is allocated yet."""
         self._loaded, self._feed, self._batch, self._cuda = loaded, feed, batch, cuda
         self._stack = ExitStack()
@@ -80,7 +82,9 @@ class GpuTimer:
             self._stream = self._made("cudaStreamCreate", "cudaStreamDestroy")
             self._context = self._ready_context()
             self._in = tuple(self._input(each.name) for each in self._loaded.tensors("INPUT"))
-            self._out = tuple(self._output(each.name) for each in self._loaded.tensors("OUTPUT"))
+            self._out = tuple(
+                self._output(each.name) for each in self._loaded.tensors("OUTPUT")
+            )
             self._copy(self._in, "cudaMemcpyHostToDevice")
             # The first run does one-time setup, which must not be part of the graph.
             self._need(self._enqueue(), "a first run")
@@ -90,7 +94,10 @@ class GpuTimer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stack.close()
         self._context = self._graph = None
@@ -114,7 +121,10 @@ class GpuTimer:
                 self._mark(done)
             self._wait()
             copied_in, computed, copied_out = (
-                tuple(float(cuda.call("cudaEventElapsedTime", each[part], each[part + 1])) for each in marks)
+                tuple(
+                    float(cuda.call("cudaEventElapsedTime", each[part], each[part + 1]))
+                    for each in marks
+                )
                 for part in range(3)
             )
             return RunTimes(copied_in, computed, copied_out, self._graph is not None)
@@ -124,13 +134,18 @@ class GpuTimer:
         self._need(context is not None, "a context")
         without_nvtx(self._loaded.trt, context)
         profile = profile_for(self._loaded.manifest, self._batch, self._loaded.name)
-        self._need(context.set_optimization_profile_async(profile, int(self._stream)), f"profile {profile}")
+        self._need(
+            context.set_optimization_profile_async(profile, int(self._stream)),
+            f"profile {profile}",
+        )
         self._wait()
         return context
 
     def _input(self, name: str) -> _Copy:
         array = np.ascontiguousarray(self._feed[name])
-        self._need(self._context.set_input_shape(name, array.shape), f"{name} of {list(array.shape)}")
+        self._need(
+            self._context.set_input_shape(name, array.shape), f"{name} of {list(array.shape)}"
+        )
         place = self._place(name, array.nbytes)
         ctypes.memmove(int(place.host), array.ctypes.data, array.nbytes)
         return place
@@ -147,7 +162,10 @@ class GpuTimer:
 
     def _captured(self) -> Any:
         """Capture a run as a CUDA graph; None if the engine synchronises, e.g. for data-dependent shapes."""
-        cuda, mode = self._cuda, self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        cuda, mode = (
+            self._cuda,
+            self._cuda.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,
+        )
         cuda.call("cudaStreamBeginCapture", self._stream, mode)
         queued = self._enqueue()
         status, graph = cuda.runtime.cudaStreamEndCapture(self._stream)
@@ -171,7 +189,11 @@ class GpuTimer:
     def _copy(self, copies: tuple[_Copy, ...], direction: str) -> None:
         kind = getattr(self._cuda.runtime.cudaMemcpyKind, direction)
         for each in copies:
-            ends = (each.device, each.host) if direction.endswith("Device") else (each.host, each.device)
+            ends = (
+                (each.device, each.host)
+                if direction.endswith("Device")
+                else (each.host, each.device)
+            )
             self._cuda.call("cudaMemcpyAsync", *ends, each.size, kind, self._stream)
 
     def _mark(self, event: Any) -> None:
@@ -188,7 +210,9 @@ class GpuTimer:
 
     def _need(self, done: object, what: str) -> None:
         if not done:
-            raise UserError(self._loaded.name, self._loaded.log.cause or f"not {what}", f"{what} on the GPU")
+            raise UserError(
+                self._loaded.name, self._loaded.log.cause or f"not {what}", f"{what} on the GPU"
+            )
 
 
 _FIELDS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
@@ -240,7 +264,9 @@ def clocks_of(lines: Iterable[str]) -> Clocks:
     sm, memory, most, power, temperature = np.median(table, axis=0).tolist()
     active = int(np.bitwise_or.reduce([int(row[-1]) for row in rows]))
     slowed = tuple(words for bit, words in _SLOWED_BY.items() if active & bit)
-    return Clocks(len(rows), sm, float(table[:, 0].min()), most, memory, power, temperature, slowed)
+    return Clocks(
+        len(rows), sm, float(table[:, 0].min()), most, memory, power, temperature, slowed
+    )
 
 
 @contextmanager
@@ -267,7 +293,12 @@ def sampled_clocks(gpu: str) -> Iterator[list[str]]:
 
 
 def _query(gpu: str, fields: Sequence[str]) -> list[str]:
-    return ["nvidia-smi", f"--id={gpu}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    return [
+        "nvidia-smi",
+        f"--id={gpu}",
+        f"--query-gpu={','.join(fields)}",
+        "--format=csv,noheader,nounits",
+    ]
 
 
 def _reasons_of(gpu: str) -> str:

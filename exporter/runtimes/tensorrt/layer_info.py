@@ -105,7 +105,9 @@ def read_layers(text: str) -> tuple[EngineLayer, ...]:
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("layer information", reason_of(error), *expected) from None
     if not found or not all(isinstance(each, dict) for each in found):
-        raise ArtefactError("layer information", "names only" if found else "no layers", *expected)
+        raise ArtefactError(
+            "layer information", "names only" if found else "no layers", *expected
+        )
     return tuple(_layer(each) for each in found)
 
 
@@ -185,7 +187,9 @@ class Audit:
         return tuple(each.block for each in self.blocks if not each.fused)
 
 
-def audit(layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: int | None = None) -> Audit:
+def audit(
+    layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: int | None = None
+) -> Audit:
     """Count a profile's layers by dtype, and find the fused attention of each of the 1-based blocks that have any.
 
     `memory_bytes` is the activations' memory, of an engine whose program was read.
@@ -195,7 +199,9 @@ def audit(layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: in
     known = memory_bytes is not None
     return Audit(
         layers=len(layers),
-        written=dict(sorted(Counter(dtype for each in layers for dtype in each.writes).items())),
+        written=dict(
+            sorted(Counter(dtype for each in layers for dtype in each.writes).items())
+        ),
         fused_kernels=sum(each.is_fused_attention for each in layers),
         blocks=tuple(_block(layers, block) for block in blocks),
         products=dict(sorted(products.items())),
@@ -246,10 +252,15 @@ def broken_promises(result: Audit, target: Target) -> tuple[str, ...]:
 def explain_audit(result: Audit) -> list[str]:
     """Format the audit as lines of text."""
     written = ", ".join(f"{count} × {dtype}" for dtype, count in result.written.items())
-    lines = [f"{result.layers} layers, outputs: {written}", f"{result.fused_kernels} fused attention kernels"]
+    lines = [
+        f"{result.layers} layers, outputs: {written}",
+        f"{result.fused_kernels} fused attention kernels",
+    ]
     if result.products:
         products = ", ".join(f"{count} × {dtype}" for dtype, count in result.products.items())
-        lines.append(f"matrix products: {products}; layers that only convert or copy: {result.moves}")
+        lines.append(
+            f"matrix products: {products}; layers that only convert or copy: {result.moves}"
+        )
     if result.selection:
         counts = ", ".join(f"{count} in {layer}" for layer, count in result.selection.items())
         lines.append(f"layers of the selection, by pruning layer: {counts}")

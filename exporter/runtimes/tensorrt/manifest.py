@@ -83,7 +83,10 @@ def engine_path(folder: Path, onnx: Path, batch: int = 0, sm: int = 0) -> Path:
 
     One of TensorRT for RTX is named by the compute capability that it was built for, 80 for 8.0.
     """
-    return folder / f"{onnx.stem}{f'.batch{batch}' if batch else ''}{f'.rtx-sm{sm}' if sm else ''}.engine"
+    return (
+        folder
+        / f"{onnx.stem}{f'.batch{batch}' if batch else ''}{f'.rtx-sm{sm}' if sm else ''}.engine"
+    )
 
 
 def manifest_path(engine: Path) -> Path:
@@ -94,14 +97,20 @@ def manifest_path(engine: Path) -> Path:
 def read_manifest(engine: Path) -> EngineManifest:
     """Read the manifest beside an engine."""
     if not engine.is_file():
-        raise ArtefactError(str(engine), "no such file", "an engine", "star-export build FOLDER makes it")
+        raise ArtefactError(
+            str(engine), "no such file", "an engine", "star-export build FOLDER makes it"
+        )
     path = manifest_path(engine)
     if not path.is_file():
-        raise ArtefactError(str(path), "no such file", "the manifest that star-export build writes")
+        raise ArtefactError(
+            str(path), "no such file", "the manifest that star-export build writes"
+        )
     return load_json(EngineManifest, path)
 
 
-def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = None) -> EngineManifest:
+def check_manifest(
+    engine: Path, onnx: Path, here: Built, plugin: Path | None = None
+) -> EngineManifest:
     """Check that an engine fits this machine, its ONNX model, and the plugin library to be loaded, if any."""
     manifest = read_manifest(engine)
     wanted = [
@@ -113,12 +122,16 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
     for what, built, found in wanted:
         if built != found:
             raise _mismatch(
-                engine, f"an engine of {what} sha256 {built[:12]}…", f"{found[:12]}… of this folder"
+                engine,
+                f"an engine of {what} sha256 {built[:12]}…",
+                f"{found[:12]}… of this folder",
             )
     for name in _binding(manifest):
         built, found = getattr(manifest.built, name), getattr(here, name)
         if built != found:
-            raise _mismatch(engine, f"an engine built for {name} {built}", f"{name} {found}, which is here")
+            raise _mismatch(
+                engine, f"an engine built for {name} {built}", f"{name} {found}, which is here"
+            )
     if version_numbers(manifest.built.tensorrt) > version_numbers(here.tensorrt):
         got = f"an engine of TensorRT {manifest.built.tensorrt}"
         raise _mismatch(engine, got, f"one of {here.tensorrt}, which is here, or earlier")
@@ -128,10 +141,16 @@ def check_manifest(engine: Path, onnx: Path, here: Built, plugin: Path | None = 
 def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
     """Return the index of the profile for a batch size."""
     sizes = manifest.settings.batches
-    fitting = [size for size in sizes if size == batch or (manifest.settings.any_batch and size > batch)]
+    fitting = [
+        size
+        for size in sizes
+        if size == batch or (manifest.settings.any_batch and size > batch)
+    ]
     if not fitting:
         built = ", ".join(map(str, sizes))
-        raise UserError(f"{name}: batch", str(batch), f"one of {built}", f"build --batches {batch}")
+        raise UserError(
+            f"{name}: batch", str(batch), f"one of {built}", f"build --batches {batch}"
+        )
     return sizes.index(fitting[0])
 
 
@@ -149,7 +168,9 @@ def _binding(manifest: EngineManifest) -> tuple[str, ...]:
     settings = manifest.settings
     if settings.runtime == RTX:
         return ("tensorrt", "sm")
-    bound = {"none": ("gpu", "sm"), "same-compute-capability": ("sm",)}.get(settings.hardware, ())
+    bound = {"none": ("gpu", "sm"), "same-compute-capability": ("sm",)}.get(
+        settings.hardware, ()
+    )
     return bound if settings.version_compatible else ("tensorrt", *bound)
 
 

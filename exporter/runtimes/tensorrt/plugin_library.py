@@ -75,9 +75,13 @@ def _opened(path: Path) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path.resolve()))
     except OSError as error:
-        raise ArtefactError(str(path), reason_of(error), "a library that loads", _HINT) from None
+        raise ArtefactError(
+            str(path), reason_of(error), "a library that loads", _HINT
+        ) from None
     if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
-        raise ArtefactError(str(path), "a library without its entry points", "the CdfRetain library", _HINT)
+        raise ArtefactError(
+            str(path), "a library without its entry points", "the CdfRetain library", _HINT
+        )
     return library
 
 
@@ -91,7 +95,9 @@ def register_library(registry: Any, library: Path) -> None:
     registry.load_library(str(library))
     if missing := _missing(registry):
         got = f"no plugin star::{', star::'.join(missing)}, version 1, in the registry after loading it"
-        raise ArtefactError(str(library), got, "the CdfRetain library of this star-export", _HINT)
+        raise ArtefactError(
+            str(library), got, "the CdfRetain library of this star-export", _HINT
+        )
 
 
 def _missing(registry: Any) -> list[str]:

@@ -39,7 +39,9 @@ Steps: TypeAlias = tuple[tuple[EngineLayer, ...], int]
 
 _START = re.compile(rb"header \{\n  version = \d+\n")
 _MAIN = re.compile(r"\nmain \{\n(.*?)\n\}\n", re.DOTALL)
-_TENSOR = re.compile(r"^  (tensor|sub_tensor)=\{.* name=\"([^\"]*)\".* type=(\w+) \}$", re.MULTILINE)
+_TENSOR = re.compile(
+    r"^  (tensor|sub_tensor)=\{.* name=\"([^\"]*)\".* type=(\w+) \}$", re.MULTILINE
+)
 _STEP = re.compile(r"^  (\w+)=\{ name=\"?([^\" ]*)\"? (.*)\}$", re.MULTILINE)
 _INPUTS = re.compile(r" ?(?:input_args|input)=\{([^}]*)\}")
 _OUTPUTS = re.compile(r" ?(?:output_args|output)=\{([^}]*)\}")
@@ -65,7 +67,11 @@ def import_rtx() -> Any:
 
 
 def build_ahead(
-    rtx: Any, onnx: Path, sm: int, settings: BuildSettings, widths: Mapping[str, int] = NO_WIDTHS
+    rtx: Any,
+    onnx: Path,
+    sm: int,
+    settings: BuildSettings,
+    widths: Mapping[str, int] = NO_WIDTHS,
 ) -> bytes:
     """Build an engine for a compute capability `sm`, 80 for 8.0, and return it serialised; see `build_engine`."""
     log = error_log(rtx, also=_WRONG)
@@ -82,7 +88,9 @@ def build_ahead(
         config.add_optimization_profile(profile_of(builder, network, batches, widths))
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise ArtefactError(str(onnx), log.cause or "no reason", "a model that TensorRT for RTX can build")
+        raise ArtefactError(
+            str(onnx), log.cause or "no reason", "a model that TensorRT for RTX can build"
+        )
     return bytes(plan)
 
 
@@ -92,10 +100,14 @@ def read_programs(plan: bytes) -> tuple[Steps, ...]:
     texts = (plan[start : plan.find(b"\0", start)].decode("latin-1") for start in starts)
     # The programs of single kernels lie in the plan too; they have no memory for activations of their own.
     programs = tuple(
-        (_program(text), int(memory[1])) for text in texts if (memory := _ACTIVATIONS.search(text))
+        (_program(text), int(memory[1]))
+        for text in texts
+        if (memory := _ACTIVATIONS.search(text))
     )
     if not programs:
-        raise ArtefactError("the engine just built", "no program in it", "one of TensorRT for RTX 1.7")
+        raise ArtefactError(
+            "the engine just built", "no program in it", "one of TensorRT for RTX 1.7"
+        )
     return programs
 
 
@@ -105,7 +117,9 @@ def _program(text: str) -> tuple[EngineLayer, ...]:
     return tuple(_steps(_STEP.findall(main[1]) if main else [], types))
 
 
-def _steps(found: list[tuple[str, str, str]], types: Mapping[str, str]) -> Iterator[EngineLayer]:
+def _steps(
+    found: list[tuple[str, str, str]], types: Mapping[str, str]
+) -> Iterator[EngineLayer]:
     for kind, name, rest in found:
         if kind in _SERVICE:
             continue
@@ -123,7 +137,9 @@ def _steps(found: list[tuple[str, str, str]], types: Mapping[str, str]) -> Itera
 
 def _types_of(side: re.Pattern[str], rest: str, types: Mapping[str, str]) -> tuple[str, ...]:
     found = side.search(rest)
-    return tuple(types.get(name, UNSTATED) for name in _QUOTED.findall(found[1])) if found else ()
+    return (
+        tuple(types.get(name, UNSTATED) for name in _QUOTED.findall(found[1])) if found else ()
+    )
 
 
 def _operands(kind: str, name: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> str:
@@ -156,7 +172,9 @@ class RtxRunner(Runner):
         log = error_log(rtx)
         engine = started(rtx, "Runtime", log).deserialize_cuda_engine(path.read_bytes())
         if engine is None:
-            raise ArtefactError(str(path), log.cause or "no reason", "an engine that loads here")
+            raise ArtefactError(
+                str(path), log.cause or "no reason", "an engine that loads here"
+            )
         config = engine.create_runtime_config()
         cache, kept = config.create_runtime_cache(), path.with_suffix(".cache")
         if kept.is_file():
@@ -166,8 +184,14 @@ class RtxRunner(Runner):
         if context is None:
             raise ArtefactError(str(path), log.cause or "no reason", "an engine that runs here")
         self._stack.callback(_keep_cache, cache, kept)
-        self._loaded, self._context = LoadedEngine(path.name, rtx, engine, log, manifest), context
-        self._inputs, self._outputs = self._loaded.tensors("INPUT"), self._loaded.tensors("OUTPUT")
+        self._loaded, self._context = (
+            LoadedEngine(path.name, rtx, engine, log, manifest),
+            context,
+        )
+        self._inputs, self._outputs = (
+            self._loaded.tensors("INPUT"),
+            self._loaded.tensors("OUTPUT"),
+        )
 
     def _deactivate(self) -> None:
         self._stack.close()
@@ -184,7 +208,9 @@ class RtxRunner(Runner):
                 raise UserError(self.name, f"not profile {profile}", "an engine that runs here")
             for name, array in feed.items():
                 context.set_input_shape(name, array.shape)
-                context.set_tensor_address(name, _on_device(cuda, stack, np.ascontiguousarray(array)))
+                context.set_tensor_address(
+                    name, _on_device(cuda, stack, np.ascontiguousarray(array))
+                )
             places = {}
             for info in self._outputs:
                 result = np.empty(tuple(context.get_tensor_shape(info.name)), info.dtype)
@@ -209,5 +235,7 @@ def _on_device(cuda: Cuda, stack: ExitStack, array: np.ndarray[Any, Any]) -> int
     device = cuda.call("cudaMalloc", max(array.nbytes, 1))
     stack.callback(cuda.call, "cudaFree", device)
     kind = cuda.runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
-    cuda.call("cudaMemcpy", device, ctypes.c_void_p(array.ctypes.data).value, array.nbytes, kind)
+    cuda.call(
+        "cudaMemcpy", device, ctypes.c_void_p(array.ctypes.data).value, array.nbytes, kind
+    )
     return int(device)

@@ -17,7 +17,12 @@ import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError, reason_of
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.tensorrt.manifest import Built, EngineManifest, check_manifest, profile_for
+from exporter.runtimes.tensorrt.manifest import (
+    Built,
+    EngineManifest,
+    check_manifest,
+    profile_for,
+)
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, member, started
 from exporter.tensor_names import IMAGES
@@ -40,7 +45,11 @@ def this_machine(tensorrt: str) -> Built:
     version.
     """
     cuda = _driver()
-    handle, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    handle, version, name = (
+        ctypes.c_int(),
+        ctypes.c_int(),
+        ctypes.create_string_buffer(_NAME_BYTES),
+    )
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         raise UserError("GPU", "a driver without GPU 0", _NO_GPU)
     cuda.cuDeviceGetName(name, _NAME_BYTES, handle)
@@ -50,7 +59,9 @@ def this_machine(tensorrt: str) -> Built:
         cuda.cuDeviceGetAttribute(ctypes.byref(part), attribute, handle)
     major, minor = (part.value for part in parts)
     cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    return Built(tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}")
+    return Built(
+        tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}"
+    )
 
 
 def gpu_uuid() -> str:
@@ -62,7 +73,9 @@ def gpu_uuid() -> str:
     handle, number = ctypes.c_int(), ctypes.create_string_buffer(_UUID_BYTES)
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         return ""
-    return "" if cuda.cuDeviceGetUuid_v2(number, handle) else f"GPU-{uuid.UUID(bytes=number.raw)}"
+    return (
+        "" if cuda.cuDeviceGetUuid_v2(number, handle) else f"GPU-{uuid.UUID(bytes=number.raw)}"
+    )
 
 
 def _driver() -> Any:
@@ -92,16 +105,22 @@ class LoadedEngine:
 
     def tensors(self, mode: str) -> tuple[TensorInfo, ...]:
         """Return the model's inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
-        names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
+        names = [
+            self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)
+        ]
         wanted = getattr(self.trt.TensorIOMode, mode)
-        return tuple(self._info(name) for name in names if self.engine.get_tensor_mode(name) == wanted)
+        return tuple(
+            self._info(name) for name in names if self.engine.get_tensor_mode(name) == wanted
+        )
 
     def _info(self, name: str) -> TensorInfo:
         sizes: tuple[int | str, ...] = tuple(
             size if size >= 0 else "batch" if axis == 0 else ""
             for axis, size in enumerate(self.engine.get_tensor_shape(name))
         )
-        return TensorInfo(name, sizes, np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name))).name)
+        return TensorInfo(
+            name, sizes, np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name))).name
+        )
 
 
 def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> LoadedEngine:
@@ -124,7 +143,10 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
     if loaded is None:
         raise ArtefactError(
-            str(engine), log.cause or "no reason", "an engine that TensorRT loads", "star-export build"
+            str(engine),
+            log.cause or "no reason",
+            "an engine that TensorRT loads",
+            "star-export build",
         )
     return LoadedEngine(engine.name, trt, loaded, log, manifest)
 
@@ -180,9 +202,15 @@ class TensorRtRunner(Runner):
         try:
             yield
         except self._error as error:
-            raise UserError(self.name, loaded.log.cause or str(error), "an engine that runs here") from None
-        except OSError as error:  # Polygraphy does not look for libcudart where TensorRT's wheels have it
-            raise UserError(self.name, reason_of(error), "CUDA's runtime library", _CUDART) from None
+            raise UserError(
+                self.name, loaded.log.cause or str(error), "an engine that runs here"
+            ) from None
+        except (
+            OSError
+        ) as error:  # Polygraphy does not look for libcudart where TensorRT's wheels have it
+            raise UserError(
+                self.name, reason_of(error), "CUDA's runtime library", _CUDART
+            ) from None
 
 
 def _import_polygraphy() -> tuple[Any, type[Exception]]:

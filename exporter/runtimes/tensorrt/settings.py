@@ -35,7 +35,8 @@ class BuildSettings(Settings):
         (), f"Compute capabilities to build for with --runtime {RTX}: some of {_KNOWN}."
     )
     any_batch: bool = option(
-        False, "Let each profile also take smaller batches, above the previous size; Triton needs this."
+        False,
+        "Let each profile also take smaller batches, above the previous size; Triton needs this.",
     )
     hardware: str = option(
         "none", "Other GPUs on which the engine should also run.", HARDWARE, group="advanced"
@@ -44,7 +45,9 @@ class BuildSettings(Settings):
         False, "Let later versions of TensorRT load the engine.", group="advanced"
     )
     tf32: bool = option(
-        False, "Let fp32 products be computed in TF32, which has 10 bits of mantissa.", group="advanced"
+        False,
+        "Let fp32 products be computed in TF32, which has 10 bits of mantissa.",
+        group="advanced",
     )
     optimization_level: Level | None = option(
         None,
@@ -65,7 +68,8 @@ class BuildSettings(Settings):
         group="advanced",
     )
     one_profile: bool = option(
-        False, "Also build the dense and the pruned model for each batch size alone, to compare in `bench`."
+        False,
+        "Also build the dense and the pruned model for each batch size alone, to compare in `bench`.",
     )
 
     def check(self) -> None:
@@ -74,7 +78,9 @@ class BuildSettings(Settings):
         Each profile starts above the previous one. TensorRT stores plugins in version-compatible engines only.
         TensorRT for RTX has no compatible engines, and no way to add a plugin from Python.
         """
-        self.require("batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending")
+        self.require(
+            "batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending"
+        )
         self.require(
             "serialise_plugin",
             self.version_compatible or not self.serialise_plugin,
@@ -84,9 +90,13 @@ class BuildSettings(Settings):
         known = bool(self.sm) == ahead and set(self.sm) <= {*COMPUTE_CAPABILITIES}
         self.require("sm", known, f"with --runtime {RTX}, some of {_KNOWN}; without it, none")
         for name, none in (("hardware", "none"), ("version_compatible", False)):
-            self.require(name, not ahead or getattr(self, name) == none, f"{none} with --runtime {RTX}")
+            self.require(
+                name, not ahead or getattr(self, name) == none, f"{none} with --runtime {RTX}"
+            )
         self.require(
-            "plugin", not ahead or self.plugin is None, f"none with --runtime {RTX}, which takes none"
+            "plugin",
+            not ahead or self.plugin is None,
+            f"none with --runtime {RTX}, which takes none",
         )
 
     @property

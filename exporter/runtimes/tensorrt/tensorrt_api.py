@@ -17,7 +17,9 @@ INSTALL = (
     "pip install tensorrt-cu13 polygraphy cuda-bindings --extra-index-url https://pypi.nvidia.com, "
     "or one of NVIDIA's TensorRT containers"
 )
-_OLD_DRIVER = "a driver for TensorRT's CUDA: a newer one, or tensorrt-cu12 in place of tensorrt-cu13"
+_OLD_DRIVER = (
+    "a driver for TensorRT's CUDA: a newer one, or tensorrt-cu12 in place of tensorrt-cu13"
+)
 
 # Where the driver is older than TensorRT's CUDA, an object is made, and its first use ends the process.
 _PROBE = """
@@ -37,7 +39,9 @@ def import_tensorrt() -> Any:
         raise MissingDependencyError("tensorrt", "tensorrt", INSTALL) from None
     except ImportError as error:
         raise UserError("tensorrt", str(error), "a library that loads", INSTALL) from None
-    reason = _why_it_does_not_start() if has_driver() else ""  # without one, nothing of TensorRT is made
+    reason = (
+        _why_it_does_not_start() if has_driver() else ""
+    )  # without one, nothing of TensorRT is made
     if reason:
         raise UserError("tensorrt", reason, _OLD_DRIVER)
     return trt
@@ -56,12 +60,18 @@ def has_driver() -> bool:
 def _why_it_does_not_start() -> str:
     """Return what TensorRT says when a child process makes its first objects; "" if it makes them."""
     command = [sys.executable, "-c", _PROBE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PROBE_LIMIT_S)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=_PROBE_LIMIT_S
+    )
     if not done.returncode:
         return ""
     said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     logged = [line for line in said if "[TRT]" in line]
-    ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+    ended = (
+        f"signal {-done.returncode}"
+        if done.returncode < 0
+        else f"exit status {done.returncode}"
+    )
     return f"{(logged[:1] or said[-1:] or ['no word'])[0]}, then {ended}"
 
 
@@ -118,5 +128,9 @@ def member(trt: Any, enum: str, name: str, wish: str) -> Any:
     """Return a member of one of TensorRT's enums; UserError, with the `wish` that needs it, where it is missing."""
     found = getattr(getattr(trt, enum, None), name, None)
     if found is None:
-        raise UserError(wish, f"TensorRT {trt.__version__}, which has no {enum}.{name}", "a version that has")
+        raise UserError(
+            wish,
+            f"TensorRT {trt.__version__}, which has no {enum}.{name}",
+            "a version that has",
+        )
     return found

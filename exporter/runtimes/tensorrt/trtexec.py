@@ -28,7 +28,9 @@ from exporter.tensor_names import IMAGES, RAW_IMAGES
 PROGRAM = "trtexec"
 # TensorRT's versions whose lines differ.
 VERSIONS = ("10", "11")
-RTX_PROGRAM = "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
+RTX_PROGRAM = (
+    "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
+)
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
 
@@ -67,7 +69,9 @@ def build_command(
         words.append(f"--hardwareCompatibilityLevel={_LEVELS[settings.hardware]}")
     if settings.plugin is not None:
         words.append(f"--dynamicPlugins={settings.plugin}")
-        words += [f"--setPluginsToSerialize={settings.plugin}"] if settings.serialise_plugin else []
+        words += (
+            [f"--setPluginsToSerialize={settings.plugin}"] if settings.serialise_plugin else []
+        )
     return words
 
 
@@ -91,7 +95,13 @@ def load_command(
         RTX_PROGRAM if manifest.settings.runtime == RTX else PROGRAM,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
-        *_run(raw or engine.parent.parent, _shape(batch, image), batch, manifest.built.tensorrt, transfers),
+        *_run(
+            raw or engine.parent.parent,
+            _shape(batch, image),
+            batch,
+            manifest.built.tensorrt,
+            transfers,
+        ),
     ]
     # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
     words += ["--versionCompatible"] if manifest.settings.version_compatible else []
@@ -128,14 +138,19 @@ def build_lines(
 
 def folder_lines(models: Pair[LoweredFile], settings: BuildSettings) -> list[str]:
     """Return the lines of `build_lines` for both models of an export folder."""
-    return [line for each in (models.dense, models.pruned) for line in build_lines(each, settings)]
+    return [
+        line for each in (models.dense, models.pruned) for line in build_lines(each, settings)
+    ]
 
 
 def save_commands(
     engine: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
 ) -> None:
     """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
-    own, image = Path(engine.parent.name, engine.name), model.artefact.spec.preprocessing.input_size
+    own, image = (
+        Path(engine.parent.name, engine.name),
+        model.artefact.spec.preprocessing.input_size,
+    )
     lines = []
     for batch in settings.batches:
         lines += [
@@ -151,7 +166,9 @@ def _shape(batch: int, image: Sequence[int]) -> str:
     return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
 
 
-def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: bool = True) -> list[str]:
+def _run(
+    folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: bool = True
+) -> list[str]:
     """Return the flags for timing, with or without copies, and for input: noise where there is no folder.
 
     TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 does the opposite.
@@ -159,8 +176,16 @@ def _run(folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: 
     if major_version(tensorrt) > 10:
         timed = ["--includeDataTransfers"] if transfers else []
     else:
-        timed = ["--useCudaGraph", "--useSpinWait", *([] if transfers else ["--noDataTransfers"])]
-    given = [] if folder is None else [f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}"]
+        timed = [
+            "--useCudaGraph",
+            "--useSpinWait",
+            *([] if transfers else ["--noDataTransfers"]),
+        ]
+    given = (
+        []
+        if folder is None
+        else [f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}"]
+    )
     return [f"--shapes={shape}", *given, *timed]
 
 
@@ -195,7 +220,9 @@ def has_trtexec(tensorrt: str) -> bool:
     if found != wanted:
         shown = ".".join(map(str, found)) or "an unknown version"
         logger.warning(
-            "trtexec on PATH is not used: it is of TensorRT %s, the engines are of %s", shown, tensorrt
+            "trtexec on PATH is not used: it is of TensorRT %s, the engines are of %s",
+            shown,
+            tensorrt,
         )
     return found == wanted
 
@@ -236,14 +263,23 @@ def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
     apart = ["--separateProfileRun"] if major_version(tensorrt) < 11 else []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profile.json"
-        run_trtexec(words, "--warmUp=200", "--duration=1", "--dumpProfile", *apart, f"--exportProfile={path}")
+        run_trtexec(
+            words,
+            "--warmUp=200",
+            "--duration=1",
+            "--dumpProfile",
+            *apart,
+            f"--exportProfile={path}",
+        )
         return _layer_times(path)
 
 
 def _layer_times(path: Path) -> dict[str, float]:
     """Read the JSON of --exportProfile: the number of runs, then a record for each layer."""
     try:
-        records = [each for each in json.loads(path.read_text(encoding="utf-8")) if "name" in each]
+        records = [
+            each for each in json.loads(path.read_text(encoding="utf-8")) if "name" in each
+        ]
         times: dict[str, float] = {}
         for each in records:  # two layers may share a name
             times[each["name"]] = times.get(each["name"], 0.0) + float(each["averageMs"])
@@ -278,7 +314,9 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(str(path), reason_of(error), expected) from None
     if not runs or not whole:
-        raise ArtefactError(str(path), "no runs" if whole else "values that are no times", expected)
+        raise ArtefactError(
+            str(path), "no runs" if whole else "values that are no times", expected
+        )
     return runs
 
 
@@ -294,6 +332,7 @@ def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Lo
         images_per_s=batch * len(latency) / elapsed_s,
         # Measured times, without interpolation.
         percentiles_ms={
-            each: float(np.percentile(latency, each, method="higher")) for each in Load.PERCENTILES
+            each: float(np.percentile(latency, each, method="higher"))
+            for each in Load.PERCENTILES
         },
     )

@@ -21,10 +21,23 @@ from exporter.evaluation.batch_sweep import (
     time_batches,
 )
 from exporter.evaluation.benchmark import Clock, Hardware, environment
-from exporter.evaluation.gpu_time import EngineFile, Engines, Run, engine_files, measure_engines, timer_here
+from exporter.evaluation.gpu_time import (
+    EngineFile,
+    Engines,
+    Run,
+    engine_files,
+    measure_engines,
+    timer_here,
+)
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair, Schedule
-from exporter.runtimes.choice import ONNXRUNTIME_CPU, RunSettings, require_runtime, runner_for, runtime_for
+from exporter.runtimes.choice import (
+    ONNXRUNTIME_CPU,
+    RunSettings,
+    require_runtime,
+    runner_for,
+    runtime_for,
+)
 from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
 from exporter.runtimes.tensorrt.settings import TRT
@@ -64,7 +77,9 @@ class Bench:
     gpu_failure: str = ""
 
     def __repr__(self) -> str:
-        faster = ", ".join(f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches)
+        faster = ", ".join(
+            f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches
+        )
         return f"<Bench {self.model}, {self.schedule.method}, {self.runtime}: {faster}>"
 
 
@@ -121,7 +136,9 @@ def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
     if not schedule.adaptive:
         return schedule_macs(spec, schedule)
     if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
-        raise ArtefactError("the reference", "no survivors of a-STAR", f"those of {model.path.name}")
+        raise ArtefactError(
+            "the reference", "no survivors of a-STAR", f"those of {model.path.name}"
+        )
     return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches), schedule)
 
 
@@ -138,10 +155,16 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     target, measured = models.pruned.artefact.target, list[AtBatch]()
     on_cpu = runtime_for(target, runtime) == ONNXRUNTIME_CPU
     sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
-    runners = {role: runner_for(each.path, target, runtime) for role, each in vars(models).items()}
+    runners = {
+        role: runner_for(each.path, target, runtime) for role, each in vars(models).items()
+    }
     if sliced.model is not None:
-        runners["sliced"] = OnnxRuntimeRunner(sliced.model, name="the sliced model", threads=settings.threads)
-    with stages.stage(f"throughput, batches {', '.join(map(str, settings.batches))}") as advance:
+        runners["sliced"] = OnnxRuntimeRunner(
+            sliced.model, name="the sliced model", threads=settings.threads
+        )
+    with stages.stage(
+        f"throughput, batches {', '.join(map(str, settings.batches))}"
+    ) as advance:
         for times in time_batches(runners, images, settings, clock):
             measured.append(AtBatch.of(times, macs))
             advance(len(measured), len(settings.batches))

@@ -9,16 +9,31 @@ from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.layer_info import audit, broken_promises, read_layers
-from exporter.runtimes.tensorrt.manifest import ENGINES, Built, EngineManifest, engine_path, manifest_of
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    Built,
+    EngineManifest,
+    engine_path,
+    manifest_of,
+)
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt, require_version, version_numbers
+from exporter.runtimes.tensorrt.tensorrt_api import (
+    import_tensorrt,
+    require_version,
+    version_numbers,
+)
 from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
 from exporter.targets import TENSORRT, Target
 from exporter.tensor_names import IMAGES, SLICED, VARIANTS, variant_path
-from exporter.workflows.folders.export_folder import SCHEDULE, ExportFolder, add_raw_images, read_folder
+from exporter.workflows.folders.export_folder import (
+    SCHEDULE,
+    ExportFolder,
+    add_raw_images,
+    read_folder,
+)
 from exporter.workflows.progress import Silent, Stages
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
@@ -65,8 +80,12 @@ def build_folder(
         path = engine_path(folder / ENGINES, model.path, batch)
         with stages.stage(f"engine, {path.stem}"):
             plan, layers = build_engine(trt, model.path, own, cache, artefact.schedule.widths)
-            audits = tuple(audit(read_layers(text), artefact.spec.attention_layers) for text in layers)
-            manifest = manifest_of(plan, model.path, own, here, schedule_sha256=schedule, audits=audits)
+            audits = tuple(
+                audit(read_layers(text), artefact.spec.attention_layers) for text in layers
+            )
+            manifest = manifest_of(
+                plan, model.path, own, here, schedule_sha256=schedule, audits=audits
+            )
             save_engine(path, plan, manifest, layers)
             built.append(_with_commands(path, manifest, model, own))
     return tuple(built)
@@ -86,10 +105,18 @@ def lines_for(folder: Path, settings: BuildSettings) -> list[str]:
     return folder_lines(found.models, settings)
 
 
-def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -> Iterator[BuiltEngine]:
+def _build_ahead(
+    found: ExportFolder, settings: BuildSettings, stages: Stages
+) -> Iterator[BuiltEngine]:
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
-    rtx, artefact, schedule = import_rtx(), found.models.pruned.artefact, sha256_of(found.place / SCHEDULE)
-    machines = {sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm}
+    rtx, artefact, schedule = (
+        import_rtx(),
+        found.models.pruned.artefact,
+        sha256_of(found.place / SCHEDULE),
+    )
+    machines = {
+        sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm
+    }
     for here in machines.values():
         check_gpu(found.target, here)
     if artefact.follows_image or calls_plugin(found.models.pruned.path):
@@ -101,14 +128,20 @@ def _build_ahead(found: ExportFolder, settings: BuildSettings, stages: Stages) -
             with stages.stage(f"engine, {path.stem}"):
                 plan = build_ahead(rtx, model.path, sm, own, artefact.schedule.widths)
                 blocks = artefact.spec.attention_layers
-                audits = tuple(audit(steps, blocks, memory) for steps, memory in read_programs(plan))
-                manifest = manifest_of(plan, model.path, own, here, schedule_sha256=schedule, audits=audits)
+                audits = tuple(
+                    audit(steps, blocks, memory) for steps, memory in read_programs(plan)
+                )
+                manifest = manifest_of(
+                    plan, model.path, own, here, schedule_sha256=schedule, audits=audits
+                )
                 save_engine(path, plan, manifest)
                 yield _with_commands(path, manifest, model, own)
     add_raw_images(found.read_reference()[IMAGES], settings.batches, found.place)
 
 
-def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
+def _jobs(
+    found: ExportFolder, settings: BuildSettings
+) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
     """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
     models, alone = found.models, replace(settings, one_profile=False)
 
@@ -122,14 +155,19 @@ def _jobs(found: ExportFolder, settings: BuildSettings) -> Iterator[tuple[Lowere
             replace(models.pruned, path=variant_path(models.pruned.path, role))
             for role in (*VARIANTS, SLICED)
         )
-        few = tuple(batch for batch in settings.batches if batch in VARIANT_BATCHES) or settings.batches[:1]
+        few = (
+            tuple(batch for batch in settings.batches if batch in VARIANT_BATCHES)
+            or settings.batches[:1]
+        )
         for model, own in map(with_settings, (tracing, forced)):
             yield model, 0, replace(own, batches=few)
         if sliced.path.is_file():
             yield sliced, 0, with_settings(sliced)[1]
     if settings.one_profile:
         for model, own in both:
-            yield from ((model, batch, replace(own, batches=(batch,))) for batch in settings.batches)
+            yield from (
+                (model, batch, replace(own, batches=(batch,))) for batch in settings.batches
+            )
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -140,14 +178,18 @@ def _check_runtime(folder: Path, target: Target) -> None:
 
 def check_version(target: Target, version: str) -> None:
     """Raise UserError for a version before the target's first."""
-    require_version(f"target {target.name}", version, target.least_version, hint=_instead_of(target))
+    require_version(
+        f"target {target.name}", version, target.least_version, hint=_instead_of(target)
+    )
 
 
 def check_gpu(target: Target, here: Built) -> None:
     """Raise UserError for a GPU without the target's instructions."""
     if version_numbers(here.sm) < target.least_sm:
         expected = f"a GPU of SM {'.'.join(map(str, target.least_sm))} or later"
-        raise UserError(f"target {target.name}", f"{here.gpu} (SM {here.sm})", expected, _instead_of(target))
+        raise UserError(
+            f"target {target.name}", f"{here.gpu} (SM {here.sm})", expected, _instead_of(target)
+        )
 
 
 def _instead_of(target: Target) -> str:
@@ -159,12 +201,16 @@ def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str)
     artefact = pruned.artefact
     if settings.plugin is None and calls_plugin(pruned.path):
         hint = f"build --plugin FILE, or {_without_plugin(artefact)[1]}"
-        raise UserError(pruned.path.name, "no plugin", "the library of --plugin-source, which selects", hint)
+        raise UserError(
+            pruned.path.name, "no plugin", "the library of --plugin-source, which selects", hint
+        )
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
     cumulative = artefact.schedule.adaptive and not artefact.follows_image
     if cumulative:
-        require_version(pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum")
+        require_version(
+            pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum"
+        )
 
 
 def _without_plugin(artefact: Artefact) -> tuple[str, str]:
@@ -189,5 +235,7 @@ def _with_commands(
     for batch, result in zip(settings.batches, manifest.audits, strict=bool(manifest.audits)):
         for promise in broken_promises(result, model.artefact.target):
             broken.setdefault(promise, []).append(str(batch))
-    told = tuple(f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items())
+    told = tuple(
+        f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items()
+    )
     return BuiltEngine(path.name, manifest, lines, told)

@@ -6,12 +6,23 @@ from pathlib import Path
 
 from exporter.artefact import LoweredFile
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches, whole_batches
+from exporter.evaluation.parity.comparison import (
+    BATCHES,
+    Models,
+    compare_lowered,
+    in_batches,
+    whole_batches,
+)
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
-from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    EngineManifest,
+    engine_path,
+    read_manifest,
+)
 from exporter.runtimes.tensorrt.settings import TRT
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
@@ -34,7 +45,10 @@ class FolderCheck:
     @property
     def passed(self) -> bool:
         """Whether both models passed, at every batch size."""
-        return all(each.dense.passed and each.pruned.passed for each in (self.parity, *self.engines.values()))
+        return all(
+            each.dense.passed and each.pruned.passed
+            for each in (self.parity, *self.engines.values())
+        )
 
 
 def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
@@ -67,17 +81,24 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
 
 
 def _compared(
-    playback: PlaybackRunner, model: LoweredFile, settings: RunSettings, batches: Iterable[Array]
+    playback: PlaybackRunner,
+    model: LoweredFile,
+    settings: RunSettings,
+    batches: Iterable[Array],
 ) -> ParityReport:
     path, artefact = model.path, model.artefact
     tracing, forced = (
-        _variant(variant_path(path, role), artefact.target, settings) if artefact.prunes else None
+        _variant(variant_path(path, role), artefact.target, settings)
+        if artefact.prunes
+        else None
         for role in VARIANTS
     )
     shipped = runner_for(path, artefact.target, settings)
     models = Models(playback, shipped, tracing, forced, artefact.spec.outputs)
     runtime, precision = runtime_for(artefact.target, settings), _precision(model, settings)
-    return compare_lowered(models, artefact, batches, model=path, runtime=runtime, precision=precision)
+    return compare_lowered(
+        models, artefact, batches, model=path, runtime=runtime, precision=precision
+    )
 
 
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:

@@ -68,7 +68,9 @@ def read_folder(folder: Path) -> ExportFolder:
     expected = "an export folder, which star-export compile writes"
     report = folder / REPORT
     try:
-        got = "" if report.is_file() else f"no {REPORT} in it" if folder.is_dir() else "no folder"
+        got = (
+            "" if report.is_file() else f"no {REPORT} in it" if folder.is_dir() else "no folder"
+        )
     except OSError as error:  # a folder that may not be entered
         got = reason_of(error)
     if got:
@@ -80,7 +82,9 @@ def read_folder(folder: Path) -> ExportFolder:
         files = Pair(*(folder / Path(told["files"][role]).name for role in ("dense", "pruned")))
         images = int(told["parity"]["pruned"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(str(report), reason_of(error), "the report of a compilation") from None
+        raise ArtefactError(
+            str(report), reason_of(error), "the report of a compilation"
+        ) from None
     for name in (REPORT, REFERENCE, SCHEDULE, MODEL, files.dense.name, files.pruned.name):
         if name not in sums:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
@@ -103,7 +107,9 @@ def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) 
     for name, fits in same.items():
         if not fits:
             got = "another target, schedule or shape"
-            raise ArtefactError(str(folder / name), got, f"what {pruned.path.name} says", "compile it again")
+            raise ArtefactError(
+                str(folder / name), got, f"what {pruned.path.name} says", "compile it again"
+            )
 
 
 def _check_unlisted(found: ExportFolder, sums: Container[str]) -> None:
@@ -114,14 +120,19 @@ def _check_unlisted(found: ExportFolder, sums: Container[str]) -> None:
     for role in ALL_VARIANTS:
         variant = variant_path(found.models.pruned.path, role)
         if variant.exists() and variant.name not in sums:
-            raise ArtefactError(str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it")
+            raise ArtefactError(
+                str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it"
+            )
     for path, batch in raw_images_in(found.place):
         if path.relative_to(found.place).as_posix() in sums:
             continue
         images = read_reference(found.reference)[IMAGES]
         # The size first: a name may say any number.
         size = batch * images[:1].nbytes
-        if path.stat().st_size != size or regular(path).read_bytes() != filled_batch(images, batch).tobytes():
+        if (
+            path.stat().st_size != size
+            or regular(path).read_bytes() != filled_batch(images, batch).tobytes()
+        ):
             raise ArtefactError(str(path), "other images", f"those of {REFERENCE}", "remove it")
 
 
@@ -145,14 +156,18 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
 
 def add_raw_images(images: Array, batches: Iterable[int], folder: Path) -> None:
     """Write the images as `save_raw_images` does, for those batch sizes for which the folder has no file."""
-    lacking = [each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()]
+    lacking = [
+        each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()
+    ]
     save_raw_images(images, lacking, folder)
 
 
 def save_checksums(folder: Path, names: Iterable[str]) -> None:
     """Write `SHA256SUMS` over the named files."""
     expected = "the file just written: does another command write here?"
-    lines = [f"{_digest(folder / name, OutputError, expected)}  {name}\n" for name in sorted(names)]
+    lines = [
+        f"{_digest(folder / name, OutputError, expected)}  {name}\n" for name in sorted(names)
+    ]
     with written_beside(folder / CHECKSUMS) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
 
@@ -166,7 +181,9 @@ def read_checksums(folder: Path) -> dict[str, str]:
         for name in sums:
             path_of(str(folder.absolute() / name))
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), "a list that star-export compile wrote") from None
+        raise ArtefactError(
+            str(path), reason_of(error), "a list that star-export compile wrote"
+        ) from None
     if not sums:
         raise ArtefactError(str(path), "an empty list", "a list that star-export compile wrote")
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
@@ -179,11 +196,16 @@ def verify_checksums(folder: Path) -> dict[str, str]:
     sums = read_checksums(folder)
     for name, expected in sums.items():
         if not (folder / name).is_file():
-            raise ArtefactError(str(folder / name), "no such file", f"the one that {CHECKSUMS} lists")
+            raise ArtefactError(
+                str(folder / name), "no such file", f"the one that {CHECKSUMS} lists"
+            )
         got = _digest(folder / name, ArtefactError, "a file that can be read")
         if got != expected:
             raise ArtefactError(
-                str(folder / name), f"sha256 {got[:12]}…", f"{expected[:12]}… of {CHECKSUMS}", "copy it again"
+                str(folder / name),
+                f"sha256 {got[:12]}…",
+                f"{expected[:12]}… of {CHECKSUMS}",
+                "copy it again",
             )
     return sums
 
@@ -202,7 +224,11 @@ def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> N
     given; as a file of the folder, it stays.
     """
     whole, place = folder.resolve(), None if given is None else given.resolve()
-    kept = {str(place.relative_to(whole))} if place is not None and place.is_relative_to(whole) else set()
+    kept = (
+        {str(place.relative_to(whole))}
+        if place is not None and place.is_relative_to(whole)
+        else set()
+    )
     remove_stale(folder, {*names, *kept})
     # Of methods that were compared before, one may have left it in a folder of its own: it is no file of this list.
     save_checksums(folder, {*names, *(kept & {CALIBRATION})})
@@ -226,7 +252,9 @@ def remove_stale(folder: Path, names: Collection[str]) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             got = reason_of(error)
-            raise OutputError(str(path), got, "to remove it: an earlier compilation left it") from None
+            raise OutputError(
+                str(path), got, "to remove it: an earlier compilation left it"
+            ) from None
         with suppress(OSError):  # the folder is left where it holds other files
             path.parent.rmdir()
 
@@ -259,12 +287,17 @@ def read_reference(path: Path) -> dict[str, Array]:
     if IMAGES not in reference:
         raise ArtefactError(str(path), f"no {IMAGES}", expected)
     images = reference[IMAGES]
-    if not all(isinstance(array, np.ndarray) and array.dtype.kind in "fiu" for array in reference.values()):
+    if not all(
+        isinstance(array, np.ndarray) and array.dtype.kind in "fiu"
+        for array in reference.values()
+    ):
         raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
     if images.ndim != 4 or not len(images):
         raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
     if images.dtype.kind not in "fu" or not np.isfinite(images).all():
-        raise ArtefactError(str(path), f"images of {images.dtype} that are no finite pixels", expected)
+        raise ArtefactError(
+            str(path), f"images of {images.dtype} that are no finite pixels", expected
+        )
     _check_decisions(path, reference)
     return reference
 
@@ -274,26 +307,36 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
     reference, spec = read_reference(path), artefact.spec
     dense = recorded(spec, keep_everything(spec))
     wanted = {
-        IMAGES: TensorInfo(IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)),
+        IMAGES: TensorInfo(
+            IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)
+        ),
         **{each.name: each for each in recorded(spec, artefact.schedule)},
         **{dense_name(each.name): replace(each, name=dense_name(each.name)) for each in dense},
     }
     for name in sorted(reference.keys() ^ wanted.keys()):
         got = f"no {name}" if name in wanted else f"an unknown member {name}"
-        raise ArtefactError(str(path), got, f"the members {', '.join(sorted(wanted))}", "compile it again")
+        raise ArtefactError(
+            str(path), got, f"the members {', '.join(sorted(wanted))}", "compile it again"
+        )
     for name, array in reference.items():
         info = TensorInfo(name, (images, *wanted[name].shape[1:]), wanted[name].dtype)
         sizes = zip(array.shape, info.shape, strict=False)
-        fits = len(array.shape) == len(info.shape) and all(size in ("", got) for got, size in sizes)
+        fits = len(array.shape) == len(info.shape) and all(
+            size in ("", got) for got, size in sizes
+        )
         if str(array.dtype) != info.dtype or not fits:
             got = str(TensorInfo(name, array.shape, str(array.dtype)))
             raise ArtefactError(str(path), got, str(info), "compile it again")
         # Indices and counts are of patches.
         is_real = (
-            np.isfinite(array) if array.dtype.kind == "f" else (array >= 0) & (array <= spec.num_patches)
+            np.isfinite(array)
+            if array.dtype.kind == "f"
+            else (array >= 0) & (array <= spec.num_patches)
         )
         if name != IMAGES and not is_real.all():
-            raise ArtefactError(str(path), f"{name} with {array[~is_real][0]}", "what a model gives")
+            raise ArtefactError(
+                str(path), f"{name} with {array[~is_real][0]}", "what a model gives"
+            )
     return reference
 
 
@@ -306,7 +349,10 @@ def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
             if array is None:
                 continue
             fits = (
-                array.dtype == np.int64 and array.ndim == len(shape) and len(array) == images and array.size
+                array.dtype == np.int64
+                and array.ndim == len(shape)
+                and len(array) == images
+                and array.size
             )
             if not fits:
                 got, need = (
@@ -316,7 +362,9 @@ def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
                 raise ArtefactError(str(path), got, need)
 
 
-def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> dict[str, Array]:
+def save_reference(
+    reference: Runner, dense: Runner, images: Array, path: Path
+) -> dict[str, Array]:
     """Write real images and PyTorch's outputs for them as `reference.npz`, and return the arrays.
 
     The arrays are `images` as the models take them; the outputs of the pruned model with `keep_NN`, `score_NN`, for

@@ -12,7 +12,12 @@ from exporter.artefact import Artefact, output_names
 from exporter.errors import ArtefactError, OutputError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import to_json
-from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path, read_manifest
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    EngineManifest,
+    engine_path,
+    read_manifest,
+)
 from exporter.settings.fields import Instances, Microseconds, ServedBatch, Settings, option
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
@@ -42,7 +47,8 @@ class ServeSettings(Settings):
         BACKENDS,
     )
     max_batch: ServedBatch = option(
-        32, "Largest batch that Triton may form; for an engine, at most the largest batch it was built for."
+        32,
+        "Largest batch that Triton may form; for an engine, at most the largest batch it was built for.",
     )
     instances: Instances = option(1, "Instances of each model.")
     queue_delay_us: Microseconds = option(
@@ -80,7 +86,9 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelR
                 manifests.append(manifest)
             (place / "1").mkdir(parents=True)
             shutil.copyfile(source, place / "1" / file)
-            text = config_text(place.name, artefact, settings, backend=backend, manifest=manifest)
+            text = config_text(
+                place.name, artefact, settings, backend=backend, manifest=manifest
+            )
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
             names.append(place.name)
     return ModelRepository(tuple(out / name for name in names), _command(out, manifests))
@@ -99,14 +107,18 @@ def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
     backend = settings.backend or target.runtime
     if backend not in (target.runtime, "onnxruntime"):
         hint = f"--backend {target.runtime}, or compile with --target for {backend}"
-        raise ArtefactError(str(folder), f"models for {target.name}", f"models for {backend}", hint)
+        raise ArtefactError(
+            str(folder), f"models for {target.name}", f"models for {backend}", hint
+        )
     return backend
 
 
 def _check_engine(engine: Path, manifest: EngineManifest) -> None:
     if not manifest.settings.any_batch:
         got = "an engine for certain batch sizes only"
-        raise ArtefactError(str(engine), got, "one for any batch", "star-export build --any-batch")
+        raise ArtefactError(
+            str(engine), got, "one for any batch", "star-export build --any-batch"
+        )
     # Triton's backend loads plugins differently; ours have not been tested with it.
     if manifest.plugin_sha256:
         hint = "use the padded layout, or a target without plugins"
@@ -156,9 +168,10 @@ def _outputs(artefact: Artefact) -> list[str]:
     lines, given = [], output_names(artefact.spec, artefact.schedule)
     for output in artefact.spec.outputs:
         is_tokens = output.kind == OutputKind.TOKENS
-        rows = {OutputKind.TOKENS: "-1, ", OutputKind.GRID: f"{artefact.spec.num_patches}, "}.get(
-            output.kind, ""
-        )
+        rows = {
+            OutputKind.TOKENS: "-1, ",
+            OutputKind.GRID: f"{artefact.spec.num_patches}, ",
+        }.get(output.kind, "")
         dims = f"[ {rows}{output.channels} ]"
         entries = {output.name: ("FP32", dims)}
         if is_tokens:

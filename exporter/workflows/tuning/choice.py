@@ -43,7 +43,8 @@ class TuneSettings(Settings):
         "Largest loss of top-1 against the unpruned model, in percentage points: find the fastest model.",
     )
     max_ms: Above0 | None = option(
-        None, "Largest median latency of a batch, in ms: find the most accurate model within it."
+        None,
+        "Largest median latency of a batch, in ms: find the most accurate model within it.",
     )
     speedup: Above1 | None = option(
         None,
@@ -57,9 +58,14 @@ class TuneSettings(Settings):
         group="advanced",
     )
     runtime: str | None = option(
-        None, "Use only this runtime; by default all that are installed.", RUNTIMES, group="target"
+        None,
+        "Use only this runtime; by default all that are installed.",
+        RUNTIMES,
+        group="target",
     )
-    target: str | None = option(None, "Use only this runtime and precision.", TARGETS, group="target")
+    target: str | None = option(
+        None, "Use only this runtime and precision.", TARGETS, group="target"
+    )
 
     def check(self) -> None:
         """Raise RecipeError unless exactly one goal is given."""
@@ -147,10 +153,14 @@ class TuneResult:
     def __repr__(self) -> str:
         if self.choice is None or self.judged is None:
             return f"<TuneResult {self.model}: nothing found>"
-        return f"<TuneResult {self.model}: {self.choice.gain.median:.2f} ×, {self.judged.status}>"
+        return (
+            f"<TuneResult {self.model}: {self.choice.gain.median:.2f} ×, {self.judged.status}>"
+        )
 
 
-def point_of(candidate: Candidate, macs: float, answers: Pair[Predictions], base: Timed, own: Timed) -> Point:
+def point_of(
+    candidate: Candidate, macs: float, answers: Pair[Predictions], base: Timed, own: Timed
+) -> Point:
     """Return a measured candidate, whose answers and times are paired with those of the unpruned model."""
     return Point(
         candidate=candidate,
@@ -196,7 +206,9 @@ def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
     return [*best.values(), *islice(others, max(0, LEFT - len(best)))]
 
 
-def around(way: Way, beyond: Callable[[Candidate], bool], count: int, *, milder: bool) -> list[Candidate]:
+def around(
+    way: Way, beyond: Callable[[Candidate], bool], count: int, *, milder: bool
+) -> list[Candidate]:
     """Return some shares of a way at the edge of a goal, which is found by bisection.
 
     Args:
@@ -236,7 +248,9 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
         within = (each for each in points if each.loss_points <= limit + ROUNDING)
         qualified = [each for each in within if settings.reached(each.median_ms, each.gain)]
     return min(
-        qualified, key=lambda each: (each.margin_points, -each.loss.agreement, each.median_ms), default=None
+        qualified,
+        key=lambda each: (each.margin_points, -each.loss.agreement, each.median_ms),
+        default=None,
     )
 
 
@@ -246,7 +260,9 @@ def judged(answers: Pair[Predictions], max_drop: float | None) -> Judged:
     Met where the one-sided limit is within the loss, missed where the other one is beyond it; without a limit, met.
     """
     loss, status = loss_of_choice(answers), Status.MET
-    assert loss.lost is not None and loss.gained is not None and loss.loss_bound_points is not None
+    assert (
+        loss.lost is not None and loss.gained is not None and loss.loss_bound_points is not None
+    )
     if max_drop is not None and loss.loss_bound_points > max_drop:
         least = loss_interval(loss.lost, loss.gained, loss.images, confidence=0.9)[0]
         status = Status.MISSED if 100 * least > max_drop else Status.NOT_SHOWN

@@ -60,7 +60,9 @@ class Book:
             with suppress(KeyError, TypeError):
                 self._known[told["key"]] = told["value"]
 
-    def record(self, what: str, of: object, measure: Callable[[], Any], *, together: bool = False) -> Any:
+    def record(
+        self, what: str, of: object, measure: Callable[[], Any], *, together: bool = False
+    ) -> Any:
         """Return plain values, measured unless they are known.
 
         `of` is all that it depends on. With `together`, every process of a launcher measures its part;
@@ -83,7 +85,11 @@ def calibrated(opened: Opened, path: Path, book: Book) -> tuple[Opened, dict[str
 
     Without images to calibrate on, and where it has a calibration or is pruned as it was trained, it is as it was.
     """
-    if opened.as_given is not None or opened.calibration is not None or opened.recipe.images.images is None:
+    if (
+        opened.as_given is not None
+        or opened.calibration is not None
+        or opened.recipe.images.images is None
+    ):
         return opened, {}
     settings = replace(opened.recipe.calibrate, relevance=True)
     with opened.stages.stage("calibration") as advance:
@@ -96,7 +102,9 @@ def calibrated(opened: Opened, path: Path, book: Book) -> tuple[Opened, dict[str
         made = book.record("calibration", told, calibrate, together=True)
         if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
             calibrate()
-    return replace(opened, recipe=opened.recipe.but(calibration=path), own=opened.whole), made["skipped"]
+    return replace(opened, recipe=opened.recipe.but(calibration=path), own=opened.whole), made[
+        "skipped"
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +165,11 @@ class Meter:
         return self._schedules[anywhere]
 
     def _solved(self, candidate: Candidate, network: Opened) -> Schedule | None:
-        prune, spec, calibration = candidate.prune, network.whole.spec, self._calibration(candidate)
+        prune, spec, calibration = (
+            candidate.prune,
+            network.whole.spec,
+            self._calibration(candidate),
+        )
         if candidate.given or prune is None:
             return network.as_given if candidate.given else keep_everything(spec)
         cost = self._macs_by_rho(candidate, prune) if prune.counts_on_images else None
@@ -179,7 +191,10 @@ class Meter:
             files = sample(self._some, COUNTED, seed).files
             pixels = first_images(files, spec.preprocessing, InputKind.FLOAT32, COUNTED)
             macs = image_cost(network.whole, pixels, calibration, BATCH)
-            plans = (schedule_of(replace(free, rho=rho), spec, calibration, told=False) for rho in RHOS)
+            plans = (
+                schedule_of(replace(free, rho=rho), spec, calibration, told=False)
+                for rho in RHOS
+            )
             return [macs(each) for each in plans]
 
         told = self._told(replace(candidate, prune=free))
@@ -194,7 +209,13 @@ class Meter:
         """Return all that a measurement of a candidate depends on, beside images and machine."""
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
         record = None if calibration is None else calibration.record
-        return [candidate, network.whole.spec, network.whole.weights_sha256, record, network.as_given]
+        return [
+            candidate,
+            network.whole.spec,
+            network.whole.weights_sha256,
+            record,
+            network.as_given,
+        ]
 
     def pruned(self, candidate: Candidate, layout: Layout = Layout.SHRINKING) -> PrunedViT:
         """Return the PyTorch model of a candidate, which is within reach."""
@@ -211,7 +232,9 @@ class Meter:
         kind = self.opened.recipe.lower.input_kind
         told = self._told(candidate.on(""))
         return float(
-            self.book.record("multiply-adds", told, lambda: mean_useful_macs(pruned, self.pixels, kind))
+            self.book.record(
+                "multiply-adds", told, lambda: mean_useful_macs(pruned, self.pixels, kind)
+            )
         )
 
     def answers(self, candidate: Candidate, *parts: str) -> Predictions:
@@ -242,11 +265,18 @@ class Meter:
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
         kind, threads = self.opened.recipe.lower.input_kind, self.opened.recipe.measure.threads
         if candidate.target:
-            path, spec = self.lower([candidate])[candidate], self.networks[candidate.weights].whole.spec
-            runner = runner_here(path, TARGETS[candidate.target], threads, name=candidate.target)
+            path, spec = (
+                self.lower([candidate])[candidate],
+                self.networks[candidate.weights].whole.spec,
+            )
+            runner = runner_here(
+                path, TARGETS[candidate.target], threads, name=candidate.target
+            )
             model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
         else:
-            model = torch_model(self.pruned(candidate), candidate.label, threads=threads, input_kind=kind)
+            model = torch_model(
+                self.pruned(candidate), candidate.label, threads=threads, input_kind=kind
+            )
         answers = predict_models([model], self.images[part], BATCH, lambda *_: None)
         (found,) = answers.found
         classes, labels = found.best[:, 0].tolist(), found.labels.tolist()
@@ -265,13 +295,16 @@ class Meter:
                 self._files[candidate.on(target.name)] = path
         return {each: self._files[each] for each in placed}
 
-    def _lowered(self, candidate: Candidate, targets: Sequence[Target]) -> Iterator[tuple[Target, bytes]]:
+    def _lowered(
+        self, candidate: Candidate, targets: Sequence[Target]
+    ) -> Iterator[tuple[Target, bytes]]:
         """Yield a candidate for each target, an a-STAR model in each target's best layout."""
         kind, pruned = self.opened.recipe.lower.input_kind, self.pruned(candidate)
         if not pruned.schedule.adaptive:
             models = lower_each(pruned, targets, kind, self.ranges)
             yield from (
-                (each, model.SerializeToString()) for each, model in zip(targets, models, strict=True)
+                (each, model.SerializeToString())
+                for each, model in zip(targets, models, strict=True)
             )
             return
         for target in targets:
@@ -282,7 +315,9 @@ class Meter:
         """Time candidates, each on its target, interleaved in one run."""
         every = list(dict.fromkeys(placed))
         what = f"speed of {len(every)} models"
-        told = self.book.record(what, [self._told(each) for each in every], lambda: self._speeds(every))
+        told = self.book.record(
+            what, [self._told(each) for each in every], lambda: self._speeds(every)
+        )
         read = (from_json(Timed, to_json(each), source="a measurement") for each in told)
         return dict(zip(every, read, strict=True))
 

@@ -11,7 +11,13 @@ from typing import Any
 from exporter.data.images import ImageFolder, halves, listing_sha256, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
-from exporter.evaluation.benchmark import TradeOff, TradePoint, front_of, installed_versions, ratio_of
+from exporter.evaluation.benchmark import (
+    TradeOff,
+    TradePoint,
+    front_of,
+    installed_versions,
+    ratio_of,
+)
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
 from exporter.lowering.pipeline import lower, save_onnx
@@ -102,7 +108,11 @@ def tune(
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    stages, place, recipes = stages or Silent(), writable_folder(Path(out)), _recipes(recipe, weights)
+    stages, place, recipes = (
+        stages or Silent(),
+        writable_folder(Path(out)),
+        _recipes(recipe, weights),
+    )
     networks = _networks(recipes, settings, stages, model)
     parts = _parts(networks[OWN], settings)
     book = Book(place / MEASUREMENTS, to_json(_told(networks[OWN], parts)))
@@ -112,7 +122,10 @@ def tune(
         if not processes().main:
             return found
         trade_off = _trade_off(found, recipe.measure.batch)
-        save_json({"front": found.front, "tried": found.tried, "unpruned": found.unpruned}, place / FRONT)
+        save_json(
+            {"front": found.front, "tried": found.tried, "unpruned": found.unpruned},
+            place / FRONT,
+        )
         _save_chart(trade_off, found.model, place / CHART)
         if found.choice is None:
             (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
@@ -150,18 +163,24 @@ def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
 
 
 def _networks(
-    recipes: Mapping[str, Recipe], settings: TuneSettings, stages: Stages, model: OwnModel | None = None
+    recipes: Mapping[str, Recipe],
+    settings: TuneSettings,
+    stages: Stages,
+    model: OwnModel | None = None,
 ) -> dict[str, Opened]:
     """Load the networks after all checks of settings, that of the model first."""
     targets = targets_here(settings.runtime, settings.target)
     every = {
-        name: open_recipe(each, stages, model if name == OWN else None) for name, each in recipes.items()
+        name: open_recipe(each, stages, model if name == OWN else None)
+        for name, each in recipes.items()
     }
     own = every[OWN].recipe
     needed(own.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
     if every[OWN].given is not None or own.prune.rates:
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
-        raise RecipeError("tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint)
+        raise RecipeError(
+            "tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint
+        )
     if ranged := next((each for each in targets if each.takes_ranges), None):
         expected = f"a folder of images, for the activation ranges of {ranged.name}; or --runtime onnxruntime"
         needed(own.images.images, "--images", expected)
@@ -170,13 +189,13 @@ def _networks(
         spec = opened.whole.spec
         if not classes:
             got = "a model without logits, which has no top-1"
-            hint = (
-                "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
-            )
+            hint = "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
             raise RecipeError(spec.name, got, "a classifier", hint)
         if spec.num_classes != classes:
             got = f"{spec.num_classes} classes"
-            raise ModelError(str(opened.recipe.model.checkpoint), got, f"{classes}, as the model has")
+            raise ModelError(
+                str(opened.recipe.model.checkpoint), got, f"{classes}, as the model has"
+            )
     check_batches("--batch", (own.measure.batch,), every[OWN].whole.spec)
     warn_where_slow(*targets)
     return every
@@ -189,7 +208,10 @@ def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
     """
     images, spec = opened.recipe.images, opened.whole.spec
     expected = "images to measure on, which calibration does not see"
-    place, labelled = needed(images.eval_images, "--eval-images", expected), settings.metric == "top1"
+    place, labelled = (
+        needed(images.eval_images, "--eval-images", expected),
+        settings.metric == "top1",
+    )
     if images.images is not None:
         _ = opened.folder  # those to calibrate on are read later, after measurements
     classes = spec.num_classes if labelled else None
@@ -278,8 +300,14 @@ class _Search:
         settings = self.settings
         with self.stages.stage("the unpruned model"):
             top1 = 100 * self.meter.answers(UNPRUNED, "screen").accuracy.top1
-        if settings.metric == "top1" and settings.max_drop is not None and settings.max_drop >= top1:
-            raise RecipeError("max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %")
+        if (
+            settings.metric == "top1"
+            and settings.max_drop is not None
+            and settings.max_drop >= top1
+        ):
+            raise RecipeError(
+                "max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %"
+            )
         every = dict.fromkeys((*targets_here(settings.runtime, settings.target), ONNXRUNTIME))
         with self.stages.stage(f"speed of the unpruned model on {len(every)} targets"):
             speeds = self.meter.speeds([UNPRUNED.on(each.name) for each in every])
@@ -290,13 +318,19 @@ class _Search:
         meter, every, found = self.meter, _ways(self.meter.networks), dict[Way, int]()
         for name in dict.fromkeys(way[0].weights for way in every if way[0].calibrated):
             file = f"{name}.calibration.safetensors" if name else "calibration.safetensors"
-            meter.networks[name], skipped = calibrated(meter.networks[name], self.place / file, meter.book)
+            meter.networks[name], skipped = calibrated(
+                meter.networks[name], self.place / file, meter.book
+            )
             meter.calibration_skipped.update(skipped)
-        with self.stages.stage(f"ways to prune, by {len(meter.images['screen'].files)} images") as advance:
+        with self.stages.stage(
+            f"ways to prune, by {len(meter.images['screen'].files)} images"
+        ) as advance:
             for done, way in enumerate(every, 1):
                 reached = tuple(each for each in way if meter.schedule(each) is not None)
                 if reached:
-                    found[reached] = meter.answers(min(reached, key=_off), "screen").accuracy.top1_hits
+                    found[reached] = meter.answers(
+                        min(reached, key=_off), "screen"
+                    ).accuracy.top1_hits
                 advance(done, len(every))
         if not found:
             expected = "a smaller amount, or --images where scores or rates need a calibration"
@@ -312,7 +346,9 @@ class _Search:
             return (found.loss_points or 0.0) > (settings.max_drop or 0.0) + ROUNDING
 
         def is_fast(each: Candidate) -> bool:
-            base, own = (timed.throughput for timed in meter.speeds([BASE, each.on(fastest)]).values())
+            base, own = (
+                timed.throughput for timed in meter.speeds([BASE, each.on(fastest)]).values()
+            )
             return settings.reached(own.median_ms, ratio_of(base, own))
 
         if len(way) == 1:
@@ -335,16 +371,24 @@ class _Search:
         with self.stages.stage(f"accuracy of {len(order)} models") as advance:
             for done, each in enumerate(order, 1):
                 fp32 = TARGETS[each.target].precision == Precision.FP32
-                beaten = limit is not None and any(qualifies(point, self.settings) for point in found)
+                beaten = limit is not None and any(
+                    qualifies(point, self.settings) for point in found
+                )
                 if fp32 or each.target == targets[0] or not beaten:
                     answers = self.meter.paired(each.on("") if fp32 else each, "screen", "rest")
-                    found.append(point_of(each, self.meter.macs(each), answers, speeds[BASE], speeds[each]))
+                    found.append(
+                        point_of(
+                            each, self.meter.macs(each), answers, speeds[BASE], speeds[each]
+                        )
+                    )
                 advance(done, len(order))
         return tuple(found)
 
     def judged(self, choice: Point) -> Judged:
         """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""
-        with self.stages.stage(f"{len(self.meter.images['final'].files)} images that no choice has read"):
+        with self.stages.stage(
+            f"{len(self.meter.images['final'].files)} images that no choice has read"
+        ):
             return judged(self.meter.paired(choice.candidate, "final"), self.settings.max_drop)
 
 
@@ -360,7 +404,9 @@ def _recipe_of(recipe: Recipe, choice: Candidate, meter: Meter) -> Recipe:
     schedule, prune = meter.schedule(choice), choice.prune
     if choice.given or prune is None or schedule is None:
         return plain
-    file = meter.networks[choice.weights].recipe.prune.calibration if choice.calibrated else None
+    file = (
+        meter.networks[choice.weights].recipe.prune.calibration if choice.calibrated else None
+    )
     how = {name: getattr(prune, name) for name in AXES}
     return plain.but(**how, rho=schedule.rho, calibration=file)
 

@@ -50,7 +50,9 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        return self.given or (self.prune is not None and (self.prune.follows_acs or self.prune.scores_inter))
+        return self.given or (
+            self.prune is not None and (self.prune.follows_acs or self.prune.scores_inter)
+        )
 
     @property
     def label(self) -> str:
@@ -86,7 +88,9 @@ UNPRUNED = Candidate()
 
 
 def ways_of(
-    spec: ModelSpec, pinned: Prune, weights: Mapping[str, Candidate | None] = MappingProxyType({})
+    spec: ModelSpec,
+    pinned: Prune,
+    weights: Mapping[str, Candidate | None] = MappingProxyType({}),
 ) -> list[Way]:
     """Return all ways that a method supports, each once.
 
@@ -96,21 +100,33 @@ def ways_of(
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
     """
     if pinned.counts == SEARCH:
-        raise RecipeError("counts", f"{SEARCH} for tune", "acs or a shape", "compile searches, for one model")
+        raise RecipeError(
+            "counts", f"{SEARCH} for tune", "acs or a shape", "compile searches, for one model"
+        )
     axes = {
         name: values if getattr(pinned, name) is None else (getattr(pinned, name),)
         for name, values in AXES.items()
     }
     if pinned.method is not None and pinned.scorer is None:
         scorers = METHODS[pinned.method].scorers
-        axes["scorer"] = tuple(each for each in axes["scorer"] if each in scorers) or scorers[:1]
+        axes["scorer"] = (
+            tuple(each for each in axes["scorer"] if each in scorers) or scorers[:1]
+        )
     if not spec.num_class_tokens and pinned.scorer is None:
-        axes["scorer"] = tuple(RECEIVED.name if each == INTRA.name else each for each in axes["scorer"])
-    every = (_way(pinned, dict(zip(axes, values, strict=True))) for values in product(*axes.values()))
+        axes["scorer"] = tuple(
+            RECEIVED.name if each == INTRA.name else each for each in axes["scorer"]
+        )
+    every = (
+        _way(pinned, dict(zip(axes, values, strict=True))) for values in product(*axes.values())
+    )
     own = [way for way in every if way]
     if not own:
-        choices = "; ".join(f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items())
-        raise RecipeError("tune", "settings that do not go together", f"scores by method: {choices}")
+        choices = "; ".join(
+            f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items()
+        )
+        raise RecipeError(
+            "tune", "settings that do not go together", f"scores by method: {choices}"
+        )
     found = [*own]
     for name, given in weights.items():
         others = (tuple(replace(each, weights=name) for each in way) for way in own)
@@ -133,5 +149,7 @@ def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:
         one = replace(pinned, **values)
     except RecipeError:
         return ()
-    shares = [one] if one.has_number else [replace(one, mac_reduction=share) for share in SHARES]
+    shares = (
+        [one] if one.has_number else [replace(one, mac_reduction=share) for share in SHARES]
+    )
     return tuple(map(Candidate, shares))

@@ -49,13 +49,17 @@ def test_the_library_is_built_and_its_path_is_all_of_stdout(
     assert told.err.startswith("cmake -S ")
 
 
-def test_a_library_for_another_tensorrt_is_refused(tools: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_library_for_another_tensorrt_is_refused(
+    tools: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tools / "cmake").write_text(cmake_for(11))
     assert module.main() == 2
     assert "headers of TensorRT 11 | need those of 10" in capfd.readouterr().err
 
 
-def test_source_that_does_not_compile_is_a_failure(tools: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_source_that_does_not_compile_is_a_failure(
+    tools: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tools / "cmake").write_text("#!/bin/sh\nexit 3\n")
     assert module.main() == 1
     assert "non-zero exit status 3" in capfd.readouterr().err.splitlines()[-1]
@@ -82,7 +86,9 @@ def test_what_is_missing_is_one_line(
     elif lack == "nvcc":
         (tools / "nvcc").unlink()
     else:
-        monkeypatch.setattr(module, "import_tensorrt", lambda: SimpleNamespace(__version__="10.6.0"))
+        monkeypatch.setattr(
+            module, "import_tensorrt", lambda: SimpleNamespace(__version__="10.6.0")
+        )
     assert module.main() == 2
     told = capfd.readouterr()
     assert told.err.count("\n") == 1 and line in told.err

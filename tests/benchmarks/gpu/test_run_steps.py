@@ -23,14 +23,22 @@ def step(name: str, code: str) -> object:
 def run(tmp_path: Path) -> Callable[..., dict[str, tuple[str, str]]]:
     """Run steps written for the folder `{out}`; the state and the reason of each."""
 
-    def run_here(*asked: object, limit_s: float = 60.0, again: bool = False) -> dict[str, tuple[str, str]]:
+    def run_here(
+        *asked: object, limit_s: float = 60.0, again: bool = False
+    ) -> dict[str, tuple[str, str]]:
         placed = [
-            Step(each.name, each.shows, tuple(word.replace("{out}", str(tmp_path)) for word in each.command))  # type: ignore[attr-defined]
+            Step(
+                each.name,
+                each.shows,
+                tuple(word.replace("{out}", str(tmp_path)) for word in each.command),
+            )  # type: ignore[attr-defined]
             for each in asked
         ]
         module.run_steps(placed, tmp_path, limit_s=limit_s, again=again, tell=lambda: None)
         found = [module.outcome_of(each, tmp_path) for each in placed]
-        return {each.name: (it.state, it.reason) for each, it in zip(placed, found, strict=True)}
+        return {
+            each.name: (it.state, it.reason) for each, it in zip(placed, found, strict=True)
+        }
 
     return run_here
 
@@ -51,7 +59,9 @@ def gone(process: int) -> bool:
 
 def test_a_failure_does_not_stop_the_next(run: Callable[..., object], tmp_path: Path) -> None:
     fails = step("fails", "print('half a table'); sys.exit('error: GPU | got 0 | need 1')")
-    refuses = step("refuses", "sys.stderr.write('error: tensorrt | got none | need 10\\n'); sys.exit(2)")
+    refuses = step(
+        "refuses", "sys.stderr.write('error: tensorrt | got none | need 10\\n'); sys.exit(2)"
+    )
     assert run(step("first", "print('a table')"), fails, refuses, step("last", "")) == {
         "first": ("done", ""),
         "fails": ("failed", "GPU | got 0 | need 1"),
@@ -63,10 +73,19 @@ def test_a_failure_does_not_stop_the_next(run: Callable[..., object], tmp_path: 
     assert (tmp_path / "fails.out").read_text() == "half a table\n"
 
 
-def test_what_is_done_is_not_repeated_unless_asked(run: Callable[..., object], tmp_path: Path) -> None:
+def test_what_is_done_is_not_repeated_unless_asked(
+    run: Callable[..., object], tmp_path: Path
+) -> None:
     both = step("good", ""), step("bad", "sys.exit(1)")
-    for again, ran in ((False, "good bad"), (False, "good bad bad"), (True, "good bad bad good bad")):
-        assert run(*both, again=again) == {"good": ("done", ""), "bad": ("failed", "exit code 1")}
+    for again, ran in (
+        (False, "good bad"),
+        (False, "good bad bad"),
+        (True, "good bad bad good bad"),
+    ):
+        assert run(*both, again=again) == {
+            "good": ("done", ""),
+            "bad": ("failed", "exit code 1"),
+        }
         assert log(tmp_path) == ran
 
 
@@ -106,7 +125,9 @@ def test_a_call_that_is_killed_leaves_its_step_interrupted(
         during.setattr(module, "_run", killed)
         with pytest.raises(KeyboardInterrupt):
             run(step("one", ""))
-    assert run(step("one", ""), limit_s=0) == {"one": ("interrupted", "the call ended before it did")}
+    assert run(step("one", ""), limit_s=0) == {
+        "one": ("interrupted", "the call ended before it did")
+    }
     assert run(step("one", "")) == {"one": ("done", "")}
 
 
@@ -116,4 +137,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     module.run_steps([lacking, missing], tmp_path, limit_s=60, again=False, tell=lambda: None)
     assert module.outcome_of(lacking, tmp_path).reason == "needs --cifar FOLDER"
     found = module.outcome_of(missing, tmp_path)
-    assert (found.state, found.reason) == ("not run", f"{tmp_path / 'python'}: No such file or directory")
+    assert (found.state, found.reason) == (
+        "not run",
+        f"{tmp_path / 'python'}: No such file or directory",
+    )

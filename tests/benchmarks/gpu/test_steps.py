@@ -45,7 +45,9 @@ def test_without_folders_it_says_what_to_give() -> None:
 
 
 def test_the_verbs_and_their_flags_exist() -> None:
-    verbs = [step.command for step in module.steps(ALL) if step.command[1:3] == ("-m", "exporter")]
+    verbs = [
+        step.command for step in module.steps(ALL) if step.command[1:3] == ("-m", "exporter")
+    ]
     assert len(verbs) == 9
     asked = [vars(build_parser().parse_args(command[3:])) for command in verbs]
     with_plugin = [each["folder"] for each in asked if str(each.get("plugin")) == LIBRARY]
@@ -82,7 +84,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
     return start
 
 
-def test_the_training_is_that_of_the_record_on_the_gpu(trained: Callable[[str], list[Any]]) -> None:
+def test_the_training_is_that_of_the_record_on_the_gpu(
+    trained: Callable[[str], list[Any]],
+) -> None:
     images, held_out, out, settings, *_ = trained("cifar")
     assert (images, held_out) == (Path("cifar/train"), Path("cifar/test"))
     assert out == Path("out/cifar_vit.safetensors")
@@ -116,7 +120,10 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
     recipe = asked[0][1]
     calibrated = build_parser().parse_args(commands["cifar196-calibrate"][3:])
     request = recipe.model
-    assert (recipe.prune.calibration, str(request.checkpoint)) == (calibrated.out, calibrated.checkpoint)
+    assert (recipe.prune.calibration, str(request.checkpoint)) == (
+        calibrated.out,
+        calibrated.checkpoint,
+    )
     assert request.checkpoint == weights
     assert request.model_kwargs == settings.model_kwargs
     assert (request.device, request.preprocess["mean"]) == ("cuda", settings.mean)

@@ -23,7 +23,10 @@ def files_of(model, methods, target, folder, layouts):  # type: ignore[no-untype
     """Files of any content: the stand-in for TensorRT reads none."""
     folder.mkdir(parents=True, exist_ok=True)
     stock = () if target.quantization else (files.STOCK,)
-    found = {name: folder / f"{model}.{name}.{target.name}.onnx" for name in ("dense", *stock, *methods)}
+    found = {
+        name: folder / f"{model}.{name}.{target.name}.onnx"
+        for name in ("dense", *stock, *methods)
+    }
     for path in found.values():
         path.write_bytes(b"model")
     return found
@@ -53,9 +56,13 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
         module.SHRINKING: ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"],
         module.SELECTING: ["dense", "STAR 0.7", "STAR 0.5"],
     }
-    assert list(times) == with_plugin.get(mode, ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"])
+    assert list(times) == with_plugin.get(
+        mode, ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"]
+    )
     assert times["dense"].median_ms == pytest.approx(4.1)  # what the stand-in for trtexec says
-    engines = sorted((tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob("*.batch8.engine"))
+    engines = sorted(
+        (tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob("*.batch8.engine")
+    )
     assert len(engines) == len(times)
     for engine in engines:
         manifest = read_manifest(engine)
@@ -94,7 +101,9 @@ def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_ask
     tiny_deit: str, tmp_path: Path
 ) -> None:
     method = {name: module.METHODS[name] for name in ("a-STAR 0.7, shrinking",)}
-    found = files.model_files(tiny_deit, method, module.TARGETS["int8"], tmp_path, module.LAYOUTS)
+    found = files.model_files(
+        tiny_deit, method, module.TARGETS["int8"], tmp_path, module.LAYOUTS
+    )
     assert list(found) == ["dense", "a-STAR 0.7, shrinking"]
     dense, shrinking = (read_lowered(path).artefact for path in found.values())
     assert dense.target == shrinking.target == module.TARGETS["int8"]

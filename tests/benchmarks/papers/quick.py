@@ -7,17 +7,29 @@ from exporter.formats.canonical_json import to_json
 from tests.benchmarks.scripts import script
 
 DEIT_B = "deit_base_patch16_224"
-QUICK: dict[str, Any] = {"max_images": 2, "most_batch": 4, "rounds": 5, "tuning_epochs": 1, "most_units": 2}
+QUICK: dict[str, Any] = {
+    "max_images": 2,
+    "most_batch": 4,
+    "rounds": 5,
+    "tuning_epochs": 1,
+    "most_units": 2,
+}
 TUNING: dict[str, Any] = {"batch_size": 12, "augment": "none"}
 
 
 def flags(place: Any) -> list[str]:
     """The flags that give this place and TUNING."""
     given = {
-        name: value for name, value in vars(place).items() if name in place.__dataclass_fields__ and value
+        name: value
+        for name, value in vars(place).items()
+        if name in place.__dataclass_fields__ and value
     }
     values = {**given, **TUNING}
-    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        word
+        for name, value in values.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def rows_of(name: str) -> tuple[Any, ...]:
@@ -38,7 +50,16 @@ def rows_of(name: str) -> tuple[Any, ...]:
 def _kind(way: Any) -> str:
     """A way as text, without the size of its numbers."""
     alpha = None if way.alpha is None else way.alpha in (0.0, 1.0)
-    sizes = {name: tuple(range(1, 1 + len(getattr(way.depth, name)))) for name in ("attention", "activation")}
+    sizes = {
+        name: tuple(range(1, 1 + len(getattr(way.depth, name))))
+        for name in ("attention", "activation")
+    }
     training = way.training and {**way.training, "epochs": 1}
-    own = replace(way, rho=way.rho and 0.5, alpha=alpha, training=training, depth=replace(way.depth, **sizes))
+    own = replace(
+        way,
+        rho=way.rho and 0.5,
+        alpha=alpha,
+        training=training,
+        depth=replace(way.depth, **sizes),
+    )
     return to_json(own)

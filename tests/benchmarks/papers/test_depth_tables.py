@@ -16,7 +16,9 @@ TABLES = script("papers/depth_tables.py").TABLES
 
 def test_plans_fit_the_model_and_their_labels() -> None:
     rows = TABLES["depth-models"].rows
-    units = [(len(row.way.depth.attention), len(row.way.depth.activation)) for row in rows if row.way]
+    units = [
+        (len(row.way.depth.attention), len(row.way.depth.activation)) for row in rows if row.way
+    ]
     assert units == [(0, 0), (6, 0), (5, 5), (0, 0)]
     for row in rows:
         if row.way:
@@ -42,20 +44,29 @@ def test_every_unit_is_trained_twice_from_the_same_accuracy() -> None:
     before: dict[Any, list[float]] = {}
     for row in rows:
         assert row.way.depth.units == 1
-        before.setdefault((row.way.depth.attention, row.way.depth.activation), []).append(row.printed[0])
+        before.setdefault((row.way.depth.attention, row.way.depth.activation), []).append(
+            row.printed[0]
+        )
         assert row.printed[1] > 83
     assert len(before) == 2 * DEPTH
     assert all(first == second for first, second in before.values())
-    assert all(values[0] > 85 if attention else values[0] < 5 for (attention, _), values in before.items())
+    assert all(
+        values[0] > 85 if attention else values[0] < 5
+        for (attention, _), values in before.items()
+    )
     assert [row.way.training["epochs"] for row in rows] == [10] * 24 + [50] * 24
 
 
 def test_the_shorter_trainings_are_those_of_the_papers() -> None:
     """The learning rate is 5e-5 for 512 images of a batch."""
-    tuned = [row.way.training for row in TABLES["depth-models"].rows if row.way and row.way.training]
+    tuned = [
+        row.way.training for row in TABLES["depth-models"].rows if row.way and row.way.training
+    ]
     assert len(tuned) == 2
     for training in tuned:
-        assert FinetuneSettings(**training).lr == pytest.approx(5e-5 * training["batch_size"] / 512)
+        assert FinetuneSettings(**training).lr == pytest.approx(
+            5e-5 * training["batch_size"] / 512
+        )
 
 
 def test_a_collection_of_eight_units_has_every_printed_sample() -> None:

@@ -25,6 +25,8 @@ def test_every_panel_has_its_points(name: str, lab: Any) -> None:
 
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_without_images_the_printed_points_are_left(name: str, tmp_path: Path) -> None:
-    place = script("papers/place.py").Place(stand_in="digits_vit", out=tmp_path, most_batch=1, rounds=5)
+    place = script("papers/place.py").Place(
+        stand_in="digits_vit", out=tmp_path, most_batch=1, rounds=5
+    )
     lab = script("papers/measure.py").Lab(place, {})
     assert points_of(figures.FIGURES[name](lab, [DEIT_B])) == PRINTED[name]

@@ -17,7 +17,9 @@ from exporter.workflows.recipe import Recipe
 from tests.benchmarks.papers.quick import DEIT_B, TUNING
 from tests.benchmarks.scripts import script
 
-measure, prepared, place_module = (script(f"papers/{name}.py") for name in ("measure", "prepared", "place"))
+measure, prepared, place_module = (
+    script(f"papers/{name}.py") for name in ("measure", "prepared", "place")
+)
 Way = script("papers/tables.py").Way
 WAY = Way(rho=0.6, inter_images=1, acs_images=1, training={"epochs": 120})
 
@@ -29,11 +31,15 @@ def taught_by() -> list[Path]:
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch, place: Any, taught_by: list[Path]) -> list[FinetuneSettings]:
+def trained(
+    monkeypatch: pytest.MonkeyPatch, place: Any, taught_by: list[Path]
+) -> list[FinetuneSettings]:
     """The settings of each training, whose weights are those that it started from."""
     seen = []
 
-    def train(recipe: Recipe, settings: FinetuneSettings, out: Path, *, teacher: Path | None) -> None:
+    def train(
+        recipe: Recipe, settings: FinetuneSettings, out: Path, *, teacher: Path | None
+    ) -> None:
         seen.append(settings)
         taught_by.extend([teacher] if teacher else [])
         shutil.copy(recipe.model.checkpoint or place.stand_in, out)
@@ -85,7 +91,11 @@ def test_a_shallower_model_learns_from_the_whole_one(
     way, request = Way(depth=plan, training=training, drop_path=0.1), place.request(DEIT_B)
     own, whole = replace(place, out=tmp_path, tuning_epochs=8), load_vit(request)
     tuned = prepared.Prepared(whole, request, way, own, TUNING).tuned
-    assert (trained[0].epochs, trained[0].warmup_epochs, trained[0].weight_decay) == (8, 2, 0.08)
+    assert (trained[0].epochs, trained[0].warmup_epochs, trained[0].weight_decay) == (
+        8,
+        2,
+        0.08,
+    )
     (teacher,) = taught_by
     assert load_vit(ModelRequest("", teacher)).weights_sha256 == whole.weights_sha256
     (student,) = tmp_path.glob("*.apart.safetensors")

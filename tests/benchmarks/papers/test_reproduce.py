@@ -15,12 +15,21 @@ from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
 from tests.exhaustive import also
 
-reproduce, measure, prepared = (script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared"))
+reproduce, measure, prepared = (
+    script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared")
+)
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train, collect samples of depth, or measure a network of twelve layers.
 LONG = (
-    *("star-1", "star-8", "depth-robustness", "depth-samples", "depth-models", "depth-recovery"),
+    *(
+        "star-1",
+        "star-8",
+        "depth-robustness",
+        "depth-samples",
+        "depth-models",
+        "depth-recovery",
+    ),
     *("depth-cost", "depth-observations", "depth-tokens"),
 )
 DEIT_T = "deit_tiny_patch16_224"
@@ -35,7 +44,9 @@ def shown(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def cells_of(shown: str) -> dict[str, list[str]]:
     """Our cells of each row by its label."""
-    lines = [line for line in shown.splitlines() if line.startswith("| ") and "printed" not in line]
+    lines = [
+        line for line in shown.splitlines() if line.startswith("| ") and "printed" not in line
+    ]
     rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
     return {cells[0]: cells[2::2] for cells in rows}
 
@@ -56,7 +67,9 @@ def test_every_number_of_the_bundled_model_stands_in_its_cell(
             assert text == ("–" if row.way is None else mine), (row.label, column)
 
 
-@pytest.mark.parametrize(("name", "panels", "lines"), [also("star-figure-3", 2, 1), ("star-figure-4", 3, 2)])
+@pytest.mark.parametrize(
+    ("name", "panels", "lines"), [also("star-figure-3", 2, 1), ("star-figure-4", 3, 2)]
+)
 def test_every_panel_of_a_figure_of_the_bundled_model_has_its_lines(
     name: str,
     panels: int,
@@ -112,8 +125,12 @@ def test_nothing_is_measured_twice(
 def test_without_images_only_what_needs_none_is_filled_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = shown("star-4", capsys, "--stand-in", "digits_vit", "--models", DEIT_B, "--out", tmp_path)
-    first, second = (line for line in found.splitlines() if "DeiT-Base, ρ 1" in line or "ρ 0.9" in line)
+    found = shown(
+        "star-4", capsys, "--stand-in", "digits_vit", "--models", DEIT_B, "--out", tmp_path
+    )
+    first, second = (
+        line for line in found.splitlines() if "DeiT-Base, ρ 1" in line or "ρ 0.9" in line
+    )
     assert first.endswith("| 17.6 | 0.59 | 81.8 |  | 95.6 |  |")
     assert second.endswith("| 14.0 |  | 81.6 |  | 95.5 |  |")
 
@@ -139,7 +156,10 @@ def test_a_model_without_weights_is_blank_and_named(
 def test_what_a_user_can_mend_is_one_line(
     words: tuple[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reproduce.main(["star-4", "--stand-in", "digits_vit", *words, "--out", str(tmp_path)]) == 2
+    assert (
+        reproduce.main(["star-4", "--stand-in", "digits_vit", *words, "--out", str(tmp_path)])
+        == 2
+    )
     assert message in capsys.readouterr().err
 
 

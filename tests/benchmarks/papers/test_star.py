@@ -15,7 +15,9 @@ def test_printed_numbers_fit_their_columns(name: str) -> None:
     for row in table.rows:
         assert len(row.printed) == len(table.columns), row.label
         assert (row.way is None) == bool(row.why), row.label
-        assert all(25 < value < 100 for at in accuracy if (value := row.printed[at]) is not None)
+        assert all(
+            25 < value < 100 for at in accuracy if (value := row.printed[at]) is not None
+        )
 
 
 def test_printed_flops_follow_from_what_they_save() -> None:
@@ -27,7 +29,9 @@ def test_printed_flops_follow_from_what_they_save() -> None:
             whole[row.model] = flops
         elif saved is not None:
             close = 0.1 if "STAR" in row.label else 3.5
-            assert saved == pytest.approx(100 * (1 - flops / whole[row.model]), abs=close), row.label
+            assert saved == pytest.approx(100 * (1 - flops / whole[row.model]), abs=close), (
+                row.label
+            )
 
 
 @pytest.mark.parametrize("name", ["star-4", "star-5"])

@@ -21,5 +21,7 @@ def measured(
     zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
     live = np.array(finite or [True] * len(diff))
     agree = {"top1": ones, "top5": ones}
-    logits = OutputDifferences(live, np.array(diff), zeros, zeros + 0.01, dict(agree), dict(agree))
+    logits = OutputDifferences(
+        live, np.array(diff), zeros, zeros + 0.01, dict(agree), dict(agree)
+    )
     return Differences({"logits": logits}, layers or [], [])

@@ -20,8 +20,12 @@ FP32 = TOLERANCES["fp32"]
 _PATCHES = {2: 16, 4: 10}
 _IMAGES = TensorInfo("images", ("batch", 3, SIDE, SIDE), "float32")
 _LOGITS = TensorInfo("logits", ("batch", WEIGHT.shape[1]), "float32")
-_KEEPS = tuple(TensorInfo(f"keep_{layer:02d}", ("batch", count), "int64") for layer, count in KEEP.items())
-_SCORES = tuple(TensorInfo(f"score_{layer:02d}", ("batch", n), "float32") for layer, n in _PATCHES.items())
+_KEEPS = tuple(
+    TensorInfo(f"keep_{layer:02d}", ("batch", count), "int64") for layer, count in KEEP.items()
+)
+_SCORES = tuple(
+    TensorInfo(f"score_{layer:02d}", ("batch", n), "float32") for layer, n in _PATCHES.items()
+)
 
 
 @dataclass
@@ -48,18 +52,30 @@ def pruned_family(rescore: Rescore = lambda _, score: score) -> Family:
     """Models that agree, but that the shipped one and its tracing variant see scores through `rescore`."""
     return Family(
         NumpyRunner(_forward, (_IMAGES,), (_LOGITS, *_KEEPS, *_SCORES), "reference"),
-        NumpyRunner(lambda feed: _only(_forward(feed, rescore), "logits"), (_IMAGES,), (_LOGITS,), "shipped"),
+        NumpyRunner(
+            lambda feed: _only(_forward(feed, rescore), "logits"),
+            (_IMAGES,),
+            (_LOGITS,),
+            "shipped",
+        ),
         NumpyRunner(
             lambda feed: _only(_forward(feed, rescore), "logits", "keep_02", "keep_04"),
             (_IMAGES,),
             (_LOGITS, *_KEEPS),
             "tracing",
         ),
-        NumpyRunner(lambda feed: _only(_forward(feed), "logits"), (_IMAGES, *_KEEPS), (_LOGITS,), "forced"),
+        NumpyRunner(
+            lambda feed: _only(_forward(feed), "logits"),
+            (_IMAGES, *_KEEPS),
+            (_LOGITS,),
+            "forced",
+        ),
     )
 
 
-def with_outputs(runner: NumpyRunner | None, change: Callable[[dict[str, Array]], object]) -> None:
+def with_outputs(
+    runner: NumpyRunner | None, change: Callable[[dict[str, Array]], object]
+) -> None:
     """Let `change` alter what the runner returns, in place."""
     assert runner is not None
     inner = runner.function
@@ -72,7 +88,9 @@ def with_outputs(runner: NumpyRunner | None, change: Callable[[dict[str, Array]]
     runner.function = changed
 
 
-def compared(family: Family, *batches: Array, stream: Iterable[Array] = (), **more: Any) -> ParityReport:
+def compared(
+    family: Family, *batches: Array, stream: Iterable[Array] = (), **more: Any
+) -> ParityReport:
     """Compare on batches, or on a stream of them; at the tolerance of fp32 unless `more` has another."""
     outputs = {"outputs": more.pop("outputs")} if "outputs" in more else {}
     models = Models(**vars(family), **outputs)

@@ -42,4 +42,7 @@ def test_with_another_head() -> None:
     head.CopyFrom(onnx.numpy_helper.from_array(changed, head.name))
     report = check(pruned, model, random_images(pruned.vit, 4).numpy(), threads=1)
     assert not report.passed
-    assert {each.name for each in report.checks if not each.passed} == {"logits", "forced_logits"}
+    assert {each.name for each in report.checks if not each.passed} == {
+        "logits",
+        "forced_logits",
+    }

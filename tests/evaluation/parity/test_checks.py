@@ -73,7 +73,9 @@ def test_another_dtype_fails_the_interface() -> None:
     wide = (TensorInfo("logits", ("batch", 8), "float64"),)
     function = family.shipped.function
     family.shipped = NumpyRunner(
-        lambda feed: {"logits": function(feed)["logits"].astype(np.float64)}, family.shipped.inputs, wide
+        lambda feed: {"logits": function(feed)["logits"].astype(np.float64)},
+        family.shipped.inputs,
+        wide,
     )
     report = compared(family)
     assert failing(report) == ["interface"]
@@ -84,7 +86,9 @@ def test_another_dtype_fails_the_interface() -> None:
 @pytest.mark.parametrize("role", ["shipped", "tracing", "forced"])
 def test_a_logit_that_is_not_finite_fails_its_check(role: str, value: float) -> None:
     family = pruned_family()
-    with_outputs(getattr(family, role), lambda results: results["logits"].__setitem__((2, 1), value))
+    with_outputs(
+        getattr(family, role), lambda results: results["logits"].__setitem__((2, 1), value)
+    )
     report = compared(family)
     assert failing(report) == ["finite_logits"]
     assert (report.images, report.finite_images) == (6, 5)
@@ -117,14 +121,19 @@ def test_arithmetic_of_a_variant_fails_its_own_check_alone(role: str, check: str
 @pytest.mark.parametrize("wrong", [[3, 2], [2, 2], [2, 99], [-1, 2]])
 def test_indices_out_of_order_or_range_fail_their_check(wrong: list[int]) -> None:
     family = pruned_family()
-    with_outputs(family.tracing, lambda results: results["keep_04"][1, :2].__setitem__(slice(None), wrong))
+    with_outputs(
+        family.tracing,
+        lambda results: results["keep_04"][1, :2].__setitem__(slice(None), wrong),
+    )
     report = compared(family)
     assert "kept_indices" in failing(report)
 
 
 def test_the_right_set_in_the_wrong_order_fails_kept_indices_alone() -> None:
     family = pruned_family()
-    with_outputs(family.tracing, lambda results: results.update(keep_04=results["keep_04"][:, ::-1]))
+    with_outputs(
+        family.tracing, lambda results: results.update(keep_04=results["keep_04"][:, ::-1])
+    )
     report = compared(family)
     assert failing(report) == ["kept_indices"]
     assert report.kept_set_overlap == 1
@@ -150,7 +159,9 @@ def test_arithmetic_of_the_shipped_model_fails_logits_alone() -> None:
     assert failing(report) == ["logits"]
     assert report.outputs[0].max_abs_diff == pytest.approx(0.01, rel=1e-3)
     assert report.outputs[0].std is not None
-    assert report.outputs[0].diff_needed_per_std == pytest.approx(0.01 / report.outputs[0].std, rel=1e-3)
+    assert report.outputs[0].diff_needed_per_std == pytest.approx(
+        0.01 / report.outputs[0].std, rel=1e-3
+    )
 
 
 def test_the_tolerance_that_would_have_been_enough_is_enough() -> None:
@@ -160,7 +171,10 @@ def test_the_tolerance_that_would_have_been_enough_is_enough() -> None:
     needed = compared(family).outputs[0].diff_needed_per_std
     assert needed is not None
     for allowed, passed in ((needed * 1.001, True), (needed * 0.999, False)):
-        assert compared(family, tolerance=replace(FP32, logit_diff_per_std=allowed)).passed is passed
+        assert (
+            compared(family, tolerance=replace(FP32, logit_diff_per_std=allowed)).passed
+            is passed
+        )
 
 
 def test_another_class_within_the_logit_tolerance_fails_top1() -> None:
@@ -183,13 +197,20 @@ def test_another_class_within_the_logit_tolerance_fails_top1() -> None:
 def dense_family() -> Family:
     family = pruned_family()
     function = family.shipped.function
-    reference = NumpyRunner(function, family.shipped.inputs, family.shipped.outputs, name="reference")
+    reference = NumpyRunner(
+        function, family.shipped.inputs, family.shipped.outputs, name="reference"
+    )
     return Family(reference, family.shipped)
 
 
 def test_a_dense_model_has_four_checks() -> None:
     report = compared(dense_family())
-    assert [check.name for check in report.checks] == ["interface", "finite_logits", "logits", "top1"]
+    assert [check.name for check in report.checks] == [
+        "interface",
+        "finite_logits",
+        "logits",
+        "top1",
+    ]
     assert report.passed
     assert (report.kept_set_overlap, report.outputs[0].max_abs_diff_forced) == (None, None)
 
@@ -215,7 +236,12 @@ TOLERANCE = Tolerance(
 def report(what: Differences, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
     deviations = {LOGITS: std}
     return report_on(
-        ("PyTorch", "file"), faults, what, deviations, TOLERANCE, flip_margin=TOLERANCE.flip_margin
+        ("PyTorch", "file"),
+        faults,
+        what,
+        deviations,
+        TOLERANCE,
+        flip_margin=TOLERANCE.flip_margin,
     )
 
 
@@ -227,22 +253,30 @@ def test_the_allowance_is_in_standard_deviations() -> None:
 def test_an_image_that_flips_is_judged_by_its_margin_not_its_logits() -> None:
     made = report(measured([9.0, 0.05], [layer_result([True, False], [0.4, np.nan])]))
     assert made.passed
-    assert (made.flipped_images, made.largest_flip_margin, made.first_differing_layer) == (1, 0.4, 3)
+    assert (made.flipped_images, made.largest_flip_margin, made.first_differing_layer) == (
+        1,
+        0.4,
+        3,
+    )
     assert made.layers[0].kept_set_overlap == made.kept_set_overlap == 0.75
-    assert failing(report(measured([9.0, 0.05], [layer_result([True, False], [0.5, np.nan])]))) == [
-        "kept_sets"
-    ]
+    assert failing(
+        report(measured([9.0, 0.05], [layer_result([True, False], [0.5, np.nan])]))
+    ) == ["kept_sets"]
 
 
 @pytest.mark.parametrize(("others", "fails"), [(0, []), (1, ["top1"]), (3, ["top1"])])
-def test_where_every_class_is_to_be_equal_one_image_fails(others: int, fails: list[str]) -> None:
+def test_where_every_class_is_to_be_equal_one_image_fails(
+    others: int, fails: list[str]
+) -> None:
     """The interval of a share below 1 does not reach 1, however few the images."""
     what = measured([0.0] * 4)
     what.outputs["logits"].agreements["top1"] = np.array([1.0] * (4 - others) + [0.0] * others)
     assert failing(report(what)) == fails
 
 
-@pytest.mark.parametrize(("images", "others", "fails"), [(36, 2, []), (36, 7, ["top1"]), (360, 20, ["top1"])])
+@pytest.mark.parametrize(
+    ("images", "others", "fails"), [(36, 2, []), (36, 7, ["top1"]), (360, 20, ["top1"])]
+)
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     images: int, others: int, fails: list[str], forced: bool
@@ -262,12 +296,16 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     assert check.detail.startswith(f"equal on {1 - others / images:.2%} of the images")
 
 
-@pytest.mark.parametrize(("others", "fails"), [(20, []), (30, []), (31, ["top1_all"]), (60, ["top1_all"])])
+@pytest.mark.parametrize(
+    ("others", "fails"), [(20, []), (30, []), (31, ["top1_all"]), (60, ["top1_all"])]
+)
 def test_classes_of_images_that_flip_count_too(others: int, fails: list[str]) -> None:
     """Of 220 images, 20 keep their patches and their class; `others` of those that flip change it."""
     flips = [False] * 20 + [True] * 200
     what = measured([0.05] * 220, [layer_result(flips, [0.1] * 220)])
-    what.outputs["logits"].agreements["top1"] = np.array([1.0] * (220 - others) + [0.0] * others)
+    what.outputs["logits"].agreements["top1"] = np.array(
+        [1.0] * (220 - others) + [0.0] * others
+    )
     made = report(what)
     assert failing(made) == fails
     assert made.outputs[0].agreement == 1.0

@@ -30,7 +30,9 @@ from tests.tiny_onnx import pruned_classifier
 def test_a_dynamic_size_fits_every_size() -> None:
     family = pruned_family()
     family.shipped = NumpyRunner(
-        family.shipped.function, family.shipped.inputs, (TensorInfo("logits", ("n", "classes"), "float32"),)
+        family.shipped.function,
+        family.shipped.inputs,
+        (TensorInfo("logits", ("n", "classes"), "float32"),),
     )
     assert compared(family).passed
 
@@ -40,7 +42,11 @@ def disturbed() -> Family:
 
 
 def without_floats(report: ParityReport) -> dict[str, object]:
-    return {key: value for key, value in vars(report).items() if not isinstance(value, float | tuple)}
+    return {
+        key: value
+        for key, value in vars(report).items()
+        if not isinstance(value, float | tuple)
+    }
 
 
 def test_batches_change_nothing() -> None:
@@ -86,7 +92,9 @@ def test_logits_that_are_all_equal_compare_nothing() -> None:
 
 def test_a_reference_without_finite_logits_is_refused() -> None:
     family = pruned_family()
-    with_outputs(family.reference, lambda results: results["logits"].__setitem__((0, 0), np.nan))
+    with_outputs(
+        family.reference, lambda results: results["logits"].__setitem__((0, 0), np.nan)
+    )
     with pytest.raises(ParityError, match="reference: logits"):
         compared(family)
 
@@ -95,7 +103,9 @@ def test_a_reference_without_finite_logits_is_refused() -> None:
 def test_a_pruned_model_is_not_compared_without_its_variants(missing: str) -> None:
     family = pruned_family()
     setattr(family, missing, None)
-    with pytest.raises(ParityError, match=f"{missing} variant .*no variant for 2 pruning layers"):
+    with pytest.raises(
+        ParityError, match=f"{missing} variant .*no variant for 2 pruning layers"
+    ):
         compared(family)
 
 
@@ -169,7 +179,9 @@ def test_another_static_count_is_a_fault_of_the_interface() -> None:
     family = pruned_family()
     assert family.tracing is not None
     function = family.tracing.function
-    outputs = infos(family.tracing, "outputs") | {"keep_04": TensorInfo("keep_04", ("batch", 5), "int64")}
+    outputs = infos(family.tracing, "outputs") | {
+        "keep_04": TensorInfo("keep_04", ("batch", 5), "int64")
+    }
     family.tracing = NumpyRunner(
         lambda feed: {**function(feed), "keep_04": function(feed)["keep_04"][:, :5]},
         family.tracing.inputs,
@@ -209,8 +221,12 @@ def test_the_words_tell_arithmetic_from_decisions() -> None:
 
 def test_nothing_measured_is_said() -> None:
     report = compared(pruned_family(), images(4))
-    outputs = tuple(replace(each, max_abs_diff=None, max_abs_diff_forced=None) for each in report.outputs)
-    nothing = replace(report, outputs=outputs, layers=(), checks=(Check("top1", None, ">=", 1.0, False),))
+    outputs = tuple(
+        replace(each, max_abs_diff=None, max_abs_diff_forced=None) for each in report.outputs
+    )
+    nothing = replace(
+        report, outputs=outputs, layers=(), checks=(Check("top1", None, ">=", 1.0, False),)
+    )
     lines = explain(nothing)
     assert "max |Δlogit| nothing measured without a flip, logit" in lines[1]
     assert lines[2:] == ["FAIL top1: nothing measured >= 1"]
@@ -219,10 +235,14 @@ def test_nothing_measured_is_said() -> None:
 @pytest.mark.ort
 def test_the_whole_way_on_onnx_runtime() -> None:
     def runner(variant: str) -> OnnxRuntimeRunner:
-        return OnnxRuntimeRunner(pruned_classifier(variant), name=variant or "shipped", threads=1)
+        return OnnxRuntimeRunner(
+            pruned_classifier(variant), name=variant or "shipped", threads=1
+        )
 
     def against(batches: list[Array]) -> ParityReport:
-        models = Models(pruned_family().reference, runner(""), runner("tracing"), runner("forced"))
+        models = Models(
+            pruned_family().reference, runner(""), runner("tracing"), runner("forced")
+        )
         return compare(models, batches, FP32)
 
     report = against([images(5), images(2, seed=1)])

@@ -25,7 +25,9 @@ from tests.tiny_onnx import SIDE, WEIGHT
 
 
 def test_positions_compose() -> None:
-    positions = positions_by_layer({"keep_01": np.array([[0, 2, 3]]), "keep_04": np.array([[1, 2]])})
+    positions = positions_by_layer(
+        {"keep_01": np.array([[0, 2, 3]]), "keep_04": np.array([[1, 2]])}
+    )
     assert positions[1].tolist() == [[0, 2, 3]]
     assert positions[4].tolist() == [[2, 3]]
 
@@ -82,7 +84,9 @@ PAIRED = np.array([[2.0, -0.9, 2.0, 0.1]], np.float32)
 def paired(kept: list[int], other: list[int]) -> LayerResult:
     """One layer of one image in which pairs merge: patch 3 stays, and patches 0 and 2 that others may join."""
     reference = {"keep_03": np.array([kept]), "score_03": PAIRED}
-    (result,) = compare_layers([3], reference, {"keep_03": np.array([other])}, {}, ascending=False)
+    (result,) = compare_layers(
+        [3], reference, {"keep_03": np.array([other])}, {}, ascending=False
+    )
     return result
 
 
@@ -104,7 +108,10 @@ def test_pairs_flip_by_the_distance_of_their_cosines() -> None:
 def test_an_order_after_a_flip_is_not_judged() -> None:
     """The same positions again by other ways: only the first difference counts."""
     reference = {"keep_01": np.array([[3, 0, 2]]), "score_01": PAIRED}
-    reference |= {"keep_02": np.array([[1, 2]]), "score_02": np.array([[-0.5, 2.0, 2.0]], np.float32)}
+    reference |= {
+        "keep_02": np.array([[1, 2]]),
+        "score_02": np.array([[-0.5, 2.0, 2.0]], np.float32),
+    }
     tested = {"keep_01": np.array([[1, 0, 2]]), "keep_02": np.array([[2, 1]])}
     first, second = compare_layers([1, 2], reference, tested, {}, ascending=False)
     assert first.flipped.all()
@@ -179,9 +186,17 @@ def forward(feed: Feed, rejoin: Rejoin | None, gap: float | None) -> dict[str, A
     if rejoin is not None:
         rejoin(into, keep)
     into = feed.get("into_02", into)
-    merged = np.stack([reference_mean(*each, None, KEPT, 0)[0] for each in zip(tokens, into, strict=True)])
+    merged = np.stack(
+        [reference_mean(*each, None, KEPT, 0)[0] for each in zip(tokens, into, strict=True)]
+    )
     logits = (merged.mean(axis=1) @ WEIGHT).astype(np.float32)
-    return {"logits": logits, "keep_02": keep, "into_02": into, "score_02": score, "gap_02": gaps}
+    return {
+        "logits": logits,
+        "keep_02": keep,
+        "into_02": into,
+        "score_02": score,
+        "gap_02": gaps,
+    }
 
 
 def rejoin_one(into: Array, keep: Array) -> None:
@@ -194,7 +209,11 @@ def test_models_that_agree_pass() -> None:
     report = compared(merging_family())
     assert failing(report) == []
     (layer,) = report.layers
-    assert (layer.merge_agreement, layer.merge_flipped_images, layer.largest_merge_gap) == (1.0, 0, None)
+    assert (layer.merge_agreement, layer.merge_flipped_images, layer.largest_merge_gap) == (
+        1.0,
+        0,
+        None,
+    )
     assert "1.000000 of the patches join the same survivor" in "\n".join(explain(report))
 
 
@@ -232,7 +251,9 @@ def assert_one_image_merges_otherwise(report: ParityReport) -> None:
     assert (report.flipped_images, report.first_differing_layer) == (1, 2)
     assert report.layers[0].merge_flipped_images == 1
     assert report.layers[0].merge_agreement == pytest.approx(1 - 1 / PATCHES / 6)
-    assert next(each.detail for each in report.checks if each.name == "logits").startswith("5 of 6")
+    assert next(each.detail for each in report.checks if each.name == "logits").startswith(
+        "5 of 6"
+    )
 
 
 def test_a_survivor_that_joins_another_one_is_malformed() -> None:
@@ -266,9 +287,13 @@ def two_layers(**changes: list[int]) -> dict[str, Array]:
     return {name: np.array([values]) for name, values in run.items()}
 
 
-def merges_of(reference: dict[str, Array], tested: dict[str, Array]) -> tuple[list[bool], list[MergeResult]]:
+def merges_of(
+    reference: dict[str, Array], tested: dict[str, Array]
+) -> tuple[list[bool], list[MergeResult]]:
     """Whether kept sets flip in each layer, and what is said of the merges."""
-    kept, merges = compare_merges(compare_layers([1, 2], reference, tested, {}), reference, tested)
+    kept, merges = compare_merges(
+        compare_layers([1, 2], reference, tested, {}), reference, tested
+    )
     return [bool(each.flipped[0]) for each in kept], merges
 
 
@@ -303,6 +328,8 @@ def test_agreement_counts_survivors_by_where_they_stand() -> None:
         ({"gap_02": [2.0, 2.0, float("nan"), 0.5]}, "NaN, or less than 0"),
     ],
 )
-def test_a_reference_that_contradicts_itself_is_refused(changes: dict[str, list[int]], said: str) -> None:
+def test_a_reference_that_contradicts_itself_is_refused(
+    changes: dict[str, list[int]], said: str
+) -> None:
     with pytest.raises(ParityError, match=said):
         merges_of(two_layers(**changes), two_layers())

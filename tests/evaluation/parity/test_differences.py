@@ -37,7 +37,9 @@ OURS = tokens([[[1, 0], [0, 1], [9, 9]]], [[2, 5, 0]], [2])
 
 def test_logits_agree_in_classes() -> None:
     ours = np.array([[8.0, 7, 6, 5, 4, 3, 2, 1]] * 3)
-    theirs = np.array([[9.0, 7, 6, 5, 4, 3, 2, 1], [7, 8, 6, 5, 4, 3, 2, 1], [8, 7, 6, 5, 1, 2, 3, 4]])
+    theirs = np.array(
+        [[9.0, 7, 6, 5, 4, 3, 2, 1], [7, 8, 6, 5, 4, 3, 2, 1], [8, 7, 6, 5, 1, 2, 3, 4]]
+    )
     told = agreements(LOGITS, {"logits": ours}, {"logits": theirs})
     assert told["top1"].tolist() == [1.0, 0.0, 1.0]
     assert told["top5"].tolist() == [1.0, 1.0, 0.8]
@@ -70,7 +72,10 @@ def test_other_positions_are_infinitely_far() -> None:
 def test_a_token_of_an_images_own_has_to_be_finite() -> None:
     broken = tokens([[[1, np.nan], [0, 1], [9, 9]]], [[2, 5, 0]], [2])
     assert finite(TOKENS, broken).tolist() == [False]
-    assert finite(LOGITS, {"logits": np.array([[1.0, np.inf], [0, 1]])}).tolist() == [False, True]
+    assert finite(LOGITS, {"logits": np.array([[1.0, np.inf], [0, 1]])}).tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_shapes_that_cannot_stand_beside_each_other() -> None:

@@ -7,7 +7,14 @@ import pytest
 
 from exporter.errors import ParityError
 from exporter.evaluation.parity.decisions import compare_layers
-from tests.evaluation.parity.models import Array, compared, failing, images, pruned_family, with_outputs
+from tests.evaluation.parity.models import (
+    Array,
+    compared,
+    failing,
+    images,
+    pruned_family,
+    with_outputs,
+)
 
 
 def cut_at(margin: float) -> Callable[[int], Array]:
@@ -34,7 +41,9 @@ def swap_at_the_cut(layer: int, score: Array) -> Array:
     return score
 
 
-@pytest.mark.parametrize(("margin", "passes"), [(0.0, True), (1e-6, True), (1e-4, False), (0.1, False)])
+@pytest.mark.parametrize(
+    ("margin", "passes"), [(0.0, True), (1e-6, True), (1e-4, False), (0.1, False)]
+)
 def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> None:
     report = compared(pruned_family(swap_at_the_cut), cut_at(margin)(0))
     assert report.flipped_images == 1
@@ -46,13 +55,19 @@ def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> No
 def test_a_flip_leaves_the_other_images_and_the_forced_indices_to_the_arithmetic() -> None:
     report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0))
     assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (0.0, 0.0)
-    assert next(check.detail for check in report.checks if check.name == "logits").startswith("5 of 6")
+    assert next(check.detail for check in report.checks if check.name == "logits").startswith(
+        "5 of 6"
+    )
 
 
 def test_where_every_image_flips_the_logits_are_those_of_forced_indices() -> None:
     report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0)[:1])
     (logits,) = report.outputs
-    assert (logits.max_abs_diff, logits.max_abs_diff_forced, logits.agreement) == (None, 0.0, None)
+    assert (logits.max_abs_diff, logits.max_abs_diff_forced, logits.agreement) == (
+        None,
+        0.0,
+        None,
+    )
     assert not set(failing(report)) & {"logits", "forced_logits", "top1"}
     assert report.outputs[0].agreement_all is not None
 
@@ -61,7 +76,11 @@ def test_only_the_first_flipped_layer_of_an_image_counts() -> None:
     batch = cut_at(0.0)(0)
     report = compared(pruned_family(swap_at_the_cut), batch)
     first, second = report.layers
-    assert (first.flipped_images, first.differing_images, first.largest_flip_margin) == (1, 1, 0.0)
+    assert (first.flipped_images, first.differing_images, first.largest_flip_margin) == (
+        1,
+        1,
+        0.0,
+    )
     assert (second.flipped_images, second.largest_flip_margin) == (0, None)
     assert first.kept_set_overlap == pytest.approx((5 + 9 / 11) / 6)
     assert report.kept_set_overlap == min(first.kept_set_overlap, second.kept_set_overlap)
@@ -86,9 +105,13 @@ def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
         ("score_02", np.arange(16) % 5, "before a better one"),
     ],
 )
-def test_a_reference_that_contradicts_itself_is_refused(name: str, value: Array, message: str) -> None:
+def test_a_reference_that_contradicts_itself_is_refused(
+    name: str, value: Array, message: str
+) -> None:
     family = pruned_family()
-    with_outputs(family.reference, lambda results: results[name].__setitem__(slice(None), value))
+    with_outputs(
+        family.reference, lambda results: results[name].__setitem__(slice(None), value)
+    )
     with pytest.raises(ParityError, match=message):
         compared(family)
 
@@ -104,7 +127,9 @@ def test_scores_of_another_layer_are_no_scores_of_this_one() -> None:
         compare_layers([1, 2], reference, reference, {})
 
 
-def adaptive(score: list[list[float]], keep: list[list[int]], count: list[int]) -> dict[str, np.ndarray]:
+def adaptive(
+    score: list[list[float]], keep: list[list[int]], count: list[int]
+) -> dict[str, np.ndarray]:
     return {
         "score_01": np.log(np.array(score, np.float32)),
         "keep_01": np.array(keep),
@@ -120,7 +145,9 @@ def test_images_may_keep_different_numbers_of_patches() -> None:
     assert result.malformed.tolist() == [False, False]
     assert result.overlap.tolist() == [2 / 3, 1.0]
     assert result.kept.tolist() == [2, 1]
-    np.testing.assert_allclose(result.margin[0], 0.01, atol=1e-4)  # 0.8 of the mass stands before the third
+    np.testing.assert_allclose(
+        result.margin[0], 0.01, atol=1e-4
+    )  # 0.8 of the mass stands before the third
 
 
 def test_padding_is_in_no_set() -> None:

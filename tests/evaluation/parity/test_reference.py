@@ -47,7 +47,9 @@ def test_pixels_are_normalised_first(tiny_vit: PrunableViT) -> None:
 
 
 def test_counts_of_a_star_have_no_static_size(tiny_vit: PrunableViT) -> None:
-    declared = {info.name: info.shape for info in reference_runner(make_adaptive(tiny_vit)).outputs}
+    declared = {
+        info.name: info.shape for info in reference_runner(make_adaptive(tiny_vit)).outputs
+    }
     assert (declared["keep_01"], declared["score_02"], declared["count_04"]) == (
         ("batch", ""),
         ("batch", ""),
@@ -60,4 +62,6 @@ def test_patches_left_do_not_depend_on_the_batch(tiny_vit: PrunableViT, batch: i
     pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
     with torch.inference_mode():
         expected = pruned.patches_left(images).numpy()
-    np.testing.assert_array_equal(patches_left_of(pruned, images.numpy(), "float32", batch), expected)
+    np.testing.assert_array_equal(
+        patches_left_of(pruned, images.numpy(), "float32", batch), expected
+    )

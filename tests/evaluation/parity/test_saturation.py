@@ -33,14 +33,20 @@ def failed() -> ParityReport:
 def with_weights(largest: int) -> onnx.ModelProto:
     """A model with such a weight."""
     model = onnx.load_from_string(linear_classifier())
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-largest], np.int8), "w"))
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([-largest], np.int8), "w")
+    )
     return model
 
 
-@pytest.mark.parametrize("target", [ONNXRUNTIME_INT8, OPENVINO_INT8], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME_INT8, OPENVINO_INT8], ids=lambda target: target.name
+)
 def test_the_cause_is_named_in_the_first_line(without_vnni: Path, target: Target) -> None:
     report = with_saturation(failed(), with_weights(65), target, target.runtime)
-    assert explain(report)[0].startswith("FAILED: shipped against reference, 4 images: this CPU has no VNNI")
+    assert explain(report)[0].startswith(
+        "FAILED: shipped against reference, 4 images: this CPU has no VNNI"
+    )
     assert explain(report)[0].endswith("export it again")
     without_vnni.write_text("flags\t: avx2 avx_vnni\n")
     assert with_saturation(failed(), with_weights(65), target, target.runtime) == failed()
@@ -72,6 +78,10 @@ def test_check_names_it_for_an_earlier_file() -> None:
         if (
             tensor.data_type == onnx.TensorProto.INT8
         ):  # all integers twice, so that some have 8 bits: wrong on any CPU
-            twice = (2 * onnx.numpy_helper.to_array(tensor).astype(int)).clip(-127, 127).astype(np.int8)
+            twice = (
+                (2 * onnx.numpy_helper.to_array(tensor).astype(int))
+                .clip(-127, 127)
+                .astype(np.int8)
+            )
             tensor.CopyFrom(onnx.numpy_helper.from_array(twice, tensor.name))
     assert "no VNNI" in check(pruned, model, random_images(pruned.vit, 8).numpy()).cause

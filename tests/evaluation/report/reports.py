@@ -53,10 +53,15 @@ def full_report() -> Report:
     )
     return replace(
         small_report(),
-        accuracy=Pair(*(Accuracy.of(top1_hits=hits, top5_hits=100, images=100) for hits in (90, 85))),
+        accuracy=Pair(
+            *(Accuracy.of(top1_hits=hits, top5_hits=100, images=100) for hits in (90, 85))
+        ),
         pair=compare_predictions(dense, pruned, ("dense", "pruned"), {}),
         batches=batches,
-        examples=(Example("cat/<1>.png", 0, dense=0, pruned=2), Example("dog/2.png", 1, dense=1, pruned=1)),
+        examples=(
+            Example("cat/<1>.png", 0, dense=0, pruned=2),
+            Example("dog/2.png", 1, dense=1, pruned=1),
+        ),
         class_names=("cat", "dog", "a very long name of a class"),
         searched=trade_off(),
     )

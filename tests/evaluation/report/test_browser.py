@@ -21,7 +21,9 @@ from exporter.tensor_names import IMAGES, keep_name
 from tests.evaluation.report.reports import full_report
 from tests.folders import artefacts
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 REQUIRED = os.environ.get("STAR_EXPORT_REQUIRE_BROWSER", "") not in ("", "0")
 pytestmark = pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason="no Chromium on PATH")
 
@@ -62,11 +64,25 @@ def page(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 @pytest.mark.parametrize("width", [1200, 400])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_and_runs_without_an_error(page: Path, tmp_path: Path, width: int, dark: bool) -> None:
+def test_it_fits_and_runs_without_an_error(
+    page: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
     assert CHROMIUM, "STAR_EXPORT_REQUIRE_BROWSER is set, but no Chromium is on PATH"
-    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--no-first-run"]
-    (tmp_path / "frame.html").write_text(FRAME.format(address=page.as_uri(), width=width), encoding="utf-8")
-    flags += [f"--window-size={width},3000", f"--user-data-dir={tmp_path}", "--virtual-time-budget=2000"]
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--no-first-run",
+    ]
+    (tmp_path / "frame.html").write_text(
+        FRAME.format(address=page.as_uri(), width=width), encoding="utf-8"
+    )
+    flags += [
+        f"--window-size={width},3000",
+        f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=2000",
+    ]
     flags += [
         f"--blink-settings=preferredColorScheme={0 if dark else 1}",
         f"--screenshot={tmp_path}/page.png",

@@ -37,7 +37,9 @@ from tests.folders import artefacts
 
 
 def decoded(address: str) -> np.ndarray:
-    return np.asarray(Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))).convert("RGB"))
+    return np.asarray(
+        Image.open(BytesIO(base64.b64decode(address.partition(",")[2]))).convert("RGB")
+    )
 
 
 def test_survivors_keep_their_light() -> None:
@@ -45,7 +47,9 @@ def test_survivors_keep_their_light() -> None:
     gone = [int(GONE_SHARE * 200 + (1 - GONE_SHARE) * each) for each in GONE_COLOUR]
     for channel, colour in enumerate(gone):
         quarters = [
-            picture[channel, row : row + 4, column : column + 4] for row in (0, 4) for column in (0, 4)
+            picture[channel, row : row + 4, column : column + 4]
+            for row in (0, 4)
+            for column in (0, 4)
         ]
         assert [int(np.median(each)) for each in quarters] == [200, colour, colour, 200]
 
@@ -70,13 +74,17 @@ def test_an_image_of_a_star_shows_its_own_count() -> None:
 
 def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
     pixels = np.stack([np.full((8, 8), each, np.uint8) for each in (60, 120, 180)])
-    picture = heated(pixels, np.array([0.0, LEAST_RELEVANCE, LEAST_RELEVANCE**0.5, 1.0]) * 7, grid=(2, 2))
+    picture = heated(
+        pixels, np.array([0.0, LEAST_RELEVANCE, LEAST_RELEVANCE**0.5, 1.0]) * 7, grid=(2, 2)
+    )
     for place, stop in (((0, 0), 0), ((0, 4), 0), ((4, 0), len(HEAT) // 2), ((4, 4), -1)):
         expected = HEAT_SHARE * np.array(HEAT[stop]) + (1 - HEAT_SHARE) * 120
         np.testing.assert_allclose(
             picture[:, place[0] : place[0] + 4, place[1]].mean(axis=1), expected, atol=1
         )
-    assert len(np.unique(heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1), axis=1)[0]) == 1
+    assert (
+        len(np.unique(heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1), axis=1)[0]) == 1
+    )
 
 
 def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() -> None:
@@ -154,11 +162,14 @@ def test_a_check_that_failed_is_marked(tmp_path: Path) -> None:
     assert "✗ A lowered model differs" in page
 
 
-def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(tmp_path: Path) -> None:
+def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(
+    tmp_path: Path,
+) -> None:
     report = small_report()
     shares = tuple(0.6123 for _ in report.schedule.rates)
     pages = [
-        page_of(each, tmp_path) for each in (report, replace(report, calibration=CalibratedOn(2, 0, shares)))
+        page_of(each, tmp_path)
+        for each in (report, replace(report, calibration=CalibratedOn(2, 0, shares)))
     ]
     assert [page.count("<td>0.61</td>") for page in pages] == [0, len(shares)]
     assert ["overlap of halves" in page for page in pages] == [False, True]
@@ -166,7 +177,9 @@ def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(tmp_pa
 
 def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> None:
     torn = {f"<{at}>.png": "torn" for at in range(6)}
-    report = replace(small_report(), skipped=torn, calibration=CalibratedOn(2, 1, None, {"c.png": "torn"}))
+    report = replace(
+        small_report(), skipped=torn, calibration=CalibratedOn(2, 1, None, {"c.png": "torn"})
+    )
     page = page_of(report, tmp_path)
     assert "6 images to measure on could not be read: &lt;0&gt;.png, &lt;1&gt;.png" in page
     assert "&lt;4&gt;.png, …." in page and "&lt;5&gt;.png" not in page
@@ -205,8 +218,14 @@ def test_latencies_of_every_batch_size(tmp_path: Path) -> None:
 
 def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
     full = full_report()
-    plain = replace(full, batches=tuple(replace(each, as_it_came=None) for each in full.batches))
-    told = ("1.83 × the model as it came", "1.83 ×<small>1.83 to 1.83; dense 1.10 ×", "<td>90.9<small>")
+    plain = replace(
+        full, batches=tuple(replace(each, as_it_came=None) for each in full.batches)
+    )
+    told = (
+        "1.83 × the model as it came",
+        "1.83 ×<small>1.83 to 1.83; dense 1.10 ×",
+        "<td>90.9<small>",
+    )
     for report, shown in ((full, True), (plain, False)):
         page = page_of(report, tmp_path)
         assert [text in page for text in told] == [shown] * 3
@@ -217,7 +236,10 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
             page="own.html",
         )
         both = (tmp_path / "both.html").read_text(encoding="utf-8")
-        assert ("over the model as it came" in both, both.count("<td>1.83 ×")) == (shown, 2 * shown)
+        assert ("over the model as it came" in both, both.count("<td>1.83 ×")) == (
+            shown,
+            2 * shown,
+        )
 
 
 def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
@@ -250,13 +272,22 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     made = {"star": (first, pictures), "tome": (second, pictures)}
     save_comparison(made, tmp_path / "report.html", page="own.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for text in ("star/own.html", "tome/own.html", "<td>3.000<", "<td>2.500<", "<td>7.25<", "✓ All models"):
+    for text in (
+        "star/own.html",
+        "tome/own.html",
+        "<td>3.000<",
+        "<td>2.500<",
+        "<td>7.25<",
+        "✓ All models",
+    ):
         assert text in page
     assert page.count("<figure") == len(first.examples) + len(["the chart"]) == 3
     assert page.count("Patches left after layer 1") == 4 and page.count('alt="The image"') == 2
     parity = replace(first.parity.pruned, passed=False)
     failed = replace(second, parity=Pair(first.parity.dense, parity))
-    save_comparison({**made, "tome": (failed, pictures)}, tmp_path / "report.html", page="own.html")
+    save_comparison(
+        {**made, "tome": (failed, pictures)}, tmp_path / "report.html", page="own.html"
+    )
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "✗ A lowered model differs" in page and page.count('<td class="no">✗') == 1
 
@@ -291,9 +322,15 @@ def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
     report = replace(full_report(), examples=())
     assert report.accuracy is not None and report.pair is not None
     tuned = Tuned("cifar10/test", report.accuracy, report.pair)
-    save_page(replace(report, tuned=replace(tuned, earlier=tuned)), artefacts().pruned, tmp_path / "a.html")
+    save_page(
+        replace(report, tuned=replace(tuned, earlier=tuned)),
+        artefacts().pruned,
+        tmp_path / "a.html",
+    )
     cards = re.findall(
-        r'<div class="card"><b>(.*?)</b>\s*<span>(.*?)</span>', (tmp_path / "a.html").read_text(), re.S
+        r'<div class="card"><b>(.*?)</b>\s*<span>(.*?)</span>',
+        (tmp_path / "a.html").read_text(),
+        re.S,
     )
     own = [words for _, words in cards if "of top-1 lost" in words]
     assert len(own) == 3 and own[0] == own[1] == tuned.words

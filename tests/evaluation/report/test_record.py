@@ -8,12 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.report.record import Example, Gmacs, Report, chosen_examples, trade_off_of
+from exporter.evaluation.report.record import (
+    Example,
+    Gmacs,
+    Report,
+    chosen_examples,
+    trade_off_of,
+)
 from exporter.formats.canonical_json import to_json
 from exporter.records import Pair
 from tests.evaluation.report.reports import full_report, small_report, trade_off
 
-SOME = st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60)
+SOME = st.lists(
+    st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60
+)
 
 
 def predictions(*columns: np.ndarray) -> list[Predictions]:
@@ -21,7 +29,9 @@ def predictions(*columns: np.ndarray) -> list[Predictions]:
     return [Predictions(each[:, None], labels) for each in best]
 
 
-def chosen(names: list[str], rows: list[tuple[int, int, int]], count: int) -> tuple[Example, ...]:
+def chosen(
+    names: list[str], rows: list[tuple[int, int, int]], count: int
+) -> tuple[Example, ...]:
     dense, pruned = predictions(*np.array(rows).T)
     (shown,) = chosen_examples(names, dense, [pruned], count)
     return shown
@@ -41,7 +51,9 @@ def test_several_models_show_the_same_images_and_any_disagreement_comes_first() 
 
 
 @given(SOME, st.integers(1, 12))
-def test_disagreements_come_first_and_take_at_most_half(rows: list[tuple[int, int, int]], count: int) -> None:
+def test_disagreements_come_first_and_take_at_most_half(
+    rows: list[tuple[int, int, int]], count: int
+) -> None:
     names = [f"{at}.png" for at in range(len(rows))]
     shown = chosen(names, rows, count)
     assert len(shown) == len({each.image for each in shown}) == min(count, len(rows))
@@ -88,7 +100,10 @@ def test_both_models_are_a_trade_off_unless_more_were_searched() -> None:
     assert alone is not None
     (point,) = alone.points
     speeds = report.speed.throughput
-    assert (alone.unpruned, alone.batch) == ({report.target: speeds.dense.images_per_s}, report.batch)
+    assert (alone.unpruned, alone.batch) == (
+        {report.target: speeds.dense.images_per_s},
+        report.batch,
+    )
     assert (point.images_per_s, point.front) == (speeds.pruned.images_per_s, True)
     assert (point.loss_points, point.interval_points) == (
         report.pair.loss_points,

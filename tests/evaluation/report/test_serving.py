@@ -24,13 +24,18 @@ SIZES = [(37, 61), (80, 23), (30, 30), (3, 5)]
 
 
 def made(
-    target: Target, mode: CropMode, input_kind: InputKind, rounding: CropRounding = CropRounding.EVEN
+    target: Target,
+    mode: CropMode,
+    input_kind: InputKind,
+    rounding: CropRounding = CropRounding.EVEN,
 ) -> Artefact:
     artefact = artefacts(target, input_kind=input_kind).pruned
     how = replace(artefact.spec.preprocessing, crop_mode=mode, crop_rounding=rounding)
     preprocessing = replace(how, crop_pct=0.7, mean=(0.4, 0.5, 0.6))
     names = tuple(f"class {each}" for each in range(artefact.spec.num_classes))
-    return replace(artefact, spec=replace(artefact.spec, preprocessing=preprocessing, class_names=names))
+    return replace(
+        artefact, spec=replace(artefact.spec, preprocessing=preprocessing, class_names=names)
+    )
 
 
 def write(artefact: Artefact, photo: Path, size: tuple[int, int]) -> None:
@@ -49,7 +54,9 @@ def expected(artefact: Artefact, photo: Path) -> list[str]:
     pixels = loaded.pixels[None]
     if artefact.input_kind == InputKind.FLOAT32:
         pixels = normalise(pixels, artefact.spec.preprocessing)
-    with runner_for(photo.parent / "model.onnx", artefact.target, RunSettings(threads=1)) as runner:
+    with runner_for(
+        photo.parent / "model.onnx", artefact.target, RunSettings(threads=1)
+    ) as runner:
         logits = runner.run({IMAGES: pixels})["logits"][0]
     shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     best = shares.argsort()[::-1][:5]
@@ -57,7 +64,10 @@ def expected(artefact: Artefact, photo: Path) -> list[str]:
 
 
 def printed(
-    script: str, photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: str,
+    photo: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> str:
     monkeypatch.chdir(photo.parent)
     monkeypatch.setattr("sys.argv", ["serve.py", photo.name])
@@ -89,8 +99,13 @@ def test_it_says_what_the_package_says(
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # the script ends with its file open
-def test_grey_that_it_would_clip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artefact, photo = made(ONNXRUNTIME, CropMode.CENTER, InputKind.UINT8), tmp_path / "photo.png"
+def test_grey_that_it_would_clip_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artefact, photo = (
+        made(ONNXRUNTIME, CropMode.CENTER, InputKind.UINT8),
+        tmp_path / "photo.png",
+    )
     write(artefact, photo, (40, 50))
     Image.fromarray(np.full((40, 50), 300, np.uint16)).save(photo)
     monkeypatch.chdir(tmp_path)

@@ -98,7 +98,9 @@ def with_shapes(graph: gs.Graph) -> gs.Graph:
 def test_one_node_on_tokens_computes_what_the_markers_mean(
     projection: str, left: dict[str, int], class_tokens: int
 ) -> None:
-    one, other = (with_shapes(fused_block(projection, class_tokens=class_tokens)) for _ in range(2))
+    one, other = (
+        with_shapes(fused_block(projection, class_tokens=class_tokens)) for _ in range(2)
+    )
     assert applied(fuse_attention, other) == 1
     counts = operators(other)
     assert counts["Attention"] == 1
@@ -113,7 +115,9 @@ def test_one_node_on_tokens_computes_what_the_markers_mean(
 
 
 @pytest.mark.parametrize(
-    "graph", [fused_block(query="u"), fused_block(order="021")], ids=["a norm on the query", "another order"]
+    "graph",
+    [fused_block(query="u"), fused_block(order="021")],
+    ids=["a norm on the query", "another order"],
 )
 def test_other_heads_are_left_alone(graph: gs.Graph) -> None:
     assert applied(fuse_attention, with_shapes(graph)) == 0
@@ -121,15 +125,22 @@ def test_other_heads_are_left_alone(graph: gs.Graph) -> None:
 
 
 TOKENS = "float[b, 5, 6]"
-WEIGHTS = {**{f"w{part}": noise(6, 6) for part in "qkvo"}, **{f"b{part}": noise(6) for part in "qkvo"}}
-PARTS = " ".join(f"m{part} = MatMul(x, w{part}) {part} = Add(m{part}, b{part})" for part in "qkv")
+WEIGHTS = {
+    **{f"w{part}": noise(6, 6) for part in "qkvo"},
+    **{f"b{part}": noise(6) for part in "qkvo"},
+}
+PARTS = " ".join(
+    f"m{part} = MatMul(x, w{part}) {part} = Add(m{part}, b{part})" for part in "qkv"
+)
 ATTENTION = "c = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v)"
 
 
 def biased_block(between: str = "n = Identity(c)", outputs: str = f"{TOKENS} y") -> gs.Graph:
     read = "n" if between.startswith("n") else "c"
     ending = f"mo = MatMul({read}, wo) y = Add(mo, bo)"
-    return graph_of(f"({TOKENS} x) => ({outputs}) {{ {PARTS} {ATTENTION} {between} {ending} }}", WEIGHTS)
+    return graph_of(
+        f"({TOKENS} x) => ({outputs}) {{ {PARTS} {ATTENTION} {between} {ending} }}", WEIGHTS
+    )
 
 
 @pytest.mark.ort
@@ -144,7 +155,11 @@ def biased_block(between: str = "n = Identity(c)", outputs: str = f"{TOKENS} y")
     ids=["both", "not behind it at once", "values read", "context read"],
 )
 def test_the_numbers_stay(between: str, outputs: str, changed: int) -> None:
-    one, other, x = biased_block(between, outputs), biased_block(between, outputs), noise(2, 5, 6)
+    one, other, x = (
+        biased_block(between, outputs),
+        biased_block(between, outputs),
+        noise(2, 5, 6),
+    )
     assert applied(fold_attention_biases, other) == changed
     assert operators(one)["Add"] - operators(other)["Add"] == changed
     expected = run(one, x=x)
@@ -179,7 +194,9 @@ def test_the_numbers_of_the_node(mask: str) -> None:
 
 def test_attention_on_heads_is_left_to_other_passes() -> None:
     heads = "float[b, 2, 5, 3]"
-    graph = graph_of(f"({heads} q, {heads} k, {heads} v) => ({heads} y) {{ y = Attention (q, k, v) }}")
+    graph = graph_of(
+        f"({heads} q, {heads} k, {heads} v) => ({heads} y) {{ y = Attention (q, k, v) }}"
+    )
     assert applied(split_heads, graph) == 0
 
 
@@ -277,8 +294,12 @@ def test_class_row(tokens: int, summed: bool) -> None:
     assert applied(expand_attention, graph) == product
     assert ("MatMul" in operators(graph)) == product
     query, key = noise(2, 2, 5, 3), noise(2, 2, 5, 3)
-    expected = SCALE * np.einsum("bhrd,bhtd->bhrt", query[:, :, :tokens], key).reshape(2, 2 * tokens, 5)
-    np.testing.assert_allclose(run(graph, q=query, k=key)["class_row_01"], expected, rtol=1e-4, atol=1e-6)
+    expected = SCALE * np.einsum("bhrd,bhtd->bhrt", query[:, :, :tokens], key).reshape(
+        2, 2 * tokens, 5
+    )
+    np.testing.assert_allclose(
+        run(graph, q=query, k=key)["class_row_01"], expected, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.ort
@@ -287,8 +308,14 @@ def test_a_projection_split_in_three_computes_the_same(family: str) -> None:
     pruned = star(family)
     images = random_images(pruned.vit, 3).numpy()
     names = ("name_decisions", "split_projections", *TENSORRT.passes[1:])
-    split, whole = (lowered(pruned, replace(TENSORRT, passes=each)) for each in (names, TENSORRT.passes))
+    split, whole = (
+        lowered(pruned, replace(TENSORRT, passes=each)) for each in (names, TENSORRT.passes)
+    )
     logits = [run_model(each, images)["logits"] for each in (split, whole)]
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
-    more = [Counter(node.op_type for node in each.graph.node)["MatMul"] for each in (split, whole)]
-    assert more[0] - more[1] == (0 if family == "qk norm" else 2 * (pruned.vit.spec.depth - len(RATES)))
+    more = [
+        Counter(node.op_type for node in each.graph.node)["MatMul"] for each in (split, whole)
+    ]
+    assert more[0] - more[1] == (
+        0 if family == "qk norm" else 2 * (pruned.vit.spec.depth - len(RATES))
+    )

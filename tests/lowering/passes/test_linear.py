@@ -14,7 +14,9 @@ RESULT = "float[n, 3, 2] y"
 
 
 def graph(between: str, outputs: str = RESULT, tokens: int | str = 3) -> gs.Graph:
-    return graph_of(f"(float[n, {tokens}, 4] x) => ({outputs}) {{ {FIRST} {between} {LAST} }}", WEIGHTS)
+    return graph_of(
+        f"(float[n, {tokens}, 4] x) => ({outputs}) {{ {FIRST} {between} {LAST} }}", WEIGHTS
+    )
 
 
 @pytest.mark.ort
@@ -48,7 +50,12 @@ def test_reshapes_that_others_wrote_stay_whatever_they_are_called() -> None:
         " p = MatMul(x, w1) h = Add(p, b1)"
         " f = Reshape(h, flat) y = MatMul(f, w) }"
     )
-    constants = {"w1": noise(4, 6), "b1": noise(6), "flat": np.array([-1, 18]), "w": noise(18, 2)}
+    constants = {
+        "w1": noise(4, 6),
+        "b1": noise(6),
+        "flat": np.array([-1, 18]),
+        "w": noise(18, 2),
+    }
     one, other, x = graph_of(text, constants), graph_of(text, constants), noise(2, 3, 4)
     for each in (one, other):
         for node in each.nodes:
@@ -88,7 +95,9 @@ def gemm(bias: bool, **attributes: float) -> gs.Graph:
 
 @pytest.mark.ort
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("attributes", [{}, {"transB": 1}, {"alpha": 0.5, "beta": 2.0, "transB": 1}])
+@pytest.mark.parametrize(
+    "attributes", [{}, {"transB": 1}, {"alpha": 0.5, "beta": 2.0, "transB": 1}]
+)
 def test_the_numbers_stay(bias: bool, attributes: dict[str, float]) -> None:
     graph, x = gemm(bias, **attributes), noise(3, 4)
     expected = run(graph, x=x)["y"]
@@ -104,7 +113,9 @@ def test_a_gemm_of_two_activations_is_left_alone() -> None:
 DIM, HEIGHT, WIDTH = 5, 8, 12
 
 
-def embedding(patch: tuple[int, int] = (4, 3), bias: bool = True, **attributes: list[int]) -> gs.Graph:
+def embedding(
+    patch: tuple[int, int] = (4, 3), bias: bool = True, **attributes: list[int]
+) -> gs.Graph:
     """Conv, Reshape, Transpose, as the exporter writes them."""
     given = {"strides": list(patch), "pads": [0, 0, 0, 0], **attributes}
     told = ", ".join(f"{name} = {value}" for name, value in given.items())
@@ -130,7 +141,9 @@ def test_the_same_tokens(batch: int, bias: bool) -> None:
     assert "Conv" not in ops
     assert ops.count("MatMul") == 1
     assert ops.count("Add") == int(bias)
-    np.testing.assert_allclose(run(graph, images=images)["tokens"], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run(graph, images=images)["tokens"], expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,11 @@ HEADS, WIDTH = artefact().spec.num_heads, 4
 
 def keys_of(tokens: int, *, packed: bool) -> str:
     """The type of keys by head, or as the projection gives them."""
-    return f"float[b, {tokens}, {HEADS * WIDTH}]" if packed else f"float[b, {HEADS}, {tokens}, {WIDTH}]"
+    return (
+        f"float[b, {tokens}, {HEADS * WIDTH}]"
+        if packed
+        else f"float[b, {HEADS}, {tokens}, {WIDTH}]"
+    )
 
 
 def merging(prefix: int, *, sized: bool, packed: bool = False) -> gs.Graph:
@@ -64,12 +68,16 @@ def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool)
 def test_twins_stay_themselves() -> None:
     tokens = np.ones((1, 1 + PATCHES, DIM), np.float32)
     key = np.ones((1, HEADS, 1 + PATCHES, WIDTH), np.float32)
-    results = run(merging(1, sized=False), key=key, tokens=tokens, keep=np.array([[1, 3, 5, 7]]))
+    results = run(
+        merging(1, sized=False), key=key, tokens=tokens, keep=np.array([[1, 3, 5, 7]])
+    )
     assert results["into"].tolist() == [[0, 0, 0, 1, 0, 2, 0, 3, 0]]
     np.testing.assert_allclose(results["merged"], tokens[:, : 1 + KEPT])
 
 
-def pairing(patches: int, kept: int, prefix: int, packed: bool, expand: Rewrite = expand_pairing) -> gs.Graph:
+def pairing(
+    patches: int, kept: int, prefix: int, packed: bool, expand: Rewrite = expand_pairing
+) -> gs.Graph:
     """A graph of the marker alone, expanded."""
     graph = graph_of(
         f"({keys_of(prefix + patches, packed=packed)} key)"
@@ -83,7 +91,9 @@ def pairing(patches: int, kept: int, prefix: int, packed: bool, expand: Rewrite 
     return graph
 
 
-EACH = pytest.mark.parametrize("expand", [expand_pairing, count_pairs], ids=lambda expand: expand.__name__)
+EACH = pytest.mark.parametrize(
+    "expand", [expand_pairing, count_pairs], ids=lambda expand: expand.__name__
+)
 
 
 @EACH
@@ -109,7 +119,9 @@ def test_the_numpy_reference_of_pairs_is_computed(
 @EACH
 @pytest.mark.ort
 def test_of_equal_cosines_the_lower_position_stays_and_is_joined(expand: Rewrite) -> None:
-    directions = np.eye(WIDTH, dtype=np.float32)[np.random.default_rng(0).integers(0, 2, (8, 10))]
+    directions = np.eye(WIDTH, dtype=np.float32)[
+        np.random.default_rng(0).integers(0, 2, (8, 10))
+    ]
     keys = np.repeat(directions[:, None], HEADS, axis=1)
     results = run(pairing(9, 7, 1, False, expand), key=keys)
     for image in range(8):

@@ -31,7 +31,9 @@ from tests.lowering.models import lowered, pruned_of, star
 from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, random_images
 
-BOTH = pytest.mark.parametrize("target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"])
+BOTH = pytest.mark.parametrize(
+    "target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"]
+)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,9 @@ def test_no_node_mixes_precisions(target: Target) -> None:
     model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
     kinds = kinds_of(model)
     for node in model.graph.node:
-        floats = {kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS}
+        floats = {
+            kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS
+        }
         assert len(floats) <= 1 or node.op_type == "Cast", node.name
 
 
@@ -49,11 +53,20 @@ def test_no_node_mixes_precisions(target: Target) -> None:
 def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
     model = lowered(star(), target)
     kinds = kinds_of(model)
-    by_op = {op: [n for n in model.graph.node if n.op_type == op] for op in ("LayerNormalization", "TopK")}
+    by_op = {
+        op: [n for n in model.graph.node if n.op_type == op]
+        for op in ("LayerNormalization", "TopK")
+    }
     assert all(kinds[node.output[0]] == FP32 for node in by_op["LayerNormalization"])
-    by_score = [node.input[0] for node in by_op["TopK"] if kinds[node.input[0]] != onnx.TensorProto.INT64]
+    by_score = [
+        node.input[0]
+        for node in by_op["TopK"]
+        if kinds[node.input[0]] != onnx.TensorProto.INT64
+    ]
     assert [kinds[score] for score in by_score] == [FP32] * len(RATES)
-    assert {kinds[name] for name in kinds if name.startswith("class_row_") and "/" not in name} == {FP32}
+    assert {
+        kinds[name] for name in kinds if name.startswith("class_row_") and "/" not in name
+    } == {FP32}
     assert {kinds[name] for name in ("images", "logits")} == {FP32}
     matrices = [t for t in model.graph.initializer if len(t.dims) == 2 and min(t.dims) >= 32]
     assert {tensor.data_type for tensor in matrices} == {FP16}
@@ -77,7 +90,9 @@ def test_weights_out_of_range_stay_finite() -> None:
         vit.model.get_parameter("head.weight")[0, 0] = 1e6
     model = lower(pruned_of(vit), ONNXRUNTIME_FP16)
     for tensor in model.graph.initializer:
-        assert np.isfinite(onnx.numpy_helper.to_array(tensor).astype(np.float64)).all(), tensor.name
+        assert np.isfinite(onnx.numpy_helper.to_array(tensor).astype(np.float64)).all(), (
+            tensor.name
+        )
 
 
 @pytest.mark.ort
@@ -130,7 +145,9 @@ def test_pixels_are_normalised_in_the_graph() -> None:
     )
     pixels = RNG.integers(0, 256, (2, 3, 4, 4), dtype=np.uint8)
     preprocessing = artefact().spec.preprocessing
-    mean, std = (np.reshape(each, (3, 1, 1)) for each in (preprocessing.mean, preprocessing.std))
+    mean, std = (
+        np.reshape(each, (3, 1, 1)) for each in (preprocessing.mean, preprocessing.std)
+    )
     assert applied(uint8_input, graph) == 2  # the sum reads them twice
     assert [(each.name, each.dtype) for each in graph.inputs] == [("images", np.uint8)]
     assert [node.op for node in graph.nodes][:4] == ["Cast", "Div", "Sub", "Div"]
@@ -152,10 +169,13 @@ def test_gelu(approximate: str) -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    ("operator", "expected"), [("ReduceMean", np.mean), ("ReduceMax", np.max), ("ReduceMin", np.min)]
+    ("operator", "expected"),
+    [("ReduceMean", np.mean), ("ReduceMax", np.max), ("ReduceMin", np.min)],
 )
 def test_axes_are_an_attribute(operator: str, expected: Callable[..., np.ndarray]) -> None:
-    text = f"(float[n, 3, 4] x) => (float[n, 4] y) {{ y = {operator} <keepdims = 0> (x, axes) }}"
+    text = (
+        f"(float[n, 3, 4] x) => (float[n, 4] y) {{ y = {operator} <keepdims = 0> (x, axes) }}"
+    )
     graph, x = graph_of(text, {"axes": np.array([1])}, opset=20), noise(2, 3, 4)
     assert applied(opset_17, graph) == 1
     assert graph.nodes[0].attrs["axes"] == [1]
@@ -164,9 +184,7 @@ def test_axes_are_an_attribute(operator: str, expected: Callable[..., np.ndarray
 
 @pytest.mark.ort
 def test_equal_parts_are_not_counted() -> None:
-    text = (
-        "(float[n, 4] x) => (float[n, 2] a, float[n, 2] b) { a, b = Split <axis = 1, num_outputs = 2> (x) }"
-    )
+    text = "(float[n, 4] x) => (float[n, 2] a, float[n, 2] b) { a, b = Split <axis = 1, num_outputs = 2> (x) }"
     graph, x = graph_of(text, opset=20), noise(2, 4)
     assert applied(opset_17, graph) == 1
     np.testing.assert_array_equal(run(graph, x=x)["b"], x[:, 2:])

@@ -80,7 +80,9 @@ def test_dissimilarity(live: np.ndarray | None, *, packed: bool) -> None:
     assert operators(graph)["MatMul"] == 0
     given = key.transpose(0, 2, 1, 3).reshape(2, 5, 12) if packed else key
     got = run(graph, k=given, **({} if live is None else {"m": live}))["factor_01"]
-    expected = dissimilarity(torch.from_numpy(key), None if live is None else torch.from_numpy(live), 1)
+    expected = dissimilarity(
+        torch.from_numpy(key), None if live is None else torch.from_numpy(live), 1
+    )
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -89,10 +91,15 @@ ALPHA = np.array(0.3, np.float32)
 
 # The inter-layer scores of patches that all stand in their places, and those looked up by position.
 IN_PLACE = "inter = Expand(table, shape)", {"shape": np.array([3, PATCHES])}
-BY_POSITION = "index = Unsqueeze(positions, last) inter = GatherND(table, index)", {"last": np.array([-1])}
+BY_POSITION = (
+    "index = Unsqueeze(positions, last) inter = GatherND(table, index)",
+    {"last": np.array([-1])},
+)
 
 
-def scored(table: np.ndarray, form: tuple[str, dict[str, np.ndarray]], alpha: np.ndarray = ALPHA) -> gs.Graph:
+def scored(
+    table: np.ndarray, form: tuple[str, dict[str, np.ndarray]], alpha: np.ndarray = ALPHA
+) -> gs.Graph:
     """A score in the exporter's words; the marker behind it stands for what chooses."""
     lookup, constants = form
     positions = ", int64[b, 12] positions" if "positions" in lookup else ""
@@ -120,7 +127,9 @@ def order_of(graph: gs.Graph, feed: dict[str, np.ndarray]) -> np.ndarray:
     ids=["in place", "by position"],
 )
 @pytest.mark.parametrize("span", [3.0, 60.0], ids=["a product", "a sum of logarithms"])
-def test_the_order_stays(form: tuple[str, dict[str, np.ndarray]], left: dict[str, int], span: float) -> None:
+def test_the_order_stays(
+    form: tuple[str, dict[str, np.ndarray]], left: dict[str, int], span: float
+) -> None:
     table = np.linspace(-span, 0, PATCHES, dtype=np.float32)
     one, other = scored(table, form), scored(table, form)
     assert applied(shorten_scores, other) == 1
@@ -129,8 +138,13 @@ def test_the_order_stays(form: tuple[str, dict[str, np.ndarray]], left: dict[str
     if span > 10:
         left = {**{name: 1 for name in left if name != "Mul"}, "Log": 1, "Add": 1}
     assert counted == left
-    positions = np.stack([np.random.default_rng(image).permutation(PATCHES) for image in range(3)])
-    feed = {"intra": np.exp(noise(3, PATCHES)), **({"positions": positions} if form is BY_POSITION else {})}
+    positions = np.stack(
+        [np.random.default_rng(image).permutation(PATCHES) for image in range(3)]
+    )
+    feed = {
+        "intra": np.exp(noise(3, PATCHES)),
+        **({"positions": positions} if form is BY_POSITION else {}),
+    }
     np.testing.assert_array_equal(order_of(other, feed), order_of(one, feed))
 
 
@@ -144,7 +158,9 @@ def test_other_scores_are_left_alone(table: np.ndarray, alpha: np.ndarray) -> No
 
 
 def test_a_score_that_is_no_sum_is_left_alone() -> None:
-    graph = graph_of("(float[b, 12] s) => (int64[b, 6] keep) { keep = star.KeepTopK <k = 6> (s) }")
+    graph = graph_of(
+        "(float[b, 12] s) => (int64[b, 6] keep) { keep = star.KeepTopK <k = 6> (s) }"
+    )
     assert applied(shorten_scores, graph) == 0
 
 
@@ -166,7 +182,9 @@ def test_scores_that_a_product_would_lose_stay_logarithms() -> None:
     assert check(pruned, lowered(pruned), images).passed
 
 
-APART = replace(ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name != "rank_prefix"))
+APART = replace(
+    ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name != "rank_prefix")
+)
 
 
 def results_of(pruned: PrunedViT) -> set[str]:
@@ -195,7 +213,8 @@ def test_tables_of_many_patches_are_weights_too() -> None:
 
 def test_each_layer_is_spared_a_cut_a_shift_a_join_and_a_sort() -> None:
     saved, left = (
-        Counter(node.op_type for node in lowered(star(), each).graph.node) for each in (APART, ONNXRUNTIME)
+        Counter(node.op_type for node in lowered(star(), each).graph.node)
+        for each in (APART, ONNXRUNTIME)
     )
     saved.subtract(left)
     for operator in ("Slice", "Add", "Concat", "TopK"):
@@ -216,7 +235,11 @@ def test_a_tie_at_the_cut_is_a_flip_of_no_margin() -> None:
     for name, parameter in vit.model.named_parameters():
         if "attn.qkv" in name:
             nn.init.zeros_(parameter[: vit.spec.dim])  # the queries
-    inter = np.random.default_rng(0).integers(1, 4, (vit.spec.depth, vit.spec.num_patches)).astype(float)
+    inter = (
+        np.random.default_rng(0)
+        .integers(1, 4, (vit.spec.depth, vit.spec.num_patches))
+        .astype(float)
+    )
     pruned = PrunedViT(vit, star().schedule, inter).eval()
     images = random_images(vit, 16)
     shown = run_model(tracing_variant(lowered(pruned)), images.numpy())
@@ -293,7 +316,9 @@ def test_ranked_tokens_are_not_sorted_by_position() -> None:
     graph, score = chosen("keep_01/tokens"), noise(2, 8)
     assert applied(sort_once, graph, artefact(1)) == 1
     assert [node.op for node in graph.nodes] == ["TopK", "Identity"]
-    np.testing.assert_array_equal(run(graph, score=score)["survivors"], np.argsort(-score, axis=1)[:, :3])
+    np.testing.assert_array_equal(
+        run(graph, score=score)["survivors"], np.argsort(-score, axis=1)[:, :3]
+    )
 
 
 def test_scores_that_are_read_are_sorted() -> None:

@@ -45,7 +45,11 @@ def test_ties_go_to_the_lower_position_and_survivors_ascend(data: st.DataObject)
     patches = data.draw(st.integers(1, 40))
     k, prefix = data.draw(st.integers(1, patches)), data.draw(st.integers(0, 3))
     rows = data.draw(
-        st.lists(st.lists(st.integers(0, 3), min_size=patches, max_size=patches), min_size=1, max_size=3)
+        st.lists(
+            st.lists(st.integers(0, 3), min_size=patches, max_size=patches),
+            min_size=1,
+            max_size=3,
+        )
     )
     score = torch.tensor(rows, dtype=torch.float32)
     tokens = torch.randn(len(rows), prefix + patches, 2)
@@ -66,7 +70,12 @@ def test_the_gathers_take_the_rows_that_the_node_gives() -> None:
     assert applied(select_in_one, graph, OF) == 1
     (node,) = (each for each in graph.nodes if each.op == "SelectTopK")
     assert node.domain == "star"
-    assert node.attrs == {"k": 5, "num_prefix_tokens": 1, "plugin_version": "1", "plugin_namespace": "star"}
+    assert node.attrs == {
+        "k": 5,
+        "num_prefix_tokens": 1,
+        "plugin_version": "1",
+        "plugin_namespace": "star",
+    }
     assert [(each.name, each.shape) for each in node.outputs] == [
         ("keep", ["b", 5]),
         ("keep/rows", ["b", 6, 1]),
@@ -94,7 +103,11 @@ ATTENTION = "c = Attention <q_num_heads = 2, kv_num_heads = 2> (x, k, k)"
 CASES = {
     "a sum of two": ("a = Abs(x) y = Add(x, a)", ["Abs"], 2),
     "a linear layer": ("a = Abs(x) p = MatMul(a, w) y = Add(p, b)", ["Abs"], 1),
-    "a scaled residual": ("a = Abs(x) p = MatMul(a, w) m = Mul(p, s) y = Add(m, x)", ["Abs"], 2),
+    "a scaled residual": (
+        "a = Abs(x) p = MatMul(a, w) m = Mul(p, s) y = Add(m, x)",
+        ["Abs"],
+        2,
+    ),
     "a norm over channels": ("a = Abs(x) y = LayerNormalization(a, s, b)", ["Abs"], 1),
     "a division": ("a = Abs(x) y = Div(a, half)", ["Abs"], 1),
     "an attention's query": (f"k = Abs(x) {ATTENTION} y = Add(c, b)", ["Abs"], 1),

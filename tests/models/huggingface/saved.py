@@ -16,8 +16,15 @@ SHAPE: dict[str, Any] = {
     "patch_size": 8,
 }
 CLASSES = {"num_labels": 7}
-DINO = {key: value for key, value in SHAPE.items() if key != "intermediate_size"} | {"mlp_ratio": 2}
-TEXT = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 40}
+DINO = {key: value for key, value in SHAPE.items() if key != "intermediate_size"} | {
+    "mlp_ratio": 2
+}
+TEXT = {
+    "hidden_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+}
 WORDS = {**TEXT, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 LLAMA = {**WORDS, "model_type": "llama", "num_key_value_heads": 2}
 
@@ -33,7 +40,11 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "deit": ("DeiTConfig", "DeiTForImageClassification", CLASSES),
     "distilled": ("DeiTConfig", "DeiTForImageClassificationWithTeacher", CLASSES),
     "clip": ("CLIPVisionConfig", "CLIPVisionModel", {}),
-    "clip, projected": ("CLIPVisionConfig", "CLIPVisionModelWithProjection", {"projection_dim": 24}),
+    "clip, projected": (
+        "CLIPVisionConfig",
+        "CLIPVisionModelWithProjection",
+        {"projection_dim": 24},
+    ),
     "siglip": ("SiglipVisionConfig", "SiglipVisionModel", {}),
     "siglip, no head": ("SiglipVisionConfig", "SiglipVisionModel", {"vision_use_head": False}),
     "dinov2": ("Dinov2Config", "Dinov2Model", DINO),

@@ -17,10 +17,14 @@ def test_an_instance_is_adapted_with_its_usual_preprocessing(kind: str) -> None:
     model = make(kind)
     assert is_instance(model)
     vit = adapt(model, "mine", {"crop_pct": 0.5})
-    images = torch.randn(2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1))
+    images = torch.randn(
+        2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1)
+    )
     torch.testing.assert_close(vit.model(images), answer(model, images), rtol=1e-4, atol=1e-4)
     assert (vit.spec.name, vit.spec.preprocessing.crop_pct) == ("mine", 0.5)
-    assert (vit.spec.preprocessing.interpolation == "bicubic") == (kind[:3] in ("cli", "din", "sig"))
+    assert (vit.spec.preprocessing.interpolation == "bicubic") == (
+        kind[:3] in ("cli", "din", "sig")
+    )
 
 
 def test_a_tower_of_a_parent_is_given_alone() -> None:
@@ -28,6 +32,8 @@ def test_a_tower_of_a_parent_is_given_alone() -> None:
     tower = parent.model.vision_tower
     network, _ = converted(tower, "tower")
     images = torch.randn(2, 3, 32, 32)
-    torch.testing.assert_close(network.eval()(images), answer(tower, images), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        network.eval()(images), answer(tower, images), rtol=1e-4, atol=1e-4
+    )
     with pytest.raises(ModelError, match="got CLIPText"):
         adapt(make("CLIPModel").text_model, "x")

@@ -28,7 +28,11 @@ def test_a_config_without_values_has_the_librarys_own() -> None:
 
 @pytest.mark.parametrize(("hidden", "dim"), [(80, 48), (256, 48), (3073, 768), (4096, 1408)])
 def test_the_size_of_an_mlp_survives_being_a_ratio(hidden: int, dim: int) -> None:
-    config = {"architectures": ["CLIPVisionModel"], "hidden_size": dim, "intermediate_size": hidden}
+    config = {
+        "architectures": ["CLIPVisionModel"],
+        "hidden_size": dim,
+        "intermediate_size": hidden,
+    }
     assert int(dim * network_of(config, "x")[1]["mlp_ratio"]) == hidden
 
 
@@ -36,9 +40,15 @@ def test_a_tower_within_a_parent_is_found() -> None:
     inner = {"model_type": "clip_vision_model", "hidden_size": 48}
     pair = {"architectures": ["CLIPModel"], "projection_dim": 24, "vision_config": inner}
     found = vision_config(pair)
-    assert found == {**inner, "projection_dim": 24, "architectures": ["CLIPVisionModelWithProjection"]}
+    assert found == {
+        **inner,
+        "projection_dim": 24,
+        "architectures": ["CLIPVisionModelWithProjection"],
+    }
     assert network_of(found, "x")[1]["num_classes"] == 24
-    parent = vision_config({"architectures": ["LlavaForConditionalGeneration"], "vision_config": inner})
+    parent = vision_config(
+        {"architectures": ["LlavaForConditionalGeneration"], "vision_config": inner}
+    )
     assert kind_of(parent, "x") is KINDS["CLIPVisionModel"]
     assert vision_config({"hidden_size": 5}) == {"hidden_size": 5}
     assert vision_config({"vision_config": 7}) == {}
@@ -47,13 +57,19 @@ def test_a_tower_within_a_parent_is_found() -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"model_type": "qwen2_5_vl"}, "it merges neighbouring patches, on grids that follow the image"),
+        (
+            {"model_type": "qwen2_5_vl"},
+            "it merges neighbouring patches, on grids that follow the image",
+        ),
         (
             {"model_type": "swinv2", "architectures": ["Swinv2Model"]},
             "it attends in windows and merges patches",
         ),
         ({"model_type": "siglip2_vision_model"}, "its grid follows the image"),
-        ({"model_type": "beit", "architectures": ["BeitModel"]}, r"got BeitModel \| need one of ViTForImage"),
+        (
+            {"model_type": "beit", "architectures": ["BeitModel"]},
+            r"got BeitModel \| need one of ViTForImage",
+        ),
         ({"architectures": ["Dinov2Model"], "hidden_act": "mish"}, "hidden_act 'mish'"),
         ({"model_type": "dinov3_vit", "hidden_act": "silu"}, "got 'silu' .* need gelu"),
     ],

@@ -42,7 +42,9 @@ def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 CONFIGS = st.fixed_dictionaries(
     {
         "do_resize": st.sampled_from([None, True, True, True, False]),
-        "size": st.one_of(SIDE, SQUARE, BOX, EDGE, EDGE, st.lists(SIDE, min_size=2, max_size=2), OTHER_SIZES),
+        "size": st.one_of(
+            SIDE, SQUARE, BOX, EDGE, EDGE, st.lists(SIDE, min_size=2, max_size=2), OTHER_SIZES
+        ),
         "do_center_crop": st.sampled_from([None, True, True, True, False]),
         "crop_size": st.one_of(
             st.integers(4, 8), st.integers(4, 12), st.just({"height": 8, "width": 8}), BOX
@@ -72,10 +74,16 @@ REFUSALS = {
 
 def library_class(name: str) -> Any:
     """The library's class that resizes with Pillow; DINOv3's has torchvision alone."""
-    pytest.importorskip("transformers.image_processing_backends", reason="its classes differ before 5.0")
+    pytest.importorskip(
+        "transformers.image_processing_backends", reason="its classes differ before 5.0"
+    )
     transformers = pytest.importorskip("transformers")
     plain = getattr(transformers, f"{name}ImageProcessor")
-    return getattr(transformers, f"{name}ImageProcessorPil", plain) if name != "DINOv3ViT" else plain
+    return (
+        getattr(transformers, f"{name}ImageProcessorPil", plain)
+        if name != "DINOv3ViT"
+        else plain
+    )
 
 
 def noise(height: int, width: int, seed: int) -> Image.Image:
@@ -93,7 +101,9 @@ def gives_several_sizes(name: str, told: Mapping[str, Any]) -> bool:
     """Whether the library makes images of several sizes, or none; two limits, with a crop, are refused as well."""
     try:
         processor = library_class(name)(**told)
-        shapes = {processor(noise(*size, 0))["pixel_values"][0].shape for size in ((16, 40), (40, 16))}
+        shapes = {
+            processor(noise(*size, 0))["pixel_values"][0].shape for size in ((16, 40), (40, 16))
+        }
     except (AttributeError, ValueError):  # its own message fails for ConvNeXt
         return True
     return len(shapes) == 2 or set(told["size"]) in (
@@ -121,9 +131,17 @@ def test_what_a_file_does_not_say_is_the_classs_own(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_that_no_file_names_is_the_one_that_the_library_chooses(kind: str) -> None:
     auto = pytest.importorskip("transformers.models.auto.image_processing_auto")
-    of = {"ViTFor": "vit", "DeiT": "deit", "CLIP": "clip", "Siglip": "siglip", "DINOv3": "dinov3_vit"}
+    of = {
+        "ViTFor": "vit",
+        "DeiT": "deit",
+        "CLIP": "clip",
+        "Siglip": "siglip",
+        "DINOv3": "dinov3_vit",
+    }
     model = next((word for start, word in of.items() if kind.startswith(start)), "dinov2")
-    assert f"{KINDS[kind].processor}ImageProcessor" in str(auto.IMAGE_PROCESSOR_MAPPING_NAMES[model])
+    assert f"{KINDS[kind].processor}ImageProcessor" in str(
+        auto.IMAGE_PROCESSOR_MAPPING_NAMES[model]
+    )
 
 
 def test_its_pixels_are_the_librarys_for_any_settings() -> None:
@@ -136,8 +154,13 @@ def test_its_pixels_are_the_librarys_for_any_settings() -> None:
         drawn=CONFIGS,
         image=IMAGES,
     )
-    def compare(name: str, form: str, drawn: dict[str, Any], image: tuple[int, int, int]) -> None:
-        told, picture = {key: value for key, value in drawn.items() if value is not None}, noise(*image)
+    def compare(
+        name: str, form: str, drawn: dict[str, Any], image: tuple[int, int, int]
+    ) -> None:
+        told, picture = (
+            {key: value for key, value in drawn.items() if value is not None},
+            noise(*image),
+        )
         try:
             mine = ours(f"{name}{form}", told, picture)
         except ModelError as error:
@@ -160,17 +183,28 @@ def test_its_pixels_are_the_librarys_for_any_settings() -> None:
 def test_a_class_alone_is_enough(name: str, image: tuple[int, int, int]) -> None:
     cls, picture = library_class(name), noise(*image)
     theirs = cls()(picture, return_tensors="np")["pixel_values"][0]
-    np.testing.assert_allclose(ours(f"{name}ImageProcessor", {}, picture), theirs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        ours(f"{name}ImageProcessor", {}, picture), theirs, rtol=1e-5, atol=1e-5
+    )
 
 
 @given(image=IMAGES, side=SIDE)
 @settings(max_examples=40)
-def test_dinov3_differs_by_the_rounding_of_pixels_to_8_bits(image: tuple[int, int, int], side: int) -> None:
+def test_dinov3_differs_by_the_rounding_of_pixels_to_8_bits(
+    image: tuple[int, int, int], side: int
+) -> None:
     cls, picture = library_class("DINOv3ViT"), noise(*image)
-    told = {"size": {"height": side, "width": side}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    told = {
+        "size": {"height": side, "width": side},
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
     theirs = cls(**told)(picture, return_tensors="np")["pixel_values"][0]
     # Pillow rounds twice, after the rows and after the columns.
-    assert np.abs(ours("DINOv3ViTImageProcessorFast", told, picture) - theirs).max() <= 1.01 / 255 / 0.5
+    assert (
+        np.abs(ours("DINOv3ViTImageProcessorFast", told, picture) - theirs).max()
+        <= 1.01 / 255 / 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,10 +217,16 @@ def test_dinov3_differs_by_the_rounding_of_pixels_to_8_bits(image: tuple[int, in
         ({"do_flip_channel_order": True}, "do_flip_channel_order=True"),
         ({"crop_pct": 0.9}, "crop_pct=0.9"),
         ({"do_resize": "false"}, "do_resize='false' | need true or false"),
-        ({"size": {"shortest_edge": 32}}, "size={'shortest_edge': 32} | need a crop, or height and width"),
+        (
+            {"size": {"shortest_edge": 32}},
+            "size={'shortest_edge': 32} | need a crop, or height and width",
+        ),
         ({"size": {"height": 10**9, "width": 8}}, "size={'height': 1000000000"),
         ({"do_center_crop": True}, "crop_size=None"),
-        ({"do_center_crop": True, "crop_size": {"shortest_edge": 8}}, "crop_size={'shortest_edge': 8}"),
+        (
+            {"do_center_crop": True, "crop_size": {"shortest_edge": 8}},
+            "crop_size={'shortest_edge': 8}",
+        ),
         ({"size": 24, "do_center_crop": True, "crop_size": 32}, "size=24 crop_size=32"),
         ({"resample": "bicubic"}, "resample='bicubic'"),
         ({"image_mean": [0.5]}, "image_mean=[0.5]"),
@@ -203,4 +243,10 @@ def test_what_is_not_done_here_is_refused_by_name(told: dict[str, Any], named: s
 def test_without_a_file_it_is_the_usual_one_of_the_kind() -> None:
     usual = {"mean": (0.9,) * 3, "crop_mode": "center"}
     found = preprocessing_from_processor({}, usual)
-    assert found == {**found, **usual, "std": (0.5,) * 3, "interpolation": "bilinear", "crop_pct": 1.0}
+    assert found == {
+        **found,
+        **usual,
+        "std": (0.5,) * 3,
+        "interpolation": "bilinear",
+        "crop_pct": 1.0,
+    }

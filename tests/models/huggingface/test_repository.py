@@ -40,7 +40,9 @@ def saved(folder: Path, kind: str = "vit") -> Any:
 def agrees(name: object, model: Any) -> PrunableViT:
     """Load a model by its name, and hold it to the library's, with nothing pruned."""
     vit = load(ModelRequest(str(name)))
-    images = torch.randn(2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1))
+    images = torch.randn(
+        2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1)
+    )
     with torch.inference_mode():
         ours = PrunedViT(vit, keep_everything(vit.spec))(images)
         torch.testing.assert_close(ours, answer(model, images), rtol=1e-4, atol=1e-4)
@@ -73,7 +75,10 @@ def test_a_pair_of_towers_gives_its_images(tmp_path: Path) -> None:
     assert vit.spec.embedding == "embedding" and vit.spec.outputs[0].channels == 24
     saved(tmp_path / "siglip", "SiglipModel")
     assert repository_of(str(tmp_path / "siglip")) is not None
-    assert source_of(ModelRequest(str(tmp_path / "siglip"))).architecture == "vit_base_patch16_siglip_224"
+    assert (
+        source_of(ModelRequest(str(tmp_path / "siglip"))).architecture
+        == "vit_base_patch16_siglip_224"
+    )
 
 
 def test_a_tower_is_named_by_its_place_in_the_parent(tmp_path: Path) -> None:
@@ -86,7 +91,9 @@ def test_a_tower_is_named_by_its_place_in_the_parent(tmp_path: Path) -> None:
     assert vit.spec.name == "llava-vision_tower"
     chosen = with_outputs(vit, ("layer:-2",))
     with torch.inference_mode():
-        seen = model.model.vision_tower(IMAGES, output_hidden_states=True).hidden_states[-2][:, 1:]
+        seen = model.model.vision_tower(IMAGES, output_hidden_states=True).hidden_states[-2][
+            :, 1:
+        ]
         ours, _ = PrunedViT(chosen, keep_everything(chosen.spec))(IMAGES)
     torch.testing.assert_close(ours, seen, rtol=1e-4, atol=1e-4)
     with pytest.raises(CheckpointError, match="no weights below wings"):
@@ -103,7 +110,9 @@ def test_weights_may_be_in_shards_of_which_only_the_towers_are_read(tmp_path: Pa
     tower = {key: value for key, value in state.items() if "vision_tower" in key}
     save_file(tower, tmp_path / "llava/a.safetensors")
     shards = {key: "a.safetensors" if key in tower else "missing.safetensors" for key in state}
-    (tmp_path / "llava/model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (tmp_path / "llava/model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": shards})
+    )
     agrees(f"{tmp_path}/llava#vision_tower", model.model.vision_tower)
 
 
@@ -126,12 +135,17 @@ def test_shards_of_pytorchs_own_format_are_read_without_running_code(tmp_path: P
 @pytest.mark.parametrize("kind", ["vit", "clip", "siglip", "dinov2", "dinov3"])
 def test_a_prefix_that_all_weights_share_is_removed(tmp_path: Path, kind: str) -> None:
     model, file = saved(tmp_path, kind), tmp_path / "model.safetensors"
-    save_file({f"base_model.model._orig_mod.{key}": value for key, value in load_file(file).items()}, file)
+    save_file(
+        {f"base_model.model._orig_mod.{key}": value for key, value in load_file(file).items()},
+        file,
+    )
     agrees(tmp_path, model)
 
 
 @pytest.mark.parametrize("kind", ["vit", "distilled", "clip", "siglip", "dinov2, registers"])
-def test_positions_of_another_grid_than_the_configs_are_refused(tmp_path: Path, kind: str) -> None:
+def test_positions_of_another_grid_than_the_configs_are_refused(
+    tmp_path: Path, kind: str
+) -> None:
     """One that was asked for is resampled to: then the weights are still those of the config."""
     saved(tmp_path, kind)
     assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})).spec.grid == (6, 6)
@@ -145,11 +159,17 @@ def test_positions_of_another_grid_than_the_configs_are_refused(tmp_path: Path, 
     ("key", "value", "says"),
     [
         ("query.weight", torch.tensor(1.0), r"query\.weight has no dimensions"),
-        ("query.weight", torch.zeros(3, 5), r"parts of blocks\.0\.attn\.qkv\.weight of shapes \[3, 5\] and"),
+        (
+            "query.weight",
+            torch.zeros(3, 5),
+            r"parts of blocks\.0\.attn\.qkv\.weight of shapes \[3, 5\] and",
+        ),
         ("layernorm_before.weight", torch.zeros(5), r"blocks\.0\.norm1\.weight of shape \[5\]"),
     ],
 )
-def test_a_tensor_of_another_form_is_named(tmp_path: Path, key: str, value: torch.Tensor, says: str) -> None:
+def test_a_tensor_of_another_form_is_named(
+    tmp_path: Path, key: str, value: torch.Tensor, says: str
+) -> None:
     saved(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
     name = next(each for each in state if each.endswith(key))
@@ -174,7 +194,9 @@ def test_an_id_is_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "error", [LocalEntryNotFoundError("no\nconnection"), OSError("no\nroute"), ValueError("x")]
 )
-def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_without_a_network_it_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def offline(*_: object) -> str:
         raise error
 
@@ -187,11 +209,21 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, error
 
 
 def test_names_that_are_no_repositorys() -> None:
-    names = ("vit_tiny_patch16_224", "./nothing", "a/b/c", "hf-hub:a/b", "x" * 300, "x/" * 2100, "a\0b")
+    names = (
+        "vit_tiny_patch16_224",
+        "./nothing",
+        "a/b/c",
+        "hf-hub:a/b",
+        "x" * 300,
+        "x/" * 2100,
+        "a\0b",
+    )
     assert [repository_of(name) for name in names] == [None] * len(names)
 
 
-def test_a_folder_without_a_config_is_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_a_config_is_no_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "runs/mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert repository_of("runs/mine") is None
@@ -201,7 +233,9 @@ def test_a_folder_without_a_config_is_no_id(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_folder_of_timms_is_named_as_timms(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {}}')
+    (tmp_path / "config.json").write_text(
+        '{"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {}}'
+    )
     with pytest.raises(ModelError, match=f"--model local-dir:{tmp_path}"):
         describe(ModelRequest(str(tmp_path)))
 
@@ -217,8 +251,14 @@ def test_describe_needs_the_config_alone(tmp_path: Path) -> None:
 def test_what_no_answer_depends_on_is_left_out(tmp_path: Path) -> None:
     saved(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
-    unread = ("vit.pooler.dense.weight", "vit.embeddings.mask_token", "vit.embeddings.position_ids")
-    save_file({**state, **{name: torch.zeros(1) for name in unread}}, tmp_path / "model.safetensors")
+    unread = (
+        "vit.pooler.dense.weight",
+        "vit.embeddings.mask_token",
+        "vit.embeddings.position_ids",
+    )
+    save_file(
+        {**state, **{name: torch.zeros(1) for name in unread}}, tmp_path / "model.safetensors"
+    )
     assert load(ModelRequest(str(tmp_path))).spec.num_classes == 7
 
 
@@ -227,14 +267,20 @@ def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> Non
     request = ModelRequest(str(tmp_path))
     assert describe(request).spec.preprocessing.mean == (0.5,) * 3
     content = {"image_mean": [0.1, 0.2, 0.3], "size": 32}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**content, "image_std": [0.4, 0.4, 0.4]}))
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({**content, "image_std": [0.4, 0.4, 0.4]})
+    )
     assert describe(request).spec.preprocessing.std == (0.4,) * 3
-    (tmp_path / "processor_config.json").write_text('{"processor_class": "ViTProcessor", "patch_size": 8}')
+    (tmp_path / "processor_config.json").write_text(
+        '{"processor_class": "ViTProcessor", "patch_size": 8}'
+    )
     assert describe(request).spec.preprocessing.std == (0.4,) * 3
     # As in the library, the one within another file comes first.
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
     assert describe(request).spec.preprocessing.std == (0.5,) * 3
-    other = describe(ModelRequest(str(tmp_path), preprocess={"crop_pct": 0.9})).spec.preprocessing
+    other = describe(
+        ModelRequest(str(tmp_path), preprocess={"crop_pct": 0.9})
+    ).spec.preprocessing
     assert (other.crop_pct, other.mean) == (0.9, (0.1, 0.2, 0.3))
 
 
@@ -242,7 +288,11 @@ def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> Non
     ("sizes", "made", "grid"),
     [
         ({"size": {"shortest_edge": 28}, "crop_size": 24}, (24, 24), (3, 3)),
-        ({"size": {"shortest_edge": 28}, "crop_size": {"height": 22, "width": 22}}, (22, 22), (2, 2)),
+        (
+            {"size": {"shortest_edge": 28}, "crop_size": {"height": 22, "width": 22}},
+            (22, 22),
+            (2, 2),
+        ),
         ({"do_center_crop": False, "size": {"height": 16, "width": 40}}, (16, 40), (2, 5)),
         ({"size": {"shortest_edge": 40}, "crop_size": 32}, (32, 32), (4, 4)),
     ],
@@ -264,13 +314,18 @@ def test_the_processors_size_wins_over_the_models_and_the_users_over_both(
     said = [message for message in caplog.messages if "its processor" in message]
     assert len(said) == (made != (32, 32))
     for message in said:
-        assert "the model says 32 pixels, its processor" in message and "img_size=32 keeps" in message
+        assert (
+            "the model says 32 pixels, its processor" in message
+            and "img_size=32 keeps" in message
+        )
     other = describe(ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})).spec
     assert (other.preprocessing.input_size, other.grid) == ((3, 48, 48), (6, 6))
     assert other.preprocessing.crop_pct == spec.preprocessing.crop_pct
 
 
-def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(tmp_path: Path) -> None:
+def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(
+    tmp_path: Path,
+) -> None:
     saved(tmp_path, "dinov2")
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "image_size": 38}))
@@ -279,12 +334,15 @@ def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(tmp_
     agrees(tmp_path, AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval())
 
 
-def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_path: Path) -> None:
+def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(
+    tmp_path: Path,
+) -> None:
     saved(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"do_pad": true}')
     request = ModelRequest(str(tmp_path))
     with pytest.raises(
-        ModelError, match=r"preprocessor_config\.json \| got do_pad=True .* crop_mode of preprocess"
+        ModelError,
+        match=r"preprocessor_config\.json \| got do_pad=True .* crop_mode of preprocess",
     ):
         describe(request)
     whole = {
@@ -294,7 +352,10 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(tmp_pa
         "crop_pct": 0.8,
         "crop_mode": "squash",
     }
-    assert describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation == "box"
+    assert (
+        describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation
+        == "box"
+    )
 
 
 @pytest.fixture
@@ -321,7 +382,9 @@ def test_without_an_answer_the_cache_alone_is_read(asked: list[float]) -> None:
     assert asked == [repository.SECONDS] and repository.SECONDS < 5
 
 
-def test_the_library_is_as_it_was_afterwards(asked: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_is_as_it_was_afterwards(
+    asked: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for before in (False, True):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
         with pytest.raises(KeyError), hub_or_cache():

@@ -139,7 +139,9 @@ class FakeEngine:
     shapes: ClassVar[dict[str, tuple[int, ...]]] = {"images": (-1, 3, 2, 2), "logits": (-1, 2)}
     nvtx_verbosity = "detailed"  # of an engine that can be audited
 
-    def __init__(self, cuda: FakeCuda, times_ms: Iterable[float], *, waits: bool = False) -> None:
+    def __init__(
+        self, cuda: FakeCuda, times_ms: Iterable[float], *, waits: bool = False
+    ) -> None:
         self.cuda, self.times_ms, self.waits = cuda, iter(times_ms), waits
         self.profiles: list[int] = []
         self.addresses: dict[str, int] = {}
@@ -193,7 +195,9 @@ def manifest(**different: Any) -> EngineManifest:
     sums = ("engine_sha256", "onnx", "onnx_sha256", "schedule_sha256", "plugin_sha256")
     own = {name: different.pop(name) for name in fields_of(BuildSettings) if name in different}
     settings = BuildSettings(**{"batches": (1, 8), **own})
-    return EngineManifest(**{**dict.fromkeys(sums, ""), "settings": settings, "built": BUILT, **different})
+    return EngineManifest(
+        **{**dict.fromkeys(sums, ""), "settings": settings, "built": BUILT, **different}
+    )
 
 
 def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
@@ -226,5 +230,9 @@ def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:
         nptype=lambda dtype: dtype,
     )
     return LoadedEngine(
-        "m.engine", trt, engine, SimpleNamespace(cause="", clear=lambda: None), manifest(**different)
+        "m.engine",
+        trt,
+        engine,
+        SimpleNamespace(cause="", clear=lambda: None),
+        manifest(**different),
     )

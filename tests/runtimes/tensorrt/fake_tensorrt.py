@@ -83,14 +83,20 @@ class InspectedEngine:
         names = [f"gemm {number}", *(["_gemm_mha_v2"] if number == 0 else [])]
         outputs = [{"Format/Datatype": "Float" if ready else UNTOLD}]
         return json.dumps(
-            {"Layers": [{"Name": name, "LayerType": "gemm", "Outputs": outputs} for name in names]}
+            {
+                "Layers": [
+                    {"Name": name, "LayerType": "gemm", "Outputs": outputs} for name in names
+                ]
+            }
         )
 
 
 class FakeRegistry:
     """A plugin registry: a library registers its plugins once, and is not loaded a second time."""
 
-    def __init__(self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain", "SelectTopK")) -> None:
+    def __init__(
+        self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain", "SelectTopK")
+    ) -> None:
         self._libraries, self._plugins = libraries, plugins
 
     def load_library(self, path: str) -> object | None:
@@ -113,7 +119,13 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
 ) -> Any:
     """A module that records what was asked of it in `asked`."""
     major = major_version(version)
-    asked: dict[str, Any] = {"flags": set(), "cleared": set(), "profiles": [], "libraries": [], "added": 0}
+    asked: dict[str, Any] = {
+        "flags": set(),
+        "cleared": set(),
+        "profiles": [],
+        "libraries": [],
+        "added": 0,
+    }
     names = {
         "BuilderFlag": FLAGS[major],
         "NetworkDefinitionCreationFlag": NETWORK_FLAGS[major],
@@ -121,7 +133,10 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
-    enums = {name: IntEnum(name, {each: at for at, each in enumerate(made)}) for name, made in names.items()}
+    enums = {
+        name: IntEnum(name, {each: at for at, each in enumerate(made)})
+        for name, made in names.items()
+    }
 
     class ILogger:
         ERROR, INTERNAL_ERROR, INFO = "error", "internal error", "info"

@@ -38,7 +38,9 @@ with open({called!r}, "a") as file:
 """
 
 
-def install_trtexec(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 110400) -> Path:
+def install_trtexec(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 110400
+) -> Path:
     """Put it, of a version as one number, first on PATH; the file that it notes its calls in."""
     called = folder / "called"
     program = PROGRAM.format(python=sys.executable, called=str(called), number=number)

@@ -67,7 +67,10 @@ VERSIONS = ("10.16.1.11", "11.4.0.106")
 
 @pytest.mark.parametrize(
     ("version", "wanted"),
-    {"10.16.1.11": 1 << 1, "11.4.0.106": 0}.items(),  # STRONGLY_TYPED has another number in each
+    {
+        "10.16.1.11": 1 << 1,
+        "11.4.0.106": 0,
+    }.items(),  # STRONGLY_TYPED has another number in each
 )
 def test_network_flags_by_name(version: str, wanted: int, tmp_path: Path) -> None:
     trt = fake_tensorrt(version)
@@ -95,23 +98,36 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked
     assert asked["flags"] == {"TF32", "VERSION_COMPATIBLE"}
-    assert (asked["config"].builder_optimization_level, asked["config"].max_aux_streams) == (5, 0)
+    assert (asked["config"].builder_optimization_level, asked["config"].max_aux_streams) == (
+        5,
+        0,
+    )
     assert asked["config"].hardware_compatibility_level.name == "AMPERE_PLUS"
-    assert asked["libraries"] == asked["config"].plugins_to_serialize == [str(tmp_path / "lib.so")]
+    assert (
+        asked["libraries"] == asked["config"].plugins_to_serialize == [str(tmp_path / "lib.so")]
+    )
     assert cache.read_bytes() == b"oldmore"
 
 
 def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
-    trt, settings = fake_tensorrt("10.7.0.23"), BuildSettings(hardware="same-compute-capability")
+    trt, settings = (
+        fake_tensorrt("10.7.0.23"),
+        BuildSettings(hardware="same-compute-capability"),
+    )
     trt.HardwareCompatibilityLevel = SimpleNamespace(NONE=0, AMPERE_PLUS=1)
-    with pytest.raises(UserError, match=r"TensorRT 10\.7\.0\.23, which has no .*SAME_COMPUTE_CAPABILITY"):
+    with pytest.raises(
+        UserError, match=r"TensorRT 10\.7\.0\.23, which has no .*SAME_COMPUTE_CAPABILITY"
+    ):
         build_engine(trt, tmp_path / "m.onnx", settings, tmp_path / "cache")
 
 
 def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
     for trt, words in (
         (fake_tensorrt("11.4.0.106", parses=False), "no importer for CdfRetain"),
-        (fake_tensorrt("11.4.0.106", builds=False), "no implementation for node context_01/softmax"),
+        (
+            fake_tensorrt("11.4.0.106", builds=False),
+            "no implementation for node context_01/softmax",
+        ),
     ):
         with pytest.raises(ArtefactError, match=words):
             build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
@@ -130,7 +146,9 @@ def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     save_engine(path, b"plan", made, ('{"Layers": [{"Name": "gemm"}]}',))
     assert path.read_bytes() == b"plan"
     assert check_manifest(path, onnx, BUILT) == made
-    assert json.loads(layers_path(path).read_text()) == {"profiles": [{"Layers": [{"Name": "gemm"}]}]}
+    assert json.loads(layers_path(path).read_text()) == {
+        "profiles": [{"Layers": [{"Name": "gemm"}]}]
+    }
 
 
 def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

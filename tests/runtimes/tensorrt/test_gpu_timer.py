@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from exporter.errors import MissingDependencyError, UserError
-from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, Cuda, GpuTimer, clocks_of, sampled_clocks
+from exporter.runtimes.tensorrt.gpu_timer import (
+    NO_CLOCKS,
+    Clocks,
+    Cuda,
+    GpuTimer,
+    clocks_of,
+    sampled_clocks,
+)
 from tests.runtimes.stand_ins import put_on_path
 from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engine
 
@@ -40,7 +47,11 @@ def timer(fake: FakeCuda, *, waits: bool = False) -> GpuTimer:
 def test_copies_and_compute_apart(fake: FakeCuda) -> None:
     with timer(fake) as timed:
         times = timed.turn(3)
-    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((1.0,) * 3, (2.0,) * 3, (0.5,) * 3)
+    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == (
+        (1.0,) * 3,
+        (2.0,) * 3,
+        (0.5,) * 3,
+    )
     assert (times.cuda_graph, fake.launches) == (True, 3)
     assert fake.alive == []
 
@@ -56,7 +67,9 @@ def test_the_profile_is_the_batch_s(fake: FakeCuda) -> None:
     timed = timer(fake)
     with timed:
         assert timed._loaded.engine.profiles == [1]
-        assert timed._loaded.engine.nvtx_verbosity == "none"  # marks for profilers cost time at each launch
+        assert (
+            timed._loaded.engine.nvtx_verbosity == "none"
+        )  # marks for profilers cost time at each launch
     with (
         pytest.raises(UserError, match=r"batch \| got 3 \| need one of 1, 8"),
         GpuTimer(timed._loaded, FEED, 3, Cuda()),
@@ -67,7 +80,10 @@ def test_the_profile_is_the_batch_s(fake: FakeCuda) -> None:
 
 def test_a_failure_frees_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCuda(memory=16).installed(monkeypatch)
-    with pytest.raises(UserError, match=r"cudaMalloc \| got cudaErrorMemoryAllocation"), timer(fake):
+    with (
+        pytest.raises(UserError, match=r"cudaMalloc \| got cudaErrorMemoryAllocation"),
+        timer(fake),
+    ):
         pass
     assert fake.alive == []
 
@@ -76,7 +92,10 @@ def test_a_refusal_of_tensorrt_is_in_its_words(fake: FakeCuda) -> None:
     loaded = loaded_engine(FakeEngine(fake, itertools.repeat(1.0)))
     loaded.log.cause = "shape does not satisfy profile 1"
     wrong = {"images": np.zeros((8, 3), np.float32)}
-    with pytest.raises(UserError, match="does not satisfy profile"), GpuTimer(loaded, wrong, 8, Cuda()):
+    with (
+        pytest.raises(UserError, match="does not satisfy profile"),
+        GpuTimer(loaded, wrong, 8, Cuda()),
+    ):
         pass
 
 
@@ -121,21 +140,31 @@ def test_medians_while_the_gpu_is_busy() -> None:
     assert clocks_of(lines) == Clocks(3, 1410, 1200, 1980, 2619, 349, 54, slowed)
 
 
-@pytest.mark.parametrize("lines", [(), ("", "No devices were found"), ("300, 405, 1980, 70.1, 30, 0x1",)])
+@pytest.mark.parametrize(
+    "lines", [(), ("", "No devices were found"), ("300, 405, 1980, 70.1, 30, 0x1",)]
+)
 def test_nothing_while_it_was_busy(lines: tuple[str, ...]) -> None:
     assert clocks_of(lines) == NO_CLOCKS
 
 
-def test_samples_end_with_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_end_with_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
     with sampled_clocks(GPU) as samples:
         time.sleep(0.2)
     found = clocks_of(samples)
     assert found.samples > 1
-    assert (found.sm_mhz, found.power_w, found.slowed_by) == (1410, 299.5, ("software power cap",))
+    assert (found.sm_mhz, found.power_w, found.slowed_by) == (
+        1410,
+        299.5,
+        ("software power cap",),
+    )
 
 
-def test_a_measurement_that_fails_ends_the_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_that_fails_ends_the_sampling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
     with pytest.raises(KeyError), sampled_clocks(GPU):
         raise KeyError

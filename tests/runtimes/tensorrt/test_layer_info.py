@@ -33,8 +33,14 @@ def written(described: dict[str, Any], tactic: str = "") -> str:
         ({"Format/Datatype": "Row major linear FP16 format"}, "fp16"),
         ({"Format/Datatype": "Half"}, "fp16"),  # 10
         ({"Format": "Row major linear", "Datatype": "BFloat16"}, "bf16"),  # 11
-        ({"Format": "Row major linear", "DataType": "Float"}, "fp32"),  # 11, an input or output of the engine
-        ({"Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"}, "int8"),
+        (
+            {"Format": "Row major linear", "DataType": "Float"},
+            "fp32",
+        ),  # 11, an input or output of the engine
+        (
+            {"Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"},
+            "int8",
+        ),
         ({"Format": "N/A", "Datatype": "UInt8"}, "uint8"),
         ({"Datatype": "Float8"}, "fp8"),
         ({"Datatype": "FP4"}, "fp4"),
@@ -88,7 +94,12 @@ def test_the_layers_that_build_saved(tmp_path: Path) -> None:
 
 
 def tensor(described: str) -> dict[str, Any]:
-    return {"Name": "t", "Location": "Device", "Dimensions": [8, 3, 197, 64], "Format/Datatype": described}
+    return {
+        "Name": "t",
+        "Location": "Device",
+        "Dimensions": [8, 3, 197, 64],
+        "Format/Datatype": described,
+    }
 
 
 def layer(name: str, nodes: list[str], writes: str, tactic: str = "") -> dict[str, Any]:

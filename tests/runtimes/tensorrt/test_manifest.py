@@ -32,7 +32,10 @@ def test_the_machine_it_was_built_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("here", "named"),
     [
-        (replace(HERE, tensorrt="11.4.0.106"), "tensorrt 10.16.1.11 | need tensorrt 11.4.0.106"),
+        (
+            replace(HERE, tensorrt="11.4.0.106"),
+            "tensorrt 10.16.1.11 | need tensorrt 11.4.0.106",
+        ),
         (replace(HERE, gpu="NVIDIA H200"), "gpu NVIDIA A100-SXM4-80GB | need gpu NVIDIA H200"),
         (replace(HERE, sm="9.0"), "sm 8.0 | need sm 9.0"),
     ],
@@ -58,15 +61,25 @@ def test_compatible_engines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("here", "loads"),
-    {"10.16.1.11": True, "10.20.0.1": True, "11.4.0.106": True, "10.9.0.34": False, "10.16.0": False}.items(),
+    {
+        "10.16.1.11": True,
+        "10.20.0.1": True,
+        "11.4.0.106": True,
+        "10.9.0.34": False,
+        "10.16.0": False,
+    }.items(),
 )
-def test_version_compatible_engines_load_in_later_versions(tmp_path: Path, here: str, loads: bool) -> None:
+def test_version_compatible_engines_load_in_later_versions(
+    tmp_path: Path, here: str, loads: bool
+) -> None:
     engine, onnx = make(tmp_path, version_compatible=True)
     machine = replace(HERE, tensorrt=here)
     if loads:
         check_manifest(engine, onnx, machine)
         return
-    with pytest.raises(ArtefactError, match=rf"of TensorRT 10\.16\.1\.11 \| need one of {here}, .*earlier"):
+    with pytest.raises(
+        ArtefactError, match=rf"of TensorRT 10\.16\.1\.11 \| need one of {here}, .*earlier"
+    ):
         check_manifest(engine, onnx, machine)
 
 

@@ -39,10 +39,14 @@ def test_a_tensorrt_that_would_parse_the_function_instead(tmp_path: Path, versio
 
 @pytest.mark.parametrize(
     ("plugins", "lacks"),
-    [((), "star::CdfRetain, star::SelectTopK, version 1"), (("CdfRetain",), "star::SelectTopK, version 1")],
+    [
+        ((), "star::CdfRetain, star::SelectTopK, version 1"),
+        (("CdfRetain",), "star::SelectTopK, version 1"),
+    ],
 )
 def test_a_library_without_these_plugins(plugins: tuple[str, ...], lacks: str) -> None:
     with pytest.raises(
-        ArtefactError, match=rf"lib\.so \| got no plugin {lacks}, .* need the .* of this star-export"
+        ArtefactError,
+        match=rf"lib\.so \| got no plugin {lacks}, .* need the .* of this star-export",
     ):
         register_library(FakeRegistry([], plugins), Path("lib.so"))

@@ -47,7 +47,9 @@ METHODS: dict[str, Callable[[str], PrunedViT]] = {
 }
 # The others take what these do.
 FORMS = [
-    each for each in TARGETS.values() if each.runtime == TENSORRT.runtime and each != TENSORRT_PLUGIN_FP16
+    each
+    for each in TARGETS.values()
+    if each.runtime == TENSORRT.runtime and each != TENSORRT_PLUGIN_FP16
 ]
 
 
@@ -65,10 +67,15 @@ def written(pruned: PrunedViT, target: Target, path: Path) -> Path:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", METHODS)
-def test_its_parser_takes_every_file_as_it_is(rtx: Any, tmp_path: Path, method: str, family: str) -> None:
+def test_its_parser_takes_every_file_as_it_is(
+    rtx: Any, tmp_path: Path, method: str, family: str
+) -> None:
     """Of all targets, and the variants of one, which `build` reads too."""
     pruned = METHODS[method](family)
-    files = {target.name: written(pruned, target, tmp_path / f"{target.name}.onnx") for target in FORMS}
+    files = {
+        target.name: written(pruned, target, tmp_path / f"{target.name}.onnx")
+        for target in FORMS
+    }
     variants = save_variants(files[TENSORRT_FP16.name]) if family == "vit" else {}
     assert len(variants) == ({"dense": 0, "a-star": 2}.get(method, 3) if family == "vit" else 0)
     files |= {role: tmp_path / name for role, name in variants.items()}
@@ -133,7 +140,9 @@ def deit(method: str) -> PrunedViT:
         return PrunedViT(vit, keep_everything(vit.spec)).eval()
     if method in (Method.TOME, Method.MATCHING):
         rho = 0.7 if method == Method.TOME else 0.9
-        schedule = as_read(shape_schedule(vit.spec, rho, Prune(method=Method(method))), vit.spec)
+        schedule = as_read(
+            shape_schedule(vit.spec, rho, Prune(method=Method(method))), vit.spec
+        )
         return PrunedViT(vit, schedule).eval()
     settings = Prune("fused", alpha=0.5, method=Method.named(method))
     schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), settings)
@@ -151,7 +160,9 @@ BUILT = [(target, method) for target, steps in STEPS.items() for method in steps
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("target", "method"), BUILT, ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    ("target", "method"), BUILT, ids=lambda each: getattr(each, "name", each)
+)
 def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, target: Target, method: str) -> None:
     found = audited(rtx, deit(method), target, tmp_path, 89 if target == TENSORRT_FP8 else 80)
     assert found.layers <= STEPS[target][method]

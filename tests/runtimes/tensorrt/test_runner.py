@@ -14,7 +14,13 @@ from exporter.files import sha256_of
 from exporter.runtimes.tensorrt import runner as tensorrt_runner
 from exporter.runtimes.tensorrt.manifest import Built
 from exporter.runtimes.tensorrt.runner import LoadedEngine, TensorRtRunner, load_engine
-from tests.runtimes.tensorrt.fake_cuda import BUILT, FakeCuda, FakeEngine, loaded_engine, saved_engine
+from tests.runtimes.tensorrt.fake_cuda import (
+    BUILT,
+    FakeCuda,
+    FakeEngine,
+    loaded_engine,
+    saved_engine,
+)
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 
@@ -54,7 +60,9 @@ def driver(*, gpus: int = 1) -> Any:
 def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt_runner, "_driver", driver)
     monkeypatch.setattr(tensorrt_runner, "_driver_version", lambda: "580.65")
-    assert tensorrt_runner.this_machine("11.4.0") == Built("11.4.0", "13.1", "580.65", "NVIDIA A100", "8.6")
+    assert tensorrt_runner.this_machine("11.4.0") == Built(
+        "11.4.0", "13.1", "580.65", "NVIDIA A100", "8.6"
+    )
     # As nvidia-smi writes it.
     assert tensorrt_runner.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
@@ -114,11 +122,15 @@ def test_a_plan_that_tensorrt_does_not_take(
 
     engine, onnx = saved_engine(tmp_path)
     monkeypatch.setattr(trt, "Runtime", Runtime)
-    with pytest.raises(ArtefactError, match=r"got no reason \| need an engine that TensorRT loads"):
+    with pytest.raises(
+        ArtefactError, match=r"got no reason \| need an engine that TensorRT loads"
+    ):
         load_engine(engine, onnx)
     said.append("[E] The engine plan file is not compatible with this version")
     runner = TensorRtRunner(engine, onnx)
-    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException))
+    monkeypatch.setattr(
+        tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException)
+    )
     with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):
         runner.__enter__()
     assert not runner.active
@@ -166,7 +178,9 @@ class FakePolygraphy:
     def set_profile(self, index: int) -> None:
         self.profiles.append(index)
 
-    def infer(self, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool) -> dict[str, Any]:
+    def infer(
+        self, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool
+    ) -> dict[str, Any]:
         images = feed["images"]
         self.buffer[: len(images)] = images.mean((1, 2, 3))[:, None]
         return {"logits": self.buffer[: len(images)]}
@@ -175,7 +189,10 @@ class FakePolygraphy:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The log of an engine that loads, what differs in its manifest, and the runner that was made of it."""
-    there: dict[str, Any] = {"log": SimpleNamespace(cause="", clear=lambda: None), "different": {}}
+    there: dict[str, Any] = {
+        "log": SimpleNamespace(cause="", clear=lambda: None),
+        "different": {},
+    }
 
     def load(file: Path, onnx: Path, *, plugin: Path | None) -> LoadedEngine:
         loaded = loaded_engine(FakeEngine(FakeCuda(), ()), **there["different"])
@@ -186,7 +203,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return there["runner"]
 
     monkeypatch.setattr(tensorrt_runner, "load_engine", load)
-    monkeypatch.setattr(tensorrt_runner, "_import_polygraphy", lambda: (runner, PolygraphyException))
+    monkeypatch.setattr(
+        tensorrt_runner, "_import_polygraphy", lambda: (runner, PolygraphyException)
+    )
     return there
 
 
@@ -200,10 +219,14 @@ def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
         first = runner.run(images(1))
         runner.run(images(8))
         runner.run(images(8))
-        np.testing.assert_array_equal(first["logits"], [[1.0, 1.0]])  # not what later runs wrote there
+        np.testing.assert_array_equal(
+            first["logits"], [[1.0, 1.0]]
+        )  # not what later runs wrote there
         assert made["runner"].profiles == [0, 1]
         assert made["runner"].context.nvtx_verbosity == "none"
-        with pytest.raises(UserError, match=r"batch \| got 3 \| need one of 1, 8 \| build --batches 3"):
+        with pytest.raises(
+            UserError, match=r"batch \| got 3 \| need one of 1, 8 \| build --batches 3"
+        ):
             runner.run(images(3))
 
 
@@ -233,7 +256,10 @@ def test_what_polygraphy_refuses_is_one_line(
 ) -> None:
     made["log"].cause = said
     monkeypatch.setattr(FakePolygraphy, step, refuse)
-    with pytest.raises(UserError, match=reason), TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
+    with (
+        pytest.raises(UserError, match=reason),
+        TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner,
+    ):
         runner.run(images(8))
 
 
@@ -246,7 +272,8 @@ def test_a_cuda_runtime_that_polygraphy_does_not_find_is_one_line(
     monkeypatch.setattr(FakePolygraphy, "activate", fails)
     with (
         pytest.raises(
-            UserError, match=r"libcudart-of-nowhere\.so.*need CUDA's runtime library.*nvidia/cu13/lib"
+            UserError,
+            match=r"libcudart-of-nowhere\.so.*need CUDA's runtime library.*nvidia/cu13/lib",
         ),
         TensorRtRunner(Path("m.engine"), Path("m.onnx")),
     ):

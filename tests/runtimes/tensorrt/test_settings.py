@@ -22,7 +22,9 @@ def test_any_batch_falls_into_one_profile() -> None:
 def test_a_library_is_stored_in_version_compatible_engines_alone() -> None:
     with pytest.raises(RecipeError, match="with --version-compatible"):
         BuildSettings(serialise_plugin=True)
-    stored = BuildSettings(plugin=Path("lib.so"), serialise_plugin=True, version_compatible=True)
+    stored = BuildSettings(
+        plugin=Path("lib.so"), serialise_plugin=True, version_compatible=True
+    )
     assert stored.without_plugin == BuildSettings(version_compatible=True)
 
 

@@ -28,7 +28,11 @@ def test_why_it_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, error: Impor
     monkeypatch.setattr(importlib, "import_module", fails)
     with pytest.raises(UserError, match="pip install tensorrt") as raised:
         import_tensorrt()
-    got = "no such library" if isinstance(error, ModuleNotFoundError) else "libnvinfer.so.11: not found"
+    got = (
+        "no such library"
+        if isinstance(error, ModuleNotFoundError)
+        else "libnvinfer.so.11: not found"
+    )
     assert f"got {got}" in str(raised.value)
 
 
@@ -52,8 +56,16 @@ def test_a_tensorrt_that_does_not_start_is_tried_in_a_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
     """As with a driver older than TensorRT's CUDA: the first use of an object ends the process."""
-    lines = ["class Logger:", "    ERROR = 0", "    def __init__(self, severity): ...", "def Builder(log):"]
-    lines += [f"    {line}" for line in source.splitlines()] + ["    return Made()", "Runtime = Builder"]
+    lines = [
+        "class Logger:",
+        "    ERROR = 0",
+        "    def __init__(self, severity): ...",
+        "def Builder(log):",
+    ]
+    lines += [f"    {line}" for line in source.splitlines()] + [
+        "    return Made()",
+        "Runtime = Builder",
+    ]
     lines += ["class Made:", "    def create_builder_config(self): ..."]
     (tmp_path / "tensorrt.py").write_text("\n".join(lines))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -48,7 +48,9 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
     words = load_command(engine, manifest(), IMAGE, 8)
     assert words[:3] == ["trtexec", f"--loadEngine={engine}", "--useProfile=1"]
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
-    assert not [word for word in words if "plugin" in word.lower() or "versionCompatible" in word]
+    assert not [
+        word for word in words if "plugin" in word.lower() or "versionCompatible" in word
+    ]
     stored = manifest(plugin_sha256="ab", serialise_plugin=True, version_compatible=True)
     assert load_command(engine, stored, IMAGE, 1)[-1] == "--versionCompatible"
     beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1)
@@ -78,19 +80,40 @@ def test_compute_alone() -> None:
     engine = Path("engines/m.engine")
     eleven, ten = manifest(), manifest(built=replace(BUILT, tensorrt="10.16.1"))
     assert "--includeDataTransfers" in load_command(engine, eleven, IMAGE, 8)
-    assert "--includeDataTransfers" not in load_command(engine, eleven, IMAGE, 8, transfers=False)
+    assert "--includeDataTransfers" not in load_command(
+        engine, eleven, IMAGE, 8, transfers=False
+    )
     assert "--noDataTransfers" not in load_command(engine, ten, IMAGE, 8)
     assert "--noDataTransfers" in load_command(engine, ten, IMAGE, 8, transfers=False)
 
 
 def run(compute: float) -> dict[str, float]:
     """One record of --exportTimes, with the keys of samples/common/sampleReporting.cpp from 10 to 11.1."""
-    ends = {f"{end}{part}Ms": 0.0 for part in ("Enq", "H2d", "Compute", "D2h") for end in ("start", "end")}
-    return {**ends, "h2dMs": 0.25, "computeMs": compute, "d2hMs": 0.5, "latencyMs": compute + 0.75}
+    ends = {
+        f"{end}{part}Ms": 0.0
+        for part in ("Enq", "H2d", "Compute", "D2h")
+        for end in ("start", "end")
+    }
+    return {
+        **ends,
+        "h2dMs": 0.25,
+        "computeMs": compute,
+        "d2hMs": 0.5,
+        "latencyMs": compute + 0.75,
+    }
 
 
 @pytest.mark.parametrize(
-    "content", [None, "", "{}", "[]", '[{"latencyMs": 1}]', '["x"]', json.dumps([{**run(1.0), "d2hMs": "x"}])]
+    "content",
+    [
+        None,
+        "",
+        "{}",
+        "[]",
+        '[{"latencyMs": 1}]',
+        '["x"]',
+        json.dumps([{**run(1.0), "d2hMs": "x"}]),
+    ],
 )
 def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "times.json"
@@ -101,13 +124,19 @@ def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
 
 
 RUNS = json.dumps([run(1.0), run(3.0)])
-WRITES = f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*=}};; esac; done"
+WRITES = (
+    f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*=}};; esac; done"
+)
 
 
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_path("trtexec", WRITES, tmp_path, monkeypatch)
     times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
-    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == ((0.25,) * 2, (1.0, 3.0), (0.5,) * 2)
+    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == (
+        (0.25,) * 2,
+        (1.0, 3.0),
+        (0.5,) * 2,
+    )
     assert times.cuda_graph
 
 
@@ -118,7 +147,9 @@ WITHOUT = (
 )
 
 
-@pytest.mark.parametrize("said", [*WITHOUT, "[I] Capturing CUDA graph for the current execution context"])
+@pytest.mark.parametrize(
+    "said", [*WITHOUT, "[I] Capturing CUDA graph for the current execution context"]
+)
 def test_a_run_says_whether_it_used_the_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
@@ -143,7 +174,10 @@ def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("number", [101601, 110300])
 def test_one_of_another_version_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
 ) -> None:
     install_trtexec(tmp_path, monkeypatch, number)
     assert not has_trtexec("11.4.0.106")
@@ -151,21 +185,32 @@ def test_one_of_another_version_is_not_used(
     assert "the engines are of 11.4.0.106" in caplog.text
 
 
-def test_a_program_that_is_not_nvidia_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_nvidia_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_on_path("trtexec", "exit 1", tmp_path, monkeypatch)
     assert not has_trtexec(BUILT.tensorrt)
 
 
 def test_load_of_runs_that_overlap() -> None:
     """100 runs of 4 images start a millisecond apart; the last one of the first stream ends after 102 ms."""
-    runs = [{"startEnqMs": at, "endD2hMs": at + 3, "latencyMs": 1 + at / 100} for at in range(100)]
+    runs = [
+        {"startEnqMs": at, "endD2hMs": at + 3, "latencyMs": 1 + at / 100} for at in range(100)
+    ]
     load = load_of(runs, 4, streams=3)
     assert (load.streams, load.runs) == (3, 100)
     assert load.images_per_s == pytest.approx(4 * 100 / 0.102)
-    assert load.percentiles_ms == pytest.approx({50: 1.5, 90: 1.9, 95: 1.95, 99: 1.99}, abs=0.011)
+    assert load.percentiles_ms == pytest.approx(
+        {50: 1.5, 90: 1.9, 95: 1.95, 99: 1.99}, abs=0.011
+    )
 
 
 def test_a_load_asks_for_its_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    words = ["trtexec", "--loadEngine=m.dense.engine", "--useProfile=0", "--shapes=images:8x3x4x4"]
+    words = [
+        "trtexec",
+        "--loadEngine=m.dense.engine",
+        "--useProfile=0",
+        "--shapes=images:8x3x4x4",
+    ]
     assert run_load(words, 8, seconds=30, streams=2).streams == 2

@@ -21,7 +21,12 @@ from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.folders import bench as bench_module
 from exporter.workflows.folders.bench import bench
-from exporter.workflows.folders.export_folder import REFERENCE, raw_images_in, read_folder, read_reference
+from exporter.workflows.folders.export_folder import (
+    REFERENCE,
+    raw_images_in,
+    read_folder,
+    read_reference,
+)
 from tests.commands import Command
 from tests.fakes import NumpyRunner
 from tests.folders import write_engines, write_folder
@@ -42,11 +47,19 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     write_folder(tmp_path)
     folder = read_folder(tmp_path)
     ticks = itertools.count(0.0, 0.5)
-    result = bench(folder.models, read_reference(folder.reference), SETTINGS, clock=ticks.__next__)
-    assert (result.runtime, result.schedule.method, result.schedule.rho) == ("onnxruntime", "star", None)
+    result = bench(
+        folder.models, read_reference(folder.reference), SETTINGS, clock=ticks.__next__
+    )
+    assert (result.runtime, result.schedule.method, result.schedule.rho) == (
+        "onnxruntime",
+        "star",
+        None,
+    )
     assert [each.batch for each in result.batches] == [1, 2]
     for each in result.batches:
-        assert each.throughput.dense.rounds_ms == each.throughput.pruned.rounds_ms == (500.0,) * 5
+        assert (
+            each.throughput.dense.rounds_ms == each.throughput.pruned.rounds_ms == (500.0,) * 5
+        )
         assert (each.comparison.speedup, each.comparison.outcome) == (1.0, "undecided")
         assert each.selection is None
     assert result.macs.pruned < result.macs.dense
@@ -74,7 +87,10 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
     result = bench(folder.models, read_reference(folder.reference), SETTINGS)
     assert [each.batch for each in result.batches] == [1, 2]
-    assert (result.gpu, result.gpu_failure) == ((), "m.engine | got no memory | need a run on the GPU")
+    assert (result.gpu, result.gpu_failure) == (
+        (),
+        "m.engine | got no memory | need a run on the GPU",
+    )
 
 
 @pytest.mark.ort
@@ -105,7 +121,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_engines(write_folder(place, TENSORRT), manifest())
     install_trtexec(tmp_path, monkeypatch)
     images = TensorInfo("images", ("batch", 3, 4, 4), "float32")
-    monkeypatch.setattr(bench_module, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ()))
+    monkeypatch.setattr(
+        bench_module, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ())
+    )
     return place
 
 
@@ -158,6 +176,8 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
         read.clear()
         done = star_export("bench", folder, *QUICK, *flags)
         assert done.code == 0, done.err
-        assert list(read.values()) == [filled_batch(images, batch).tobytes() for batch in (1, 8)]
+        assert list(read.values()) == [
+            filled_batch(images, batch).tobytes() for batch in (1, 8)
+        ]
         assert all(place.exists() != bool(flags) for place in read)
         assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [1, 8]

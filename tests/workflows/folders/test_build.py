@@ -82,7 +82,9 @@ def test_variants_have_few_batches(
     assert {each.manifest.settings.batches for each in variants} == {of_variants}
 
 
-@pytest.mark.parametrize("target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name
+)
 def test_a_tensorrt_before_10_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
@@ -95,19 +97,36 @@ def test_a_tensorrt_before_10_is_refused(
 @pytest.mark.parametrize(
     ("target", "version", "sm", "message"),
     [
-        (TENSORRT_FP8, "10.5.0.18", "9.0", "TensorRT 10.5.0.18 | need 10.6 or later, tensorrt-int8"),
-        (TENSORRT_FP8, "10.7.0.23", "8.0", "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8"),
+        (
+            TENSORRT_FP8,
+            "10.5.0.18",
+            "9.0",
+            "TensorRT 10.5.0.18 | need 10.6 or later, tensorrt-int8",
+        ),
+        (
+            TENSORRT_FP8,
+            "10.7.0.23",
+            "8.0",
+            "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8",
+        ),
         (TENSORRT_FP8, "10.7.0.23", "8.9", ""),
         (TENSORRT_FP8, "11.4.0.106", "12.0", ""),
     ],
     ids=lambda each: each.name if isinstance(each, Target) else "",
 )
 def test_newer_forms_are_refused_on_what_is_too_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, version: str, sm: str, message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    version: str,
+    sm: str,
+    message: str,
 ) -> None:
     write_folder(tmp_path / "folder", target)
     monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
-    monkeypatch.setattr(build, "this_machine", lambda _: Built(version, "13.0", "580", "GPU", sm))
+    monkeypatch.setattr(
+        build, "this_machine", lambda _: Built(version, "13.0", "580", "GPU", sm)
+    )
     if not message:
         assert build_folder(tmp_path / "folder", BuildSettings())
         return
@@ -115,7 +134,8 @@ def test_newer_forms_are_refused_on_what_is_too_old(
     with pytest.raises(UserError) as raised:
         build_folder(tmp_path / "folder", BuildSettings())
     assert (
-        str(raised.value) == f"target {target.name} | got {need} | or star-export compile --target {instead}"
+        str(raised.value)
+        == f"target {target.name} | got {need} | or star-export compile --target {instead}"
     )
     assert not (tmp_path / "folder/engines").exists()
 
@@ -128,10 +148,22 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
     built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
     names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
     assert names == [
-        *("dense.engine", "star.engine", "star.tracing.engine", "star.forced.engine", "star.sliced.engine"),
+        *(
+            "dense.engine",
+            "star.engine",
+            "star.tracing.engine",
+            "star.forced.engine",
+            "star.sliced.engine",
+        ),
         *(f"{role}.batch{batch}.engine" for role in ("dense", "star") for batch in (1, 32)),
     ]
-    assert [each.manifest.settings.batches for each in built[4:]] == [(1, 32), (1,), (32,), (1,), (32,)]
+    assert [each.manifest.settings.batches for each in built[4:]] == [
+        (1, 32),
+        (1,),
+        (32,),
+        (1,),
+        (32,),
+    ]
 
 
 @pytest.mark.usefixtures("machine")
@@ -156,13 +188,17 @@ def test_a_pruned_model_may_need_the_plugin(
     tracing, forced = (variant_path(files.pruned, role) for role in VARIANTS)
     _call_plugin(files.pruned, tracing)
     with pytest.raises(
-        UserError, match=rf"got no plugin .*build --plugin FILE, or star-export compile {instead}"
+        UserError,
+        match=rf"got no plugin .*build --plugin FILE, or star-export compile {instead}",
     ):
         build_folder(place, BuildSettings())
     assert not (place / "engines").exists()
     library.write_bytes(b"library")
     monkeypatch.setattr(build, "checked_library", lambda path, version: path)
-    built = {each.manifest.onnx: each.manifest for each in build_folder(place, BuildSettings(plugin=library))}
+    built = {
+        each.manifest.onnx: each.manifest
+        for each in build_folder(place, BuildSettings(plugin=library))
+    }
     for each in (files.pruned, tracing):
         assert built[each.name].plugin_sha256 == sha256_of(library)
     for each in (files.dense, forced):
@@ -173,9 +209,10 @@ def test_a_pruned_model_may_need_the_plugin(
 def test_a_model_without_a_node_of_the_plugin_needs_none(tmp_path: Path) -> None:
     """As pairs of patches, whatever the target."""
     write_folder(tmp_path / "folder", TENSORRT_PLUGIN_FP16)
-    assert {each.manifest.plugin_sha256 for each in build_folder(tmp_path / "folder", BuildSettings())} == {
-        ""
-    }
+    assert {
+        each.manifest.plugin_sha256
+        for each in build_folder(tmp_path / "folder", BuildSettings())
+    } == {""}
 
 
 @pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())

@@ -33,15 +33,28 @@ def settings(*sm: int, **more: object) -> BuildSettings:
 def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
     write_folder(tmp_path, TENSORRT)
     built = build_folder(tmp_path, settings(80, 120))
-    models = [f"vit.{name}" for name in ("dense.{}", "star.{}", *(f"star.{{}}.{role}" for role in VARIANTS))]
-    names = [f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine" for sm in (80, 120) for each in models]
+    models = [
+        f"vit.{name}"
+        for name in ("dense.{}", "star.{}", *(f"star.{{}}.{role}" for role in VARIANTS))
+    ]
+    names = [
+        f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine" for sm in (80, 120) for each in models
+    ]
     assert [each.file for each in built] == names
     shipped = (*built[:2], *built[4:6])
     for each, sm in zip(shipped, ("8.0", "8.0", "12.0", "12.0"), strict=True):
         engine = tmp_path / "engines" / each.file
         manifest = read_manifest(engine)
-        assert check_manifest(engine, tmp_path / manifest.onnx, manifest.built) == manifest == each.manifest
-        assert (manifest.settings.runtime, manifest.built.sm, manifest.built.gpu) == ("tensorrt-rtx", sm, "")
+        assert (
+            check_manifest(engine, tmp_path / manifest.onnx, manifest.built)
+            == manifest
+            == each.manifest
+        )
+        assert (manifest.settings.runtime, manifest.built.sm, manifest.built.gpu) == (
+            "tensorrt-rtx",
+            sm,
+            "",
+        )
         assert len(manifest.audits) == 2
         assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
         commands = engine.with_suffix(".commands.txt").read_text().splitlines()
@@ -51,7 +64,10 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert f"--onnx={manifest.onnx} " in commands[5]
         assert f"--computeCapabilities={sm.replace('.', '')}" in commands[5]
         assert not each.broken  # fp32 promises no fused attention
-    assert [(tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)] == [True, True]
+    assert [(tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)] == [
+        True,
+        True,
+    ]
 
 
 def test_a_promise_that_is_not_kept_is_exit_code_1(
@@ -64,7 +80,9 @@ def test_a_promise_that_is_not_kept_is_exit_code_1(
     said = capsys.readouterr().out
     assert "vit.star.tensorrt-fp16.rtx-sm86.engine: TensorRT for RTX" in said
     assert "rtx-sm86.engine: batch 1, 4: attention is not fused in block 1, 2, 3, 4" in said
-    assert json.loads((tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text())["audits"]
+    assert json.loads((tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text())[
+        "audits"
+    ]
 
 
 def test_fp8_is_refused_below_8_9(tmp_path: Path) -> None:
@@ -77,7 +95,8 @@ def test_fp8_is_refused_below_8_9(tmp_path: Path) -> None:
 def test_shrinking_is_refused_with_padded_as_the_way_out(tmp_path: Path) -> None:
     write_folder(tmp_path, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
     with pytest.raises(
-        UserError, match=r"takes none of \| need layout padded: fused attention is lost.*layout = "
+        UserError,
+        match=r"takes none of \| need layout padded: fused attention is lost.*layout = ",
     ):
         build_folder(tmp_path, settings(80))
 

@@ -53,7 +53,10 @@ class EngineRunner(OnnxRuntimeRunner):
         batch = len(feed["images"])
         assert batch in self.sizes
         answers = super()._run(feed)
-        return {**answers, "logits": answers["logits"] * (1.001 if batch >= self.wrong_from else 1)}
+        return {
+            **answers,
+            "logits": answers["logits"] * (1.001 if batch >= self.wrong_from else 1),
+        }
 
 
 @pytest.fixture
@@ -81,7 +84,10 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fo
 def test_engines_at_every_batch_that_they_have(engines: Callable[..., FolderCheck]) -> None:
     result = engines()
     assert result.passed
-    assert {batch: each.pruned.images for batch, each in result.engines.items()} == {4: 4, 32: 32}
+    assert {batch: each.pruned.images for batch, each in result.engines.items()} == {
+        4: 4,
+        32: 32,
+    }
 
 
 @pytest.mark.ort
@@ -93,7 +99,9 @@ def test_an_engine_that_is_wrong_at_one_batch(engines: Callable[..., FolderCheck
 
 
 @pytest.mark.ort
-def test_products_in_tf32_have_a_tolerance_of_their_own(engines: Callable[..., FolderCheck]) -> None:
+def test_products_in_tf32_have_a_tolerance_of_their_own(
+    engines: Callable[..., FolderCheck],
+) -> None:
     assert not engines(wrong_from=4).passed
     assert engines(wrong_from=4, tf32=True).passed
 
@@ -104,7 +112,9 @@ def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None
     path = getattr(write_folder(tmp_path), role)
     model = onnx.load(path)
     weight = next(each for each in model.graph.initializer if each.name == "weight")
-    weight.CopyFrom(onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(weight), "weight"))
+    weight.CopyFrom(
+        onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(weight), "weight")
+    )
     onnx.save(model, path)
     save_all_checksums(tmp_path)
     result = check_folder(tmp_path, RunSettings())

@@ -31,7 +31,10 @@ def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
     assert (found.models.dense.path, found.models.pruned.path) == (files.dense, files.pruned)
     assert found.reference == tmp_path / "reference.npz"
     made = artefacts(OPENVINO_BF16)
-    assert (found.models.dense.artefact, found.models.pruned.artefact) == (made.dense, made.pruned)
+    assert (found.models.dense.artefact, found.models.pruned.artefact) == (
+        made.dense,
+        made.pruned,
+    )
     assert found.target == OPENVINO_BF16
 
 
@@ -79,7 +82,9 @@ def test_raw_images_without_a_checksum_are_those_of_the_reference(tmp_path: Path
         read_folder(tmp_path)
 
 
-@pytest.mark.parametrize("report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}'])
+@pytest.mark.parametrize(
+    "report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}']
+)
 def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> None:
     if report is not None:
         (tmp_path / "report.json").write_text(report)
@@ -94,7 +99,9 @@ def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
     images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
     names = save_raw_images(images, (1, 4), tmp_path)
     assert names == ["inputs/images.batch1.bin", "inputs/images.batch4.bin"]
-    one, four = (np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names)
+    one, four = (
+        np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names
+    )
     np.testing.assert_array_equal(one, images[:1])
     np.testing.assert_array_equal(four, np.concatenate([images, images]))
 
@@ -118,7 +125,10 @@ KEEP, COUNT = np.array([[0, 2], [1, 3]]), np.array([2, 1])
 def test_kept_patches_are_whole_numbers_for_each_image(
     tmp_path: Path, name: str, array: np.ndarray, got: str
 ) -> None:
-    path, arrays = tmp_path / "reference.npz", {"images": IMAGES, "keep_03": KEEP, "count_03": COUNT}
+    path, arrays = (
+        tmp_path / "reference.npz",
+        {"images": IMAGES, "keep_03": KEEP, "count_03": COUNT},
+    )
     np.savez(path, **arrays)  # type: ignore[arg-type]
     assert read_reference(path).keys() == arrays.keys()
     np.savez(path, **{**arrays, name: array})  # type: ignore[arg-type]
@@ -142,7 +152,10 @@ def earlier(tmp_path: Path) -> Path:
     write_folder(tmp_path)
     (tmp_path / "calibration.safetensors").write_bytes(b"sums")
     images = np.zeros((1, 3, 4, 4), np.float32)
-    save_checksums(tmp_path, [*names_in(tmp_path) - {"SHA256SUMS"}, *save_raw_images(images, (3,), tmp_path)])
+    save_checksums(
+        tmp_path,
+        [*names_in(tmp_path) - {"SHA256SUMS"}, *save_raw_images(images, (3,), tmp_path)],
+    )
     save_raw_images(images, (64,), tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     return tmp_path

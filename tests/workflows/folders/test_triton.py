@@ -54,8 +54,12 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
 
 def test_a_file_name_cannot_add_to_a_config() -> None:
     vit = make_vit()
-    artefact = Artefact(vit.spec, manual_schedule(vit.spec, {2: 0.5}, Prune("intra")), ONNXRUNTIME)
-    text = config_text('m" max_batch_size: "7', artefact, ServeSettings(), backend="onnxruntime")
+    artefact = Artefact(
+        vit.spec, manual_schedule(vit.spec, {2: 0.5}, Prune("intra")), ONNXRUNTIME
+    )
+    text = config_text(
+        'm" max_batch_size: "7', artefact, ServeSettings(), backend="onnxruntime"
+    )
     assert r'name: "m\" max_batch_size: \"7"' in text.splitlines()
 
 
@@ -75,14 +79,18 @@ def test_every_tensor_of_an_output_is_served() -> None:
 
 def test_pixels_are_served_as_bytes(tmp_path: Path) -> None:
     write_folder(tmp_path / "folder", input_kind=InputKind.UINT8)
-    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings()).models[1]
+    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings()).models[
+        1
+    ]
     text = (place / "config.pbtxt").read_text()
     assert 'input [ { name: "images" data_type: TYPE_UINT8 dims: [ 3, 4, 4 ] } ]' in text
 
 
 def test_what_was_made_for_openvino_is_served_by_it(tmp_path: Path) -> None:
     files = write_folder(tmp_path / "folder", OPENVINO)
-    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings(instances=2)).models[1]
+    place = write_repository(
+        tmp_path / "folder", tmp_path / "models", ServeSettings(instances=2)
+    ).models[1]
     text = (place / "config.pbtxt").read_text().splitlines()
     assert {'backend: "openvino"', 'default_model_filename: "model.onnx"'} <= set(text)
     assert "instance_group [ { kind: KIND_CPU count: 2 } ]" in text
@@ -113,7 +121,11 @@ def test_engines_bring_their_profiles(tmp_path: Path) -> None:
     text = (place / "config.pbtxt").read_text()
     assert (place / "1/model.plan").read_bytes() == b"plan"
     assert "optimization { cuda { graphs: true } }" in text
-    for part in ("max_batch_size: 32", 'profile: [ "0", "1", "2" ]', "preferred_batch_size: [ 8, 32 ]"):
+    for part in (
+        "max_batch_size: 32",
+        'profile: [ "0", "1", "2" ]',
+        "preferred_batch_size: [ 8, 32 ]",
+    ):
         assert part in text
 
 

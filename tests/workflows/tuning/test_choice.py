@@ -35,7 +35,9 @@ from exporter.workflows.tuning.ways import Candidate, Way
 WAY = Candidate(Prune(mac_reduction=0.3), target="onnxruntime-fp32")
 
 
-def point(images_per_s: float, loss: float, margin: float | None = None, agreement: float = 1.0) -> Point:
+def point(
+    images_per_s: float, loss: float, margin: float | None = None, agreement: float = 1.0
+) -> Point:
     gain = images_per_s / 10
     return Point(
         candidate=WAY,
@@ -57,7 +59,10 @@ def answers(dense: Array, own: Array, same: Array | None = None) -> Pair[Predict
     labels = np.zeros(len(dense), np.int64)
     wrong = np.where(alike | own, 1, 2)
     return Pair(
-        *(Predictions(np.where(right, 0, no)[:, None], labels) for right, no in ((dense, 1), (own, wrong)))
+        *(
+            Predictions(np.where(right, 0, no)[:, None], labels)
+            for right, no in ((dense, 1), (own, wrong))
+        )
     )
 
 
@@ -65,7 +70,9 @@ def within(points: float) -> TuneSettings:
     return TuneSettings(max_drop=points)
 
 
-@pytest.mark.parametrize("goals", [{}, {"max_drop": 1, "max_ms": 5}, {"max_drop": 1, "speedup": 2}])
+@pytest.mark.parametrize(
+    "goals", [{}, {"max_drop": 1, "max_ms": 5}, {"max_drop": 1, "speedup": 2}]
+)
 def test_one_goal_is_given(goals: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="need one goal: max_drop, max_ms or speedup"):
         TuneSettings(**goals)
@@ -81,11 +88,18 @@ def test_the_fastest_that_qualifies_is_chosen() -> None:
 
 def test_on_few_images_the_most_accurate_of_the_fast_ones_is_chosen() -> None:
     """Nothing is shown to be within the limit, but some losses are measured there."""
-    points = [point(300, 0.9, margin=4.0), point(200, 0.5, margin=3.0), point(9, 0.0, margin=0.0)]
+    points = [
+        point(300, 0.9, margin=4.0),
+        point(200, 0.5, margin=3.0),
+        point(9, 0.0, margin=0.0),
+    ]
     assert chosen(points, within(1.0)) == points[1]
     assert chosen([point(300, 1.1, margin=4.0), points[2]], within(1.0)) is None
     # Of equal losses, what changes fewer answers.
-    same = [point(300, 0.5, margin=3.0, agreement=0.9), point(250, 0.5, margin=3.0, agreement=0.95)]
+    same = [
+        point(300, 0.5, margin=3.0, agreement=0.9),
+        point(250, 0.5, margin=3.0, agreement=0.95),
+    ]
     assert chosen([*same, points[0]], within(1.0)) == same[1]
 
 
@@ -115,18 +129,27 @@ def test_the_status_follows_the_limits(right: int, status: Status) -> None:
 @pytest.mark.parametrize(("limit", "changed"), [(0.5, 0.0), (1.0, 0.04), (3.0, 0.2)])
 def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> None:
     enough = images_needed(limit, changed)
-    bounds = [100 * loss_bound(changed / 2 * n, changed / 2 * n, n) for n in (enough - 1, enough)]
+    bounds = [
+        100 * loss_bound(changed / 2 * n, changed / 2 * n, n) for n in (enough - 1, enough)
+    ]
     assert bounds[1] <= limit < bounds[0]
 
 
 def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     dense, own = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
     found = point_of(WAY, 2e9, answers(dense, own), timed(10.0), timed(4.0))
-    assert (found.loss_points, found.loss.images, found.gain.median, found.gmacs) == (-25.0, 4, 2.5, 2.0)
+    assert (found.loss_points, found.loss.images, found.gain.median, found.gmacs) == (
+        -25.0,
+        4,
+        2.5,
+        2.0,
+    )
     assert (found.loss.lost, found.loss.gained, found.loss.agreement) == (1, 2, 0.25)
     assert (found.images_per_s, found.median_ms, found.timed.file_bytes) == (250.0, 4.0, 5)
     # Of four images and two half ones of each kind, one is lost and two are gained.
-    assert found.margin_points == pytest.approx(100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5))
+    assert found.margin_points == pytest.approx(
+        100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5)
+    )
     same = np.arange(64) < 60
     assert margin_of(answers(same, same)) == pytest.approx(2 / 66)
 
@@ -150,7 +173,12 @@ def test_different_ways_are_left_not_shares_of_one() -> None:
         given,
     ]
     few: list[Way] = [*star, *dropping]
-    assert different(few[::-1], lambda way: -few.index(way)) == [star[0], dropping[0], star[1], star[2]]
+    assert different(few[::-1], lambda way: -few.index(way)) == [
+        star[0],
+        dropping[0],
+        star[1],
+        star[2],
+    ]
 
 
 SHARES = tuple(Candidate(Prune(mac_reduction=share / 10)) for share in range(1, 10))
@@ -182,18 +210,28 @@ def test_the_promise_is_held_over_ten_seeds() -> None:
     recorded = {}
     for saved in np.linspace(0.1, 0.6, 26):
         flips = random.random(images) < 0.03
-        recorded[float(saved)] = (ease < 0.9 - 0.06 * saved) ^ flips & (random.random(images) < 0.5)
+        recorded[float(saved)] = (ease < 0.9 - 0.06 * saved) ^ flips & (
+            random.random(images) < 0.5
+        )
     held = 0
     for seed in range(10):
         files = tuple(ImageFile(Path(f"images/{at}.png"), 0) for at in range(images))
         search, final = halves(ImageFolder(Path("images"), files), seed)
-        first, second = (np.array([int(file.path.stem) for file in half.files]) for half in (search, final))
+        first, second = (
+            np.array([int(file.path.stem) for file in half.files]) for half in (search, final)
+        )
         points = []
         for saved, own in recorded.items():
             seen = answers(dense[first], own[first])
-            points.append(point(100 + saved, loss_of_choice(seen).loss_points or 0.0, 100 * margin_of(seen)))
+            points.append(
+                point(
+                    100 + saved, loss_of_choice(seen).loss_points or 0.0, 100 * margin_of(seen)
+                )
+            )
         found = chosen(points, within(3.0))
         assert found is not None
         own = recorded[min(recorded, key=lambda saved: abs(100 + saved - found.images_per_s))]
-        held += (judged(answers(dense[second], own[second]), 3.0).loss.loss_points or 0.0) <= 3.0
+        held += (
+            judged(answers(dense[second], own[second]), 3.0).loss.loss_points or 0.0
+        ) <= 3.0
     assert held >= 9

@@ -77,7 +77,9 @@ def meter_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Meter]:
 
     def make(*, calibration: bool = True) -> Meter:
         book = Book(tmp_path / "book.jsonl", "")
-        whole = calibrated(opened, tmp_path / "c.safetensors", book)[0] if calibration else opened
+        whole = (
+            calibrated(opened, tmp_path / "c.safetensors", book)[0] if calibration else opened
+        )
         return Meter({OWN: whole}, book, tmp_path, {"all": images})
 
     return make
@@ -171,7 +173,9 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
 
 
 @pytest.mark.ort
-def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(meter_with: Callable[..., Meter]) -> None:
+def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(
+    meter_with: Callable[..., Meter],
+) -> None:
     meter = meter_with()
     for candidate in (TOME, A_STAR):
         placed = candidate.on(ONNXRUNTIME.name)
@@ -179,6 +183,8 @@ def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(meter_with: Ca
         assert np.array_equal(pair[0], pair[1])
         speeds = meter.speeds([UNPRUNED.on(ONNXRUNTIME.name), placed])
         assert list(speeds) == [UNPRUNED.on(ONNXRUNTIME.name), placed]
-        assert all(each.throughput.median_ms > 0 and each.file_bytes > 1000 for each in speeds.values())
+        assert all(
+            each.throughput.median_ms > 0 and each.file_bytes > 1000 for each in speeds.values()
+        )
         assert 0 < meter.macs(candidate) < meter.macs(UNPRUNED)
     assert meter.seen == {TOME, A_STAR} and not meter.skipped

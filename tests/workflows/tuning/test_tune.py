@@ -67,7 +67,9 @@ class Machine:
         patch.setattr(
             Meter,
             "_predict",
-            lambda meter, candidate, part: self.predict(meter.images[part].files, candidate, part),
+            lambda meter, candidate, part: self.predict(
+                meter.images[part].files, candidate, part
+            ),
         )
         patch.setattr(Meter, "_speeds", lambda _, placed: self.speeds(placed))
 
@@ -77,7 +79,9 @@ class Machine:
         more = 10 if how.scored_by == "random" else 2 if how.reduced_by == "drop" else 1
         return 0.1 * more * share**2 + 0.01 * ("int8" in candidate.target)
 
-    def predict(self, files: Sequence[ImageFile], candidate: Candidate, part: str) -> dict[str, Any]:
+    def predict(
+        self, files: Sequence[ImageFile], candidate: Candidate, part: str
+    ) -> dict[str, Any]:
         self.predicted.append((candidate.label, part))
         place = np.array([int(file.path.stem) for file in files]) * 7919 % 1000 / 1000
         wrong = (place >= 0.9) | (place < self.loss(candidate))
@@ -89,7 +93,9 @@ class Machine:
         found = []
         for each in placed:
             how = each.prune or Prune()
-            share = (how.mac_reduction or 0.0) * (0.7 if how.planned_by == Method.MATCHING else 0.9)
+            share = (how.mac_reduction or 0.0) * (
+                0.7 if how.planned_by == Method.MATCHING else 0.9
+            )
             ms = 10 * (1 - share) * (0.5 if "int8" in each.target else 1.0)
             found.append(asdict(Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)))
         return found
@@ -120,10 +126,17 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def search(
-    workplace: Workplace, many: Path, machine: Machine, compiled: list[Any], calibration: Path, tmp_path: Path
+    workplace: Workplace,
+    many: Path,
+    machine: Machine,
+    compiled: list[Any],
+    calibration: Path,
+    tmp_path: Path,
 ) -> Search:
     """A search on the made-up machine; its results are in `tmp_path`."""
-    free = workplace.recipe(eval_images=many, max_eval_images=800, batch=2, rounds=5, calibration=calibration)
+    free = workplace.recipe(
+        eval_images=many, max_eval_images=800, batch=2, rounds=5, calibration=calibration
+    )
 
     def run(
         settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
@@ -133,12 +146,18 @@ def search(
     return run
 
 
-def test_it_finds_the_fastest_model_within_a_loss(search: Search, machine: Machine, tmp_path: Path) -> None:
+def test_it_finds_the_fastest_model_within_a_loss(
+    search: Search, machine: Machine, tmp_path: Path
+) -> None:
     found = search(method=Method.STAR)
     assert found.choice is not None and found.judged is not None
     own = found.choice.candidate.prune
     # At 1 point, 30 % by merging; the errors of 400 images allow for less.
-    assert own is not None and own.reduce == "merge-weighted" and 0.1 <= (own.mac_reduction or 0) <= 0.3
+    assert (
+        own is not None
+        and own.reduce == "merge-weighted"
+        and 0.1 <= (own.mac_reduction or 0) <= 0.3
+    )
     assert found.judged.status in (Status.MET, Status.NOT_SHOWN)
     assert found.choice.loss_points <= 1 and found.judged.loss.images == 400
     assert (found.images, found.settings, found.parity) == (400, ONE_POINT, True)
@@ -178,7 +197,9 @@ def test_a_calibration_is_made_only_for_ways_that_need_one(
 
 
 @pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
-def test_a_time_is_reached_by_the_most_accurate_model(search: Search, goal: dict[str, Any]) -> None:
+def test_a_time_is_reached_by_the_most_accurate_model(
+    search: Search, goal: dict[str, Any]
+) -> None:
     """STAR takes 10 ms less 9 ms for all multiply-adds; the unpruned model may do."""
     settings = TuneSettings(target="onnxruntime-fp32", **goal)
     found = search(settings, method=Method.STAR, scorer="pairs")
@@ -195,7 +216,11 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     search: Search, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for other weights, and without the images that only the rates of ACS need."""
-    vit, plan, smaller = load(workplace.request), DepthPlan((2,)), tmp_path / "smaller.safetensors"
+    vit, plan, smaller = (
+        load(workplace.request),
+        DepthPlan((2,)),
+        tmp_path / "smaller.safetensors",
+    )
     identity = identity_of(workplace.request, vit.spec.num_classes)
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     planned = Mock(side_effect=schedule_of)
@@ -210,12 +235,17 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "linear"
 
 
-def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(search: Search, tmp_path: Path) -> None:
+def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(
+    search: Search, tmp_path: Path
+) -> None:
     """A recipe of an earlier search would pass for this one's."""
     (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
     found = search(TuneSettings(speedup=50, target="onnxruntime-fp32"), method=Method.TOME)
     assert (found.choice, found.judged, found.recipe) == (None, None, None)
-    assert len(found.tried) > 3 and repr(found) == "<TuneResult vit_tiny_patch16_224: nothing found>"
+    assert (
+        len(found.tried) > 3
+        and repr(found) == "<TuneResult vit_tiny_patch16_224: nothing found>"
+    )
     assert (tmp_path / "front.json").exists() and not (tmp_path / "tune.toml").exists()
 
 
@@ -230,7 +260,9 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     choice = found.choice
     assert choice is not None and choice.margin_points > 1 >= choice.loss_points
     assert choice.gain.median > 1 and found.recipe is not None
-    pruned = [(each, each.candidate.prune) for each in found.tried if each.candidate.prune is not None]
+    pruned = [
+        (each, each.candidate.prune) for each in found.tried if each.candidate.prune is not None
+    ]
     assert choice.loss.agreement == max(each.loss.agreement for each, _ in pruned)
     kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}
     assert {method for method, _ in kinds} == {Method.MATCHING, Method.STAR, Method.A_STAR}
@@ -255,7 +287,9 @@ def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
     before = len(machine.predicted), len(machine.timed)
     assert to_json(search(method=Method.TOME)) == to_json(first)
     assert (len(machine.predicted), len(machine.timed)) == before
-    with pytest.raises(ArtefactError, match=r"measurements\.jsonl \| got a search of other settings, images"):
+    with pytest.raises(
+        ArtefactError, match=r"measurements\.jsonl \| got a search of other settings, images"
+    ):
         search(method=Method.TOME, seed=1)  # other images
 
 
@@ -264,7 +298,12 @@ def test_the_choice_is_compiled_from_its_recipe(
 ) -> None:
     module_of_mine = load(workplace.request).model
     found = search(
-        method=Method.STAR, scorer="fused", model=module_of_mine, checkpoint=None, model_kwargs={}, threads=1
+        method=Method.STAR,
+        scorer="fused",
+        model=module_of_mine,
+        checkpoint=None,
+        model_kwargs={},
+        threads=1,
     )
     assert found.choice is not None
     ((recipe, folder, model, _),) = compiled
@@ -286,7 +325,11 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
     assert found.choice is not None
     assert found.choice.candidate.label == "unpruned, onnxruntime-int8"
     (path,) = (tmp_path / "compiled").glob("*.onnx")
-    assert {each.name for each in path.parent.iterdir()} == {path.name, "SHA256SUMS", "notes.txt"}
+    assert {each.name for each in path.parent.iterdir()} == {
+        path.name,
+        "SHA256SUMS",
+        "notes.txt",
+    }
     assert verify_checksums(path.parent).keys() == {path.name}
     assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
     assert "prune" not in read_recipe(tmp_path / "tune.toml")
@@ -303,7 +346,11 @@ def test_other_weights_are_tried_as_they_are(
     save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(machine.timed[-1])
-    for words in ("smaller, unpruned", "smaller, tome", "trained, star, intra, drop, α 0.15, as given"):
+    for words in (
+        "smaller, unpruned",
+        "smaller, tome",
+        "trained, star, intra, drop, α 0.15, as given",
+    ):
         assert words in timed
     other = tmp_path / "other.safetensors"
     five = apply_plan(make_vit(num_classes=5), plan).model
@@ -346,7 +393,10 @@ def test_what_cannot_be_searched_is_refused_before_any_work(
 def test_a_target_that_needs_images_of_its_own_is_refused_without_any(
     workplace: Workplace, many: Path, tmp_path: Path
 ) -> None:
-    recipe, anywhere = workplace.recipe(eval_images=many, images=None), TuneSettings(max_drop=1.0)
+    recipe, anywhere = (
+        workplace.recipe(eval_images=many, images=None),
+        TuneSettings(max_drop=1.0),
+    )
     with pytest.raises(RecipeError, match=r"--images .* activation ranges of openvino-int8"):
         dry_tune(recipe, anywhere, tmp_path)
     assert dry_tune(recipe, ONE_POINT, tmp_path).schedule is None
@@ -376,17 +426,28 @@ def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(search: S
         search(method=Method.TOME, mac_reduction=0.99)
 
 
-def test_a_dry_run_says_how_much_is_screened(workplace: Workplace, many: Path, tmp_path: Path) -> None:
-    found = dry_tune(workplace.recipe(eval_images=many, mac_reduction=0.25), ONE_POINT, tmp_path)
+def test_a_dry_run_says_how_much_is_screened(
+    workplace: Workplace, many: Path, tmp_path: Path
+) -> None:
+    found = dry_tune(
+        workplace.recipe(eval_images=many, mac_reduction=0.25), ONE_POINT, tmp_path
+    )
     assert found.unknown == "the search, which screens 17 ways on 256 images each"
     assert found.gmacs_pruned == pytest.approx(0.75 * found.gmacs_dense)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.ort
-def test_a_real_search_of_the_digits_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_search_of_the_digits_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trained weights, real measurements, and a compiled folder."""
-    values: dict[str, Any] = {"model": "digits_vit", "method": Method.TOME, "mac_reduction": 0.4, "rounds": 5}
+    values: dict[str, Any] = {
+        "model": "digits_vit",
+        "method": Method.TOME,
+        "mac_reduction": 0.4,
+        "rounds": 5,
+    }
     images: dict[str, Any] = {
         "images": digits() / "train",
         "eval_images": digits() / "held_out",
@@ -396,7 +457,9 @@ def test_a_real_search_of_the_digits_model(tmp_path: Path, monkeypatch: pytest.M
     settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
     # Whatever this machine takes for each.
     monkeypatch.setattr(
-        module, "chosen", lambda points, _: next(each for each in points if each.candidate.prune is not None)
+        module,
+        "chosen",
+        lambda points, _: next(each for each in points if each.candidate.prune is not None),
     )
     found = tune(recipe, settings, tmp_path / "out")
     assert found.choice is not None and found.judged is not None
@@ -408,5 +471,13 @@ def test_a_real_search_of_the_digits_model(tmp_path: Path, monkeypatch: pytest.M
     # Again, from what was measured.
     monkeypatch.setattr(module, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))
     again = tune(recipe, settings, tmp_path / "out")
-    assert (again.choice, again.judged, again.tried) == (found.choice, found.judged, found.tried)
-    assert json.loads((tmp_path / "out/front.json").read_text()).keys() == {"front", "tried", "unpruned"}
+    assert (again.choice, again.judged, again.tried) == (
+        found.choice,
+        found.judged,
+        found.tried,
+    )
+    assert json.loads((tmp_path / "out/front.json").read_text()).keys() == {
+        "front",
+        "tried",
+        "unpruned",
+    }

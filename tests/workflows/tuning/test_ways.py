@@ -15,7 +15,9 @@ FREE, SPEC = Prune(), make_vit().spec
 
 def prunes_of(pinned: Prune, spec: ModelSpec = SPEC) -> list[Prune]:
     """What the candidates of all ways prune by."""
-    return [each.prune for way in ways_of(spec, pinned) for each in way if each.prune is not None]
+    return [
+        each.prune for way in ways_of(spec, pinned) for each in way if each.prune is not None
+    ]
 
 
 def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> None:
@@ -40,7 +42,9 @@ def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() 
     scorers = {"token-pairs", "fused", "received", "inter", "random"}
     assert {each.scorer for each in prunes_of(FREE, pooled)} == scorers
     pinned = prunes_of(Prune("intra", method=Method.STAR), pooled)
-    assert {each.scorer for each in pinned} == {"intra"}  # what is pinned is refused where it is planned
+    assert {each.scorer for each in pinned} == {
+        "intra"
+    }  # what is pinned is refused where it is planned
 
 
 def test_what_is_pinned_has_one_value() -> None:
@@ -63,7 +67,9 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
         assert all(each.counted_by == pinned.counts for each in found)
     both, geometric = {Method.MATCHING, Method.STAR}, prunes_of(Prune(counts="geometric"))
     assert {each.method for each in geometric} == both
-    assert {each.method for each in geometric if each.scorer == "token-pairs"} == {Method.MATCHING}
+    assert {each.method for each in geometric if each.scorer == "token-pairs"} == {
+        Method.MATCHING
+    }
     pairs = prunes_of(Prune("token-pairs", method=Method.STAR, counts="few"))
     assert {each.method for each in pairs} == {Method.STAR}
     needy = {each.scorer for each in geometric if Candidate(each).calibrated}
@@ -73,7 +79,9 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
         ways_of(SPEC, Prune(counts="search"))
 
 
-def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> None:
+def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> (
+    None
+):
     trained = Candidate(Prune("intra", method=Method.STAR), "tuned", given=True)
     weights = {"small": None, "tuned": trained}
     found = ways_of(SPEC, Prune(method=Method.MATCHING, mac_reduction=0.3), weights)
@@ -89,14 +97,18 @@ def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were
 def test_a_way_has_all_its_shares_the_smallest_first() -> None:
     ways = ways_of(SPEC, FREE)
     assert len(ways) == 17
-    assert all([each.prune and each.prune.mac_reduction for each in way] == list(SHARES) for way in ways)
+    assert all(
+        [each.prune and each.prune.mac_reduction for each in way] == list(SHARES)
+        for way in ways
+    )
 
 
 def test_a_candidate_says_what_it_is() -> None:
     plain = Candidate(Prune(mac_reduction=0.4))
     assert not plain.calibrated
     assert (
-        plain.on("openvino-int8").label == "matching, token-pairs, merge-weighted, 40% saved, openvino-int8"
+        plain.on("openvino-int8").label
+        == "matching, token-pairs, merge-weighted, 40% saved, openvino-int8"
     )
     fused = Candidate(Prune("fused", alpha=0.5, mac_reduction=0.375))
     assert fused.calibrated
