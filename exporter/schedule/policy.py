@@ -1,0 +1,201 @@
+"""How to prune, and how much, with nothing left open: a `Policy` is what the settings of a `Prune` mean.
+
+It holds the rows of `exporter.schedule.methods` instead of their names, and knows what it needs. Only a model's own
+alpha is open until there is a model. `exporter.schedule.plan` makes a model's schedule of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+from exporter.errors import RecipeError
+from exporter.formats.canonical_json import load_json
+from exporter.records import ModelSpec, Schedule
+from exporter.schedule.methods import (
+    ACS,
+    METHODS,
+    SEARCH,
+    Reduction,
+    Scorer,
+    default_method,
+    default_reduction,
+    reduction_named,
+    scorer_named,
+)
+from exporter.schedule.prune import Prune
+from exporter.schedule.rates import ANCHORS
+from exporter.vocabulary import Method
+
+
+class Need(Enum):
+    """What must be given beside the model, to a schedule or a step after it; the value says so in an error."""
+
+    ACS = "a folder of images, to calibrate on"
+    INTER = "a folder of images, to score the positions of patches on"
+    COST = "a folder of images: the MACs of a-star depend on them"
+    SEARCH = "a folder of images, to search counts on"
+    REFIT = "a folder of images, to refit on"
+    RANGES = "a folder of images, for the activation ranges of INT8"
+    LABELS = "labelled images to train on"
+    SAME_INTER = "the calibration that the schedule was made with"
+
+    @property
+    def flag(self) -> str:
+        """The flag that gives it."""
+        return "--calibration" if self is Need.SAME_INTER else "--images"
+
+
+# What a calibration gives, in place of images.
+MEASURED: Final = frozenset({Need.ACS, Need.INTER, Need.SAME_INTER})
+
+
+def check_needs(needs: frozenset[Need], *, images: bool, calibration: bool) -> None:
+    """Raise RecipeError for the first need that neither the images nor the calibration meet, if they are there."""
+    missing = needs - MEASURED if calibration else needs
+    for need in Need:
+        if need in missing and not (images and need.flag == "--images"):
+            raise RecipeError(need.flag, "nothing", need.value)
+
+
+@dataclass(frozen=True)
+class Rho:
+    """The lowest rate of all layers."""
+
+    rho: float
+
+
+@dataclass(frozen=True)
+class MacShare:
+    """The share of the multiply-adds to save."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of some layers, by their 1-based numbers; the others keep all patches."""
+
+    by_layer: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rates of a schedule: that of a file, or the one that a checkpoint was trained with."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Rates whose distances from 1 are scaled alike until they reach a number."""
+
+    rates: Rates | Given
+    number: Rho | MacShare
+
+
+Amount: TypeAlias = Rho | MacShare | Rates | Given | Scaled
+
+# Nothing says how much: every layer keeps all patches.
+UNSAID: Final = Rates({})
+
+# The alpha of whichever model is pruned (`ModelSpec.default_alpha`).
+OF_MODEL: Final = "of the model"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How patches are scored, reduced and counted, and how much is pruned.
+
+    `counts` is one of `exporter.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates.
+    """
+
+    method: Method
+    scorer: Scorer
+    reduction: Reduction
+    counts: str
+    amount: Amount
+    anchors: str
+    alpha: float | Literal["of the model"]
+    seed: int
+    round_to: int
+    query_stride: int
+    refit: bool
+
+    def alpha_for(self, spec: ModelSpec) -> float:
+        """Return the weight of the intra-layer factor in a model."""
+        return spec.default_alpha if isinstance(self.alpha, str) else self.alpha
+
+    @property
+    def number(self) -> Rho | MacShare | None:
+        """The number that says how much, None where rates alone do."""
+        amount = self.amount.number if isinstance(self.amount, Scaled) else self.amount
+        return amount if isinstance(amount, Rho | MacShare) else None
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the schedule needs, and the pruned model."""
+        counted = isinstance(self.amount, Rho | MacShare)
+        conditions = {
+            Need.ACS: counted and self.counts == ACS,
+            Need.INTER: self.scorer.calibrated,
+            Need.COST: isinstance(self.number, MacShare) and self.method.counts_vary,
+            Need.SEARCH: counted and self.counts == SEARCH,
+            Need.REFIT: self.refit,
+            Need.SAME_INTER: isinstance(self.amount, Given)
+            and self.amount.schedule.inter_sha256 != "",
+        }
+        return frozenset(need for need, holds in conditions.items() if holds)
+
+
+def resolve(prune: Prune, given: Schedule | None = None) -> Policy:
+    """Return what settings mean; a schedule says itself how its patches are scored, and replaces their file.
+
+    Raises:
+        RecipeError: Some of them contradict each other.
+        ArtefactError: The file is no schedule.
+    """
+    if given is None and prune.schedule is not None:
+        given = load_json(Schedule, prune.schedule)
+    amount = _amount(prune, given)
+    if given is not None:
+        return Policy(
+            method=given.method,
+            scorer=scorer_named(given.scorer),
+            reduction=reduction_named(given.reduce),
+            counts=METHODS[given.method].counts[0],
+            amount=amount,
+            anchors=given.anchors,
+            alpha=given.alpha,
+            seed=given.seed,
+            round_to=given.round_to,
+            query_stride=given.query_stride,
+            refit=prune.refit,
+        )
+    star_alone = (prune.alpha, prune.anchors, prune.calibration) != (None, None, None)
+    method = prune.method or default_method(prune.scorer, prune.reduce, star_alone=star_alone)
+    scorer = prune.scorer or METHODS[method].scorers[0]
+    return Policy(
+        method=method,
+        scorer=scorer_named(scorer),
+        reduction=reduction_named(prune.reduce or default_reduction(method, scorer)),
+        counts=prune.counts or METHODS[method].counts[0],
+        amount=amount,
+        anchors=prune.anchors or ANCHORS[0],
+        alpha=OF_MODEL if prune.alpha is None else prune.alpha,
+        seed=prune.seed,
+        round_to=prune.round_to,
+        query_stride=prune.query_stride,
+        refit=prune.refit,
+    )
+
+
+def _amount(prune: Prune, given: Schedule | None) -> Amount:
+    rates = Rates(prune.rates) if given is None else Given(given)
+    if prune.rho is not None:
+        number: Rho | MacShare = Rho(prune.rho)
+    elif prune.mac_reduction is not None:
+        number = MacShare(prune.mac_reduction)
+    else:
+        return rates
+    return number if rates == UNSAID else Scaled(rates, number)
