@@ -29,10 +29,10 @@ from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import predict_each
-from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.parity.reference import mean_useful_macs, reference_runner
 from exporter.files import written_beside
 from exporter.formats.canonical_json import to_json
+from exporter.intervals import loss_interval, wilson
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule

@@ -21,7 +21,7 @@ from exporter.data.images import sample
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.benchmark import ratio_of, throughput
-from exporter.evaluation.intervals import loss_interval
+from exporter.intervals import loss_interval
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.request import ModelRequest

@@ -20,9 +20,9 @@ import numpy as np
 
 from exporter.cli.output import RichStages
 from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, ratio_of
-from exporter.evaluation.intervals import loss_interval, wilson
 from exporter.evaluation.loss import loss_of
 from exporter.evaluation.report.chart import trade_off_chart
+from exporter.intervals import loss_interval, wilson
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8

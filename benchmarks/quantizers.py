@@ -32,9 +32,9 @@ from deits import MODELS, deit, prune, schedule, torch_export
 from exporter.artefact import artefact_of
 from exporter.data.batches import batches, noise
 from exporter.data.source import images_at
-from exporter.evaluation.intervals import loss_interval
 from exporter.evaluation.loss import loss_of
 from exporter.formats.canonical_json import load_json
+from exporter.intervals import loss_interval
 from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.lowering.pipeline import lower

@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "processes", "tensor_names", "vocabulary"),
+    ("files", "intervals", "processes", "tensor_names", "vocabulary"),
     ("formats", "settings"),
     ("records", "targets", "bundled"),
     ("artefact",),
@@ -54,7 +54,6 @@ INNER_ORDER = {
     ),
     "runtimes": (("base",), ("onnxruntime_runner", "tensorrt")),
     "evaluation": (
-        ("intervals",),
         ("accuracy",),
         ("loss",),
         ("benchmark",),

@@ -9,8 +9,8 @@ from datetime import timedelta
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from exporter.evaluation.intervals import Interval
 from exporter.formats.canonical_json import to_json
+from exporter.intervals import Interval
 from exporter.processes import processes
 from exporter.records import Schedule
 from exporter.workflows.progress import Advance

@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.data.images import UNKNOWN
 from exporter.errors import UserError
-from exporter.evaluation.intervals import Interval, wilson
+from exporter.intervals import Interval, wilson
 from exporter.runtimes.base import Runner
 from exporter.tensor_names import IMAGES, LOGITS, Array
 

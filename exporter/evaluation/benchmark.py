@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from exporter.errors import UserError
-from exporter.evaluation.intervals import Interval
+from exporter.intervals import Interval
 from exporter.runtimes.base import Feed, Runner
 from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.tensor_names import Array

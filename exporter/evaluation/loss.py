@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.intervals import (
+from exporter.intervals import (
     Interval,
     loss_bound,
     loss_interval,
     mcnemar,
-    normal_quantile,
+    mean_interval,
     wilson,
 )
 from exporter.records import Pair
@@ -179,14 +179,11 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     """
     lost, won = (float(each.mean() - before.mean()) for each in (dense, after))
     shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
-    each = (after.astype(float) - before) - goal * (dense.astype(float) - before)
-    surplus, half = (
-        float(each.mean()),
-        normal_quantile(CONFIDENCE) * float(each.std()) / len(each) ** 0.5,
-    )
-    low, high = 100 * (surplus - half), 100 * (surplus + half)
+    surplus = 100 * ((after.astype(float) - before) - goal * (dense.astype(float) - before))
+    low, high = mean_interval(surplus, 2 * CONFIDENCE - 1)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
-    return Recovery(won / lost if shown else None, goal, status, 100 * surplus, (low, high))
+    share = won / lost if shown else None
+    return Recovery(share, goal, status, float(surplus.mean()), (low, high))
 
 
 # Rows of similarities that are in memory at a time.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from exporter.errors import ImageError, ScheduleError
+from exporter.intervals import mean_interval
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Output
@@ -18,16 +19,13 @@ from exporter.vocabulary import OutputKind
 
 # With fewer images to hold out, an interval says little.
 LEAST_IMAGES = 32
-# Two-sided 95 % of a normal mean.
-Z = 1.96
 
 
 def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
     """Compare the divergences of the same images, [images] each."""
     gains = without - with_change
-    mean, half_width = float(gains.mean()), Z * float(gains.std(ddof=1)) / len(gains) ** 0.5
     return Gain(
-        float(without.mean()), mean, (mean - half_width, mean + half_width), read, len(gains)
+        float(without.mean()), float(gains.mean()), mean_interval(gains), read, len(gains)
     )
 
 

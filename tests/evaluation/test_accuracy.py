@@ -17,7 +17,7 @@ from exporter.evaluation.accuracy import (
     predict_each,
     top_classes,
 )
-from exporter.evaluation.intervals import wilson
+from exporter.intervals import wilson
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner
 

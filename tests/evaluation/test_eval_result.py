@@ -7,8 +7,8 @@ import pytest
 
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Accuracy
-from exporter.evaluation.intervals import half_width, loss_interval, wilson
 from exporter.evaluation.loss import Agreement, PairResult
+from exporter.intervals import half_width, loss_interval, wilson
 from exporter.workflows.evaluate import Evaluation, ModelResult, require_within
 
 MODEL = ModelResult(

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from exporter.evaluation import loss
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.intervals import loss_bound, loss_interval, mcnemar, wilson
 from exporter.evaluation.loss import (
     ClassChange,
     Embeddings,
@@ -15,6 +14,7 @@ from exporter.evaluation.loss import (
     compare_predictions,
     recovery_of,
 )
+from exporter.intervals import loss_bound, loss_interval, mcnemar, wilson
 from exporter.vocabulary import Status
 from tests.evaluation.hits import hits
 

@@ -6,10 +6,10 @@ from itertools import repeat
 
 import numpy as np
 
-from exporter.evaluation.intervals import Interval, wilson
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.evaluation.parity.differences import Differences
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.intervals import Interval, wilson
 from exporter.records import Output
 from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind

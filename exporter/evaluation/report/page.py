@@ -11,13 +11,13 @@ import numpy as np
 from PIL import Image
 
 from exporter.artefact import Artefact
-from exporter.evaluation.intervals import wilson
 from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.report.chart import chart_of, data_address
 from exporter.evaluation.report.record import Report, trade_off_of
 from exporter.evaluation.report.serving import serving_script
 from exporter.files import written_beside
+from exporter.intervals import wilson
 from exporter.tensor_names import IMAGES, Array
 
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
-from exporter.evaluation.intervals import least_images, loss_bound, loss_interval
 from exporter.evaluation.loss import PairResult, compare_predictions, loss_of
+from exporter.intervals import least_images, loss_bound, loss_interval
 from exporter.records import Pair
 from exporter.runtimes.choice import RUNTIMES
 from exporter.settings.fields import LARGEST, Points, Settings, option

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.evaluation.intervals import wilson
 from exporter.evaluation.parity.checks import ParityReport, report_on
 from exporter.evaluation.parity.differences import Differences
 from exporter.evaluation.parity.tolerance import Tolerance
+from exporter.intervals import wilson
 from exporter.records import Output
 from exporter.runtimes.base import TensorInfo
 from exporter.vocabulary import OutputKind

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.evaluation.intervals import wilson
 from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.report.chart import chart_of
@@ -28,6 +27,7 @@ from exporter.evaluation.report.page import (
     save_page,
 )
 from exporter.evaluation.report.record import CalibratedOn, Report
+from exporter.intervals import wilson
 from exporter.records import Pair
 from exporter.schedule.macs import LayerUse, PatchUse
 from exporter.tensor_names import IMAGES, count_name, keep_name

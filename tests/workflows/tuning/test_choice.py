@@ -10,8 +10,8 @@ from exporter.data.images import ImageFile, ImageFolder, halves
 from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Ratio, Throughput
-from exporter.evaluation.intervals import loss_bound
 from exporter.evaluation.loss import PairResult
+from exporter.intervals import loss_bound
 from exporter.records import Pair
 from exporter.schedule.prune import Prune
 from exporter.tensor_names import Array

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
-from scipy.stats import binomtest, multinomial, norm
+from scipy.stats import binomtest, multinomial, norm, sem
 
-from exporter.evaluation.intervals import (
+from exporter.intervals import (
     half_width,
     least_images,
     loss_bound,
     loss_interval,
     mcnemar,
+    mean_interval,
     normal_quantile,
     wilson,
 )
@@ -33,6 +34,13 @@ def test_it_is_scipys(counts: tuple[int, int], confidence: float) -> None:
     assert wilson(*counts, confidence) == pytest.approx(
         (expected.low, expected.high), abs=1e-12
     )
+
+
+def test_the_interval_of_a_mean_is_scipys() -> None:
+    values = np.array([0.5, -1.0, 3.0, 0.25, 1.0])
+    expected = norm.interval(0.9, values.mean(), sem(values))
+    assert mean_interval(values, 0.9) == pytest.approx(expected)
+    assert mean_interval(values[:1]) == (0.5, 0.5)
 
 
 @given(COUNTS, CONFIDENCE)

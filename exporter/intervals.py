@@ -1,4 +1,4 @@
-"""Confidence intervals of a share of images, and of what one of two models loses on the same images.
+"""Confidence intervals of a share of images, of a mean, and of what one of two models loses on the same images.
 
 Also how many images a narrower interval needs, and McNemar's exact test: only the images that exactly one of
 the two models classifies correctly tell them apart, `lost`, by the first alone, and `gained`, by the second alone.
@@ -9,7 +9,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 from math import sqrt
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 # Lower and upper limit, in the unit of what is estimated.
 Interval: TypeAlias = tuple[float, float]
@@ -54,6 +56,15 @@ def least_images(enough: Callable[[int], bool]) -> int:
 def normal_quantile(share: float) -> float:
     """Return the standard normal value below which this share lies."""
     return NormalDist().inv_cdf(share)
+
+
+def mean_interval(values: np.ndarray[Any, Any], confidence: float = 0.95) -> Interval:
+    """Return the interval of the mean of values [n], if means are distributed normally; a single one has no width."""
+    z = normal_quantile((1 + confidence) / 2)
+    mean = float(values.mean())
+    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    half = z * spread / sqrt(len(values))
+    return mean - half, mean + half
 
 
 # Halvings of [−1, 1], which leave the spacing of floats.
