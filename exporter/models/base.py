@@ -21,8 +21,6 @@ from exporter.records import ModelSpec, Output
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import OutputKind
 
-LEAST_ROWS = 4
-
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionParts:
@@ -74,12 +72,6 @@ class BlockParts:
     attention: AttentionParts | None
     mlp: MlpParts | None
     stand_in: MlpParts | None = None
-
-    @property
-    def rounds_apart(self) -> bool:
-        """Whether PyTorch runs the whole block by a kernel of its own, which rounds otherwise than the parts."""
-        own = any(isinstance(each, nn.MultiheadAttention) for each in self.whole.modules())
-        return own and not torch.compiler.is_compiling()
 
     @property
     def token_wise(self) -> tuple[MlpParts, ...]:
@@ -240,7 +232,7 @@ def heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return query, key and value, each [batch, heads, tokens, head_dim], normed and rotated, without the scale.
 
-    `asking` is how many of the first tokens, all of them prefix tokens, have a query, see `at_least`; 0 for all.
+    `asking` is how many of the first tokens, all of them prefix tokens, have a query; 0 for all.
     """
     attention = _attention(block)
     batch, tokens, _ = qkv.shape
@@ -248,7 +240,7 @@ def heads(
         2, 0, 3, 1, 4
     )
     query, key, value = parts.unbind(0)
-    query = at_least(query[:, :, :asking], 2) if asking else query
+    query = query[:, :, :asking] if asking else query
     query, key = attention.q_norm(query), attention.k_norm(key)
     if attention.rotary is not None:
         # Prefix tokens have no position.
@@ -275,16 +267,6 @@ def attention_half(
     """
     context, seen = attend(block, project(block, tokens), positions, live, key_bias)
     return add_attention(block, tokens, context), seen
-
-
-def at_least(rows: Tensor, dim: int) -> Tensor:
-    """Return a few rows several times over: for fewer than four, PyTorch's CPU kernels sum in another order.
-
-    So a token computed alone is bit for bit what it is among all tokens. An exported model has the rows once.
-    """
-    if torch.compiler.is_compiling() or rows.shape[dim] >= LEAST_ROWS:
-        return rows
-    return torch.cat([rows] * -(-LEAST_ROWS // rows.shape[dim]), dim=dim)
 
 
 def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:

@@ -48,7 +48,7 @@ class PrunedViT(nn.Module):
 
     Blocks that keep everything are called untouched. Where the outputs read class tokens alone, the last attention
     has their queries only, and they alone go on, unless it drops patches. A schedule of rates 1 is the untouched
-    model bit for bit.
+    model: bit for bit where all tokens go on, to rounding in that last layer, whose products have fewer rows.
 
     `refit_of` is the hash of the trained weights where others were refitted to the schedule, else "".
 

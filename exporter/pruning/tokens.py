@@ -20,7 +20,6 @@ from exporter.models.base import (
     PrunableViT,
     Seen,
     add_attention,
-    at_least,
     attend,
     attention_half,
     mlp_half,
@@ -72,7 +71,7 @@ class Tokens(ABC):
 
     @abstractmethod
     def alone(self, block: BlockParts, read: int) -> "Grid":
-        """The first `read` tokens behind a whole block, see `at_least`; the others are only attended to."""
+        """The first `read` tokens behind a whole block; the others are only attended to."""
 
     @abstractmethod
     def reduce(self, decision: Decision) -> "Tokens":
@@ -223,12 +222,9 @@ class Grid(Tokens):
 
     @override
     def alone(self, block: BlockParts, read: int) -> "Grid":
-        if block.rounds_apart:
-            return Grid(self.through(block).values[:, :read], read)
         qkv = project(block, self.values)
         context, _ = attend(block, qkv, self.positions, self.live, self.key_bias, asking=read)
-        first = at_least(self.values[:, :read], 1)
-        return Grid(add_attention(block, first, context), read).mlp(block)
+        return Grid(add_attention(block, self.values[:, :read], context), read).mlp(block)
 
     @override
     def reduce(self, decision: Decision) -> "Grid":
@@ -307,7 +303,7 @@ class Packed(Tokens):
     def alone(self, block: BlockParts, read: int) -> Grid:
         qkv = take_rows(project(block, self.values), self.slots)
         context, _ = attend(block, qkv, self.positions, self.live, asking=read)
-        first = at_least(take_rows(self.values, self.slots[:, :read]), 1)
+        first = take_rows(self.values, self.slots[:, :read])
         return Grid(add_attention(block, first, context), read).mlp(block)
 
     @override

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
@@ -16,7 +16,7 @@ from exporter.models.registry import adapt, describe
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
-from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
@@ -52,12 +52,6 @@ def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
         with suppress(ModelError):
             return _built(name, {**(kwargs or {}), **depth, **width, **patch})
     return _built(name, dict(kwargs or {}))
-
-
-def identical(vit: PrunableViT, images: Tensor) -> bool:
-    """Return whether rates of 1 give the answers of the network itself, bit for bit."""
-    with torch.inference_mode():
-        return torch.equal(PrunedViT(vit, keep_everything(vit.spec))(images), vit.model(images))
 
 
 def evenly_pruned(vit: PrunableViT) -> PrunedViT:

@@ -1,4 +1,4 @@
-"""The lone last layer: bit for bit what all tokens give, wherever the outputs read class tokens alone."""
+"""The lone last layer: to rounding what all tokens give, wherever the outputs read class tokens alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torchvision.models import VisionTransformer
 
+from exporter.calibration.trace import in_dtype
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
@@ -21,6 +22,7 @@ from exporter.schedule.plan import keep_everything, manual_schedule, schedule_of
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 from tests.multiply_adds import counted
+from tests.rounding import assert_as_accurate
 from tests.vits import FAMILIES, POOLED, cut_vit, make_tower, make_vit, random_images
 
 LONE = [family for family in FAMILIES if family != "lvvit"]
@@ -43,19 +45,23 @@ def torchvisions() -> PrunableViT:
     return adapt(model.eval(), "mine")
 
 
-def both(
+def assert_all_tokens_give_it(
     vit: PrunableViT, schedule: Schedule, layout: str = "shrinking"
-) -> tuple[torch.Tensor, ...]:
-    """What the model gives, and what it gives where all tokens go on to the end."""
+) -> None:
+    """Compare with the model in which all tokens go on to the end, and with its own decisions in float64."""
     images = random_images(vit, 3)
+    everything = as_it_came(vit)
+    double = in_dtype(everything, torch.float64)
     with torch.inference_mode():
-        return tuple(
-            PrunedViT(each, schedule, layout=layout)(images) for each in (vit, as_it_came(vit))
-        )
+        values = PrunedViT(vit, schedule, layout=layout)(images)
+        own = PrunedViT(everything, schedule, layout=layout).trace(images)
+        exact = PrunedViT(double, schedule, layout=layout).trace(images.double(), own.decisions)
+    (name,) = own.outputs
+    assert_as_accurate(values, own.outputs[name], exact.outputs[name])
 
 
 @pytest.mark.parametrize("family", LONE)
-def test_logits_of_every_method_are_bit_for_bit_those_of_all_tokens(family: str) -> None:
+def test_logits_of_every_method_are_those_of_all_tokens(family: str) -> None:
     vit = make_vit(family)
     assert vit.spec.read_tokens == len(vit.classifiers)
     for method, scorer in (
@@ -63,12 +69,11 @@ def test_logits_of_every_method_are_bit_for_bit_those_of_all_tokens(family: str)
         (Method.STAR, "similarity"),
         (Method.TOME, None),
     ):
-        assert torch.equal(
-            *both(vit, manual_schedule(vit.spec, RATES, Prune(scorer, method=method)))
-        )
+        settings = Prune(scorer, method=method)
+        assert_all_tokens_give_it(vit, manual_schedule(vit.spec, RATES, settings))
     adaptive = manual_schedule(vit.spec, RATES, Prune("intra", method=Method.A_STAR))
     for layout in Layout:
-        assert torch.equal(*both(vit, adaptive, layout))
+        assert_all_tokens_give_it(vit, adaptive, layout)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +82,8 @@ def test_logits_of_every_method_are_bit_for_bit_those_of_all_tokens(family: str)
 def test_other_models_whose_class_token_is_read(make: Callable[[], PrunableViT]) -> None:
     vit = make()
     assert vit.spec.lone_layer == vit.spec.depth
-    assert torch.equal(*both(vit, keep_everything(vit.spec)))
-    assert torch.equal(*both(vit, manual_schedule(vit.spec, {1: 0.8, 3: 0.7}, Prune("intra"))))
+    assert_all_tokens_give_it(vit, keep_everything(vit.spec))
+    assert_all_tokens_give_it(vit, manual_schedule(vit.spec, {1: 0.8, 3: 0.7}, Prune("intra")))
 
 
 def test_the_last_attention_is_the_lone_one() -> None:
@@ -90,7 +95,7 @@ def test_the_last_attention_is_the_lone_one() -> None:
         replace(vit.spec, blocks=(*vit.spec.blocks, vit.spec.blocks[1])),
     )
     assert (vit.spec.lone_layer, vit.spec.depth) == (5, 6)
-    assert torch.equal(*both(vit, keep_everything(vit.spec)))
+    assert_all_tokens_give_it(vit, keep_everything(vit.spec))
 
 
 @pytest.mark.parametrize("family", [*POOLED, "lvvit"])
@@ -142,19 +147,18 @@ def test_what_a_plan_drops_behind_the_last_attention_stays(tiny_vit: PrunableViT
     # A rate that is given by hand stays: then all survivors go on.
     given = manual_schedule(tiny_vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop"))
     assert given.keep[3] < given.keep[2]
-    assert torch.equal(*both(tiny_vit, given))
+    assert_all_tokens_give_it(tiny_vit, given)
 
 
 def test_multiply_adds_are_those_of_the_read_tokens() -> None:
-    """As the reference computes it, but for the queries of other tokens, which lowering leaves out, and copies."""
+    """As the reference computes it, but for the queries of other tokens, which lowering leaves out."""
     vit = make_vit("registers")
     spec, images = vit.spec, random_images(vit, 1)
     schedule = manual_schedule(spec, {2: 0.6}, Prune("intra", reduce="drop"))
     pruned = PrunedViT(vit, schedule)
     tokens = spec.num_prefix_tokens + schedule.keep[-1]
     queries = (tokens - 1) * spec.dim**2
-    copies = 3 * (spec.dim**2 + spec.blocks[-1].mlp_token_macs + 2 * tokens * spec.dim)
-    assert counted(lambda: pruned(images)) == pruned.macs.network + copies + queries
+    assert counted(lambda: pruned(images)) == pruned.macs.network + queries
     unread, block = tokens - 1, spec.blocks[-1]
     each = block.attention_token_macs // 2 + 2 * tokens * spec.dim + block.mlp_token_macs
     assert (
