@@ -14,6 +14,7 @@ class HostLibrary:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
+        self._library = library
         self._call, self._select = library.cdfRetainHost, library.selectTopKHost
         self._call.restype = self._select.restype = ctypes.c_int32
 
@@ -42,6 +43,11 @@ class HostLibrary:
         sizes = (ctypes.c_int64(each) for each in (batch, patches, k, prefix))
         refused = self._select(_pointer(score), *sizes, _pointer(keep), _pointer(rows))
         return None if refused else np.concatenate([keep, rows], axis=1)
+
+    def take_races(self) -> int:
+        """Races since the last call; none are seen unless accesses are watched."""
+        self._library.takeRaces.restype = ctypes.c_int64
+        return int(self._library.takeRaces())
 
 
 def mismatches(case: Case, result: Retained) -> int:

@@ -1,8 +1,9 @@
-"""The kernels' own source, run on the CPU thread by thread, against the reference: barriers, warps, indices.
+"""The kernels' own source, run on the CPU thread by thread, against the reference: barriers, warps, indices, races.
 
-What this cannot show: the GPU's arithmetic and races within a warp. `gpu_check.py` does, on a GPU.
+What this cannot show: the GPU's arithmetic. `gpu_check.py` does, on a GPU.
 """
 
+import multiprocessing
 import shutil
 import subprocess
 from itertools import islice
@@ -16,38 +17,78 @@ from tests.plugins.implementations import HostLibrary, mismatches, selected, top
 from tests.plugins.rows import Case, cases
 
 FAKE_CUDA = Path(__file__).parent / "cuda_on_cpu"
+KERNELS = ("cdf_retain_kernel.cu", "select_top_k_kernel.cu")
+HEADERS = ("cdf_retain_block.h",)
 
 # The one line that C++ has no other word for: memory whose size the launch decides.
 SHARED = "extern __shared__ Patch patches[];"
-INSTEAD = "Patch* const patches = reinterpret_cast<Patch*>(fibers::gDynamicShared.data());"
+INSTEAD = "Patch* const patches = reinterpret_cast<Patch*>(fibers::dynamicShared());"
+
+# Fortified, jumps may not lead to the stack of another fiber; unique, two builds would share their variables.
+FLAGS = [
+    "-std=c++17",
+    "-O2",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fPIC",
+    "-U_FORTIFY_SOURCE",
+    "-fno-gnu-unique",
+]
+
+BARRIER = "__syncthreads();"
+# Each barrier of the kernels: its file, and which it is there.
+BARRIERS = [
+    (name, index)
+    for name in (*HEADERS, *KERNELS)
+    for index in range((SOURCE / name).read_text(encoding="utf-8").count(BARRIER))
+]
+
+
+def build(
+    folder: Path, *, racing: bool = False, without: tuple[str, int] | None = None
+) -> HostLibrary:
+    """The kernels on the CPU, `racing`: any thread may go on at any access; `without` one of their barriers."""
+    for name in (*HEADERS, *KERNELS):
+        source = (SOURCE / name).read_text(encoding="utf-8").replace(SHARED, INSTEAD)
+        if without is not None and without[0] == name:
+            parts = source.split(BARRIER)
+            index = without[1] + 1
+            source = ";".join((BARRIER.join(parts[:index]), BARRIER.join(parts[index:])))
+        (folder / name).with_suffix(".cpp" if name in KERNELS else ".h").write_text(source)
+    includes = [f"-I{path}" for path in (folder, FAKE_CUDA, SOURCE)]
+    objects = []
+    for source_path in sorted(FAKE_CUDA.glob("*.cpp")):
+        objects.append(folder / f"{source_path.stem}.o")
+        # What runs the threads is not part of what is watched.
+        watched = ["-fsanitize=thread"] if racing and source_path.stem == "kernel_host" else []
+        command = ["g++", *FLAGS, *watched, *includes, "-c", str(source_path)]
+        subprocess.run([*command, "-o", str(objects[-1])], check=True)
+    library = folder / "libkernel.so"
+    subprocess.run(["g++", "-shared", *objects, "-o", library], check=True)
+    return HostLibrary(library)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_a_compiler() -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
 
 
 @pytest.fixture(scope="module")
 def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    folder = tmp_path_factory.mktemp("kernel")
-    for kernel in ("cdf_retain_kernel", "select_top_k_kernel"):
-        source = (SOURCE / f"{kernel}.cu").read_text(encoding="utf-8")
-        assert source.count(SHARED) == 1
-        (folder / f"{kernel}.cpp").write_text(source.replace(SHARED, INSTEAD), encoding="utf-8")
-    flags = [
-        "-std=c++17",
-        "-O2",
-        "-ffp-contract=off",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-fPIC",
-        "-shared",
-    ]
-    flags += ["-U_FORTIFY_SOURCE"]  # which lets no jump lead to the stack of another fiber
-    includes = [f"-I{path}" for path in (folder, FAKE_CUDA, SOURCE)]
-    library = folder / "libkernel.so"
-    subprocess.run(
-        ["g++", *flags, *includes, FAKE_CUDA / "kernel_host.cpp", "-o", library], check=True
-    )
-    return HostLibrary(library)
+    return build(tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture(scope="module")
+def racing_kernel(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
+    return build(tmp_path_factory.mktemp("racing"), racing=True)
+
+
+def test_the_one_line_of_dynamic_memory_is_in_each_kernel() -> None:
+    for name in KERNELS:
+        assert (SOURCE / name).read_text(encoding="utf-8").count(SHARED) == 1
 
 
 def test_every_row_equals_the_reference(kernel_on_cpu: HostLibrary) -> None:
@@ -100,3 +141,53 @@ def test_every_row_selects_its_top_k(kernel_on_cpu: HostLibrary) -> None:
 def test_counts_out_of_range_are_refused(kernel_on_cpu: HostLibrary) -> None:
     for patches, k, prefix in ((3, 4, 0), (3, 0, 0), (4097, 1, 0), (3, 1, -1)):
         assert kernel_on_cpu.select(np.zeros((1, patches), np.float32), k, prefix) is None
+
+
+def faults(library: HostLibrary, step: int) -> int:
+    """Wrong rows and races of both kernels, over every so many-th case."""
+    wrong = 0
+    for case in islice(cases(), 3, None, step):
+        result = library(case)
+        assert result is not None
+        wrong += mismatches(case, result)
+        k = top_k_of(case)
+        rows = library.select(case.score, k, 1)
+        wrong += int(rows is None or (rows != selected(case.score, k, 1)).any())
+    return wrong + library.take_races()
+
+
+def test_no_race_where_any_thread_may_go_on_at_any_access(racing_kernel: HostLibrary) -> None:
+    assert faults(racing_kernel, 151) == 0
+
+
+@pytest.mark.exhaustive
+def test_no_race_on_more_rows(racing_kernel: HostLibrary) -> None:
+    assert faults(racing_kernel, 23) == 0
+
+
+FAULTY = 3
+
+
+def _exit_by_faults(folder: Path, barrier: tuple[str, int] | None) -> None:
+    library = build(folder, racing=True, without=barrier)
+    raise SystemExit(FAULTY if faults(library, 151) else 0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("barrier", [None, *BARRIERS], ids=str)
+def test_each_barrier_is_missed_where_it_is_gone(
+    tmp_path: Path, barrier: tuple[str, int] | None
+) -> None:
+    """By a race or a wrong row; a crash, or threads that wait for ever, show it too: hence a process."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_exit_by_faults, args=(tmp_path, barrier)
+    )
+    process.start()
+    process.join(300)
+    process.kill()
+    process.join()
+    assert process.exitcode is not None
+    if barrier is None:
+        assert process.exitcode == 0
+    else:
+        assert process.exitcode == FAULTY or process.exitcode < 0

@@ -4,6 +4,7 @@
 //! As much of CUDA as the kernels need to run on a CPU, for tests where there is no GPU. fibers.h does the work.
 
 #include "fibers.h"
+#include "races.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +14,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static
+#define __shared__ static __attribute__((section("shared")))
 
 using cudaStream_t = void*;
 
@@ -41,7 +42,12 @@ struct cudaLaunchConfig_t
     cudaStream_t stream;
 };
 
-inline dim3 threadIdx;
+struct ThreadIndex
+{
+    uint32_t& x;
+};
+
+inline ThreadIndex threadIdx{gThreadIndex};
 inline dim3 blockIdx;
 inline dim3 blockDim;
 
@@ -67,16 +73,18 @@ inline float __uint_as_float(uint32_t bits)
     return value;
 }
 
-// Fibers change at barriers alone, so an atomic operation is a plain one.
+// No other thread goes on within an atomic operation: its accesses are noted as one, before it.
 template <typename T>
-void atomicMax(T* target, T value)
+__attribute__((no_sanitize("thread"))) void atomicMax(T* target, T value)
 {
-    *target = max(*target, value);
+    races::noteAtomic(target, sizeof(T));
+    *target = *target > value ? *target : value;
 }
 
 template <typename T>
-void atomicAdd(T* target, T value)
+__attribute__((no_sanitize("thread"))) void atomicAdd(T* target, T value)
 {
+    races::noteAtomic(target, sizeof(T));
     *target += value;
 }
 
@@ -107,8 +115,7 @@ cudaError_t cudaLaunchKernelEx(cudaLaunchConfig_t const* config, void (*kernel)(
     blockDim = config->blockDim;
     for (blockIdx.x = 0; blockIdx.x < config->gridDim.x; ++blockIdx.x)
     {
-        fibers::runBlock(
-            config->blockDim.x, config->dynamicSmemBytes, threadIdx.x, [&]() { kernel(Argument(argument)); });
+        fibers::runBlock(config->blockDim.x, config->dynamicSmemBytes, [&]() { kernel(Argument(argument)); });
     }
     return cudaSuccess;
 }

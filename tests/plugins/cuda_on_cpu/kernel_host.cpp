@@ -1,5 +1,7 @@
 //! The kernels behind the host library's C functions. The files .cpp are the kernels' sources; see test_kernel_source.py.
 
+#include <vector>
+
 #include "cdf_retain_kernel.cpp"
 #include "select_top_k_kernel.cpp"
 
