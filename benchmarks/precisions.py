@@ -129,7 +129,7 @@ def _ours(
 
 def _further(name: str, path: Path, threads: int) -> Iterator[tuple[str, Runner]]:
     for target in (OPENVINO,) if path.suffix == ".xml" else (OPENVINO, ONNXRUNTIME):
-        yield f"{name}, {target.runtime}", runner_here(path, target, threads)
+        yield f"{name}, {target.runtime.name}", runner_here(path, target, threads)
 
 
 def _rates(*times: Throughput) -> list[str]:

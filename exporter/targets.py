@@ -1,10 +1,80 @@
-"""The deployment targets: the record, and a row for each runtime and precision."""
+"""The deployment targets: the records, and a row for each runtime, and for each of its precisions."""
 
 from dataclasses import dataclass, replace
 
 from exporter.errors import ModelError
 from exporter.tensor_names import SLICED, VARIANTS
 from exporter.vocabulary import Layout, Method, Precision
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A program that runs lowered models, and what is known of it before it is imported.
+
+    `title` is its name in texts. One of ONNX Runtime has its execution `providers`, the preferred one
+    first: after a GPU's, the CPU may run shape operators only. `profiled` says that its profiler
+    tells time by class of operator.
+
+    One with `engines` runs no ONNX file but what `build` wrote of it, for fixed batch sizes, on a GPU
+    whose clock `bench` reads too. `program` is NVIDIA's that builds and times engines. A tool that
+    builds `ahead` needs neither GPU nor driver for it. `plugins` says that engines may call a library
+    of ours. `stand_in` runs the same ONNX file on the export machine.
+    """
+
+    name: str
+    title: str
+    providers: tuple[str, ...] = ()
+    profiled: bool = False
+    engines: bool = False
+    program: str = ""
+    ahead: bool = False
+    plugins: bool = False
+    stand_in: "Runtime | None" = None
+
+
+ONNXRUNTIME_CPU = Runtime(
+    "onnxruntime", "ONNX Runtime", providers=("CPUExecutionProvider",), profiled=True
+)
+ONNXRUNTIME_CUDA = Runtime(
+    "onnxruntime-cuda",
+    "ONNX Runtime on CUDA",
+    providers=("CUDAExecutionProvider", "CPUExecutionProvider"),
+)
+ONNXRUNTIME_TENSORRT = Runtime(
+    "onnxruntime-tensorrt",
+    "ONNX Runtime on TensorRT",
+    providers=("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+)
+OPENVINO_CPU = Runtime("openvino", "OpenVINO")
+TRT = Runtime(
+    "tensorrt",
+    "TensorRT",
+    engines=True,
+    program="trtexec",
+    plugins=True,
+    stand_in=ONNXRUNTIME_CPU,
+)
+RTX = Runtime(
+    "tensorrt-rtx",
+    "TensorRT for RTX",
+    engines=True,
+    program="tensorrt_rtx",  # of its SDK; most flags are those of trtexec 10
+    ahead=True,
+    stand_in=ONNXRUNTIME_CPU,
+)
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        ONNXRUNTIME_CPU,
+        ONNXRUNTIME_CUDA,
+        ONNXRUNTIME_TENSORRT,
+        OPENVINO_CPU,
+        TRT,
+        RTX,
+    )
+}
+# It runs the models before they are lowered.
+PYTORCH = Runtime("pytorch", "PyTorch")
 
 
 @dataclass(frozen=True)
@@ -21,7 +91,7 @@ class Target:
     """
 
     name: str
-    runtime: str
+    runtime: Runtime
     precision: Precision
     layouts: tuple[Layout, ...]
     opset: int
@@ -103,7 +173,7 @@ FUSED = (
 
 ONNXRUNTIME = Target(
     name="onnxruntime-fp32",
-    runtime="onnxruntime",
+    runtime=ONNXRUNTIME_CPU,
     precision=Precision.FP32,
     layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
@@ -138,7 +208,7 @@ ONNXRUNTIME_OPSET17 = replace(
 # OpenVINO decomposes the attention node and fuses it again. Its GatherND is slow, and its top-k needs sorted = 1.
 OPENVINO = Target(
     name="openvino-fp32",
-    runtime="openvino",
+    runtime=OPENVINO_CPU,
     precision=Precision.FP32,
     layouts=(Layout.PADDED,),
     opset=23,
@@ -197,7 +267,7 @@ FEW_STEPS = (
 # data-dependent shapes.
 TENSORRT = Target(
     name="tensorrt-fp32",
-    runtime="tensorrt",
+    runtime=TRT,
     precision=Precision.FP32,
     layouts=(Layout.PADDED, Layout.SHRINKING),
     opset=20,
@@ -284,5 +354,5 @@ def variant_roles(target: Target, *, adaptive: bool) -> tuple[str, ...]:
 
     The sliced one has fixed counts; those of a-STAR, which is `adaptive`, depend on the image.
     """
-    sliced = target.runtime == TENSORRT.runtime and not adaptive
+    sliced = target.runtime.engines and not adaptive
     return (*VARIANTS, SLICED) if sliced else VARIANTS

@@ -59,7 +59,7 @@ def test_a_file_is_named_by_model_method_and_target() -> None:
 @EACH
 def test_a_row_is_found_by_its_name(target: Target) -> None:
     assert target_named(target.name) is target
-    assert target.name.startswith(target.runtime)
+    assert target.name.startswith(target.runtime.name)
     assert target.name.endswith("-".join(target.reduced) or "fp32")
 
 
@@ -81,7 +81,7 @@ def test_newer_forms_name_their_first_version_and_what_to_take_before() -> None:
     assert (plugin.least_version, plugin.least_sm) == ((10, 7), ())
     assert (fp8.least_version, fp8.least_sm) == ((10, 6), (8, 9))
     for target in TARGETS.values():
-        assert bool(target.least_version) == (target.runtime == "tensorrt")
+        assert bool(target.least_version) == target.runtime.engines
         before, seen = target, [target]
         while before.instead:  # leads to one that 10.0 takes, on any GPU
             assert before.least_version >= TARGETS[before.instead].least_version

@@ -16,9 +16,8 @@ from deits import deit
 from exporter.data.batches import noise
 from exporter.evaluation.benchmark import throughput
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.choice import PROVIDERS
 from exporter.runtimes.onnxruntime_runner import check_available, require_provider
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_CUDA, ONNXRUNTIME_FP16, RUNTIMES
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import Method
 
@@ -29,7 +28,7 @@ MODES = tuple(
     for way in ("kernels", GRAPH)
 )
 METHODS = {"STAR 0.7": (Method.STAR, 0.7), "a-STAR 0.7": (Method.A_STAR, 0.7)}
-CUDA = PROVIDERS["onnxruntime-cuda"]
+CUDA = ONNXRUNTIME_CUDA.providers
 
 
 # The batch dimension of the exported models.
@@ -66,7 +65,7 @@ class BoundRunner(Runner):
         options.log_severity_level = 3
         # With the batch known, sizes are constants: a CUDA graph allows no operators on the CPU.
         options.add_free_dimension_override_by_name(BATCH, len(self._images))
-        first, *rest = PROVIDERS[self._runtime]
+        first, *rest = RUNTIMES[self._runtime].providers
         providers = [(first, self._given), *rest]
         session = ort.InferenceSession(
             str(self._path), options, providers=providers, enable_fallback=0

@@ -15,7 +15,7 @@ from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.layer_info import explain_audit
 from exporter.runtimes.tensorrt.manifest import EngineManifest
 from exporter.runtimes.tensorrt.plugin_library import plugin_command, write_source
-from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.settings.flags import add_flags, from_flags
 
 EXAMPLES = (
@@ -87,7 +87,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _built_by(manifest: EngineManifest) -> str:
-    where = manifest.built
-    if manifest.settings.runtime == RTX:
-        return f"TensorRT for RTX {where.tensorrt}, for SM {where.sm}"
-    return f"TensorRT {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"
+    where, tool = manifest.built, manifest.settings.tool
+    if tool.ahead:
+        return f"{tool.title} {where.tensorrt}, for SM {where.sm}"
+    return f"{tool.title} {where.tensorrt}, {where.gpu} (SM {where.sm}), driver {where.driver}"

@@ -11,7 +11,6 @@ from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
 from exporter.settings.flags import add_flags
-from exporter.targets import TENSORRT
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     with stages.stage(f"lowering, {pruned.method}"):
         ranges = opened.ranges(lowering.row)
         save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
-    lines = _trtexec(out) if lowering.row.runtime == TENSORRT.runtime else []
+    lines = _trtexec(out) if lowering.row.runtime.engines else []
     show(
         arguments,
         {

@@ -1,9 +1,7 @@
-"""Load an ONNX file, and read its inputs and INT8 weights. The onnx library is imported by the first file."""
+"""Load an ONNX file, and read its inputs. The onnx library is imported by the first file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, reason_of
 from exporter.files import regular
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
 EXPECTED = "an ONNX model that star-export made"
 # That of protobuf: a file of weights beyond it has them beside it.
 MOST_BYTES = 2**31 - 1
-INT8 = 3  # of ONNX's `DataType`
 
 
 def load_onnx(path: Path) -> "ModelProto":
@@ -65,15 +62,3 @@ def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
         )
         for each in model.graph.input
     }
-
-
-def largest_int8_of(model: "ModelProto") -> int:
-    """Return the largest magnitude among the weights of type int8 that the model contains; 0 without any."""
-    weights = (
-        np.frombuffer(each.raw_data, np.int8)
-        for each in model.graph.initializer
-        if each.data_type == INT8
-    )
-    return max(
-        (int(np.abs(each.astype(np.int16)).max(initial=0)) for each in weights), default=0
-    )

@@ -36,7 +36,7 @@ from exporter.ops.onnx_functions import (
     select_top_k_function,
 )
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import TENSORRT, Target
+from exporter.targets import Target
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import InputKind, Method
 
@@ -307,7 +307,7 @@ def _for_target(
     graph.name = artefact.spec.name
     schedule = artefact.schedule
     widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
-    on_gpu = target.runtime == TENSORRT.runtime
+    on_gpu = target.runtime.engines
     model = with_functions(gs.export_onnx(graph), graph.opset, widest, counting=on_gpu)
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)

@@ -1,7 +1,9 @@
 """Choose the runtime of a lowered model: its target's, or the one that `--runtime` names."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
@@ -15,25 +17,21 @@ from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precision
 from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
 from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.runtimes.tensorrt.settings import RTX, TRT
 from exporter.settings.fields import Settings, Threads, option
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_OPSET17, TARGETS, Target
-
-ONNXRUNTIME_CPU = "onnxruntime"
-ONNXRUNTIME_TENSORRT = "onnxruntime-tensorrt"
-OPENVINO_CPU = "openvino"
-
-# ONNX Runtime's execution providers by runtime name. After a GPU provider, the CPU may run shape operators only.
-PROVIDERS = {
-    ONNXRUNTIME_CPU: ("CPUExecutionProvider",),
-    "onnxruntime-cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
-    ONNXRUNTIME_TENSORRT: (
-        "TensorrtExecutionProvider",
-        "CUDAExecutionProvider",
-        "CPUExecutionProvider",
-    ),
-}
-RUNTIMES = (*PROVIDERS, OPENVINO_CPU, TRT, RTX)
+from exporter.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_CPU,
+    ONNXRUNTIME_CUDA,
+    ONNXRUNTIME_OPSET17,
+    ONNXRUNTIME_TENSORRT,
+    OPENVINO_CPU,
+    RTX,
+    RUNTIMES,
+    TARGETS,
+    TRT,
+    Runtime,
+    Target,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +54,76 @@ class RunSettings(Settings):
     )
 
 
-def runtime_for(target: Target, settings: RunSettings) -> str:
-    """Return the name of the runtime for a model made for `target`."""
-    return settings.runtime or target.runtime
+def runtime_for(target: Target, settings: RunSettings) -> Runtime:
+    """Return the runtime for a model made for `target`."""
+    return target.runtime if settings.runtime is None else RUNTIMES[settings.runtime]
 
 
 def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
-    """Return the settings to check a file on the export machine: its own runtime, or ONNX Runtime for TensorRT.
+    """Return the settings to check a file on the export machine: its own runtime, or the stand-in.
 
     A file for TensorRT has only standard operators, and no engine yet.
     """
-    stand_in = ONNXRUNTIME_CPU if target.runtime == TRT else None
-    return RunSettings(runtime=stand_in, threads=threads)
+    stand_in = target.runtime.stand_in
+    return RunSettings(runtime=stand_in.name if stand_in else None, threads=threads)
+
+
+MakeRunner: TypeAlias = Callable[[Path | bytes, Runtime, RunSettings, str], Runner]
+
+
+def _onnxruntime(
+    model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str
+) -> Runner:
+    return OnnxRuntimeRunner(
+        model, name=name, providers=runtime.providers, threads=settings.threads
+    )
+
+
+def _onnxruntime_tensorrt(
+    model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str
+) -> Runner:
+    return OnnxRuntimeRunner(
+        model,
+        name=name,
+        providers=runtime.providers,
+        threads=settings.threads,
+        tensorrt=shape_options(model) if isinstance(model, Path) else {},
+    )
+
+
+def _openvino(model: Path | bytes, _: Runtime, settings: RunSettings, name: str) -> Runner:
+    return OpenVinoRunner(model, name=name, threads=settings.threads)
+
+
+def _tensorrt(model: Path | bytes, _: Runtime, settings: RunSettings, name: str) -> Runner:
+    path = _built_file(model, name)
+    return TensorRtRunner(
+        engine_path(path.parent / ENGINES, path), path, plugin=settings.plugin
+    )
+
+
+def _tensorrt_rtx(model: Path | bytes, _: Runtime, __: RunSettings, name: str) -> Runner:
+    path = _built_file(model, name)
+    return RtxRunner(path.parent / ENGINES, path, name=name)
+
+
+def _built_file(model: Path | bytes, name: str) -> Path:
+    if not isinstance(model, Path):
+        raise UserError(
+            name or "engine", "a model in memory", "a file that star-export build has built"
+        )
+    return model
+
+
+# How the runner of each runtime is made, of a file or its bytes.
+RUNNERS: dict[Runtime, MakeRunner] = {
+    ONNXRUNTIME_CPU: _onnxruntime,
+    ONNXRUNTIME_CUDA: _onnxruntime,
+    ONNXRUNTIME_TENSORRT: _onnxruntime_tensorrt,
+    OPENVINO_CPU: _openvino,
+    TRT: _tensorrt,
+    RTX: _tensorrt_rtx,
+}
 
 
 def runner_for(
@@ -78,32 +134,10 @@ def runner_for(
     The engine is in the folder `engines` beside the file. `name` is by default the file's.
     """
     runtime = runtime_for(target, settings)
-    if settings.plugin is not None and runtime != TRT:
-        raise RecipeError(
-            "plugin", f"{settings.plugin} for {runtime}", f"--runtime {TRT}", "others take none"
-        )
-    if runtime in (TRT, RTX) and not isinstance(model, Path):
-        raise UserError(
-            name or "engine", "a model in memory", "a file that star-export build has built"
-        )
-    if runtime == TRT and isinstance(model, Path):
-        return TensorRtRunner(
-            engine_path(model.parent / ENGINES, model), model, plugin=settings.plugin
-        )
-    if runtime == RTX and isinstance(model, Path):
-        return RtxRunner(model.parent / ENGINES, model, name=name)
-    if runtime == OPENVINO_CPU:
-        return OpenVinoRunner(model, name=name, threads=settings.threads)
-    shapes = {}
-    if isinstance(model, Path) and runtime == ONNXRUNTIME_TENSORRT:
-        shapes = shape_options(model)
-    return OnnxRuntimeRunner(
-        model,
-        name=name,
-        providers=PROVIDERS[runtime],
-        threads=settings.threads,
-        tensorrt=shapes,
-    )
+    if settings.plugin is not None and not runtime.plugins:
+        got = f"{settings.plugin} for {runtime.name}"
+        raise RecipeError("plugin", got, f"--runtime {TRT.name}", "others take none")
+    return RUNNERS[runtime](model, runtime, settings, name)
 
 
 def runner_here(
@@ -115,14 +149,14 @@ def runner_here(
 
 def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:
     """Check that a model runs on the requested provider, because ONNX Runtime falls back to the CPU silently."""
-    providers = PROVIDERS.get(runtime_for(target, settings), ())
+    providers = runtime_for(target, settings).providers
     if providers:
         require_provider(model, providers, feed, settings.threads)
 
 
 def why_not(target: Target) -> str:
     """Return why this machine cannot run models lowered for `target`; "" if it can."""
-    if target.runtime == TRT:
+    if target.runtime.engines:
         return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
     if target == ONNXRUNTIME_OPSET17:
         return f"for ONNX Runtime before 1.23; later ones read {ONNXRUNTIME.name}, which is the same network"
@@ -132,19 +166,18 @@ def why_not(target: Target) -> str:
         precisions = openvino_precisions()
     except MissingDependencyError as error:
         return error.hint
-    lacking = [each for each in target.reduced if each not in precisions]
+    lacking = [precision for precision in target.reduced if precision not in precisions]
     return f"this CPU has no {lacking[0]} instructions" if lacking else ""
 
 
 def targets_here(runtime: str | None = None, target: str | None = None) -> tuple[Target, ...]:
     """Return the targets that run on this machine, of one runtime or that of one name."""
-    asked = (
-        each
-        for each in TARGETS.values()
-        if runtime in (None, each.runtime) and target in (None, each.name)
-    )
-    reasons = {each: why_not(each) for each in asked}
-    here = tuple(each for each, reason in reasons.items() if not reason)
+    reasons = {
+        row: why_not(row)
+        for row in TARGETS.values()
+        if runtime in (None, row.runtime.name) and target in (None, row.name)
+    }
+    here = tuple(row for row, reason in reasons.items() if not reason)
     if not here:
         name, got = ("target", target) if target else ("runtime", runtime)
         reason = next(iter(reasons.values()), "a runtime without this target")

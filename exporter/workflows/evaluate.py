@@ -131,7 +131,7 @@ def evaluate_models(
         differing = disagreements(*found, images=answers.names)
     results = {
         each.name: ModelResult(
-            each.source, each.runtime, made.accuracy if made.labelled else None
+            each.source, each.runtime.name, made.accuracy if made.labelled else None
         )
         for each, made in zip(ready, found, strict=True)
     }
@@ -174,7 +174,7 @@ def _agreement(
     if channels[0] != channels[1]:
         got = f"embeddings of {channels[1]} channels"
         raise RecipeError(models[1].name, got, f"{channels[0]}, as {models[0].name} has")
-    results = {each.name: ModelResult(each.source, each.runtime) for each in models}
+    results = {each.name: ModelResult(each.source, each.runtime.name) for each in models}
     agreement, versions = agreement_of(*answers.found), environment().versions
     return Evaluation(
         results, None, len(answers.names), answers.skipped, 0, versions, agreement

@@ -22,7 +22,7 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.runtimes.tensorrt.settings import RTX, TRT
+from exporter.targets import PYTORCH, TRT, Runtime
 from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
@@ -44,7 +44,7 @@ class EvalModel:
 
     name: str
     source: str
-    runtime: str
+    runtime: Runtime
     runner: Runner
     spec: ModelSpec
     input_kind: InputKind
@@ -115,9 +115,9 @@ def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalMo
 
 def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     """Return an engine; its ONNX file, which says what it is, lies beside it or beside its folder."""
-    if settings.runtime not in (None, TRT):
+    if settings.runtime not in (None, TRT.name):
         raise RecipeError(
-            "--runtime", str(settings.runtime), f"none: {engine.name} runs on {TRT}"
+            "--runtime", str(settings.runtime), f"none: {engine.name} runs on {TRT.name}"
         )
     source = Path(read_manifest(engine).onnx).name
     places = [engine.absolute().parents[1] / source, engine.with_name(source)]
@@ -181,7 +181,7 @@ def torch_model(
     if not isinstance(model, PrunedViT):
         model = steps.dense(steps.load_model(model))
     spec, runner = model.vit.spec, reference_runner(model, input_kind, threads=threads or None)
-    return EvalModel(name or str(model.method), spec.name, "pytorch", runner, spec, input_kind)
+    return EvalModel(name or str(model.method), spec.name, PYTORCH, runner, spec, input_kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ def embed_models(
 
 def _filled(models: Sequence[EvalModel], source: ImageSource, batch: int) -> int:
     """Return the size that a smaller batch is filled up to: an engine's own, else no more than there are images."""
-    fixed = any(model.runtime in (TRT, RTX) for model in models)
+    fixed = any(model.runtime.engines for model in models)
     return batch if fixed or source.total is None else min(batch, source.total)
 
 

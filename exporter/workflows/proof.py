@@ -36,7 +36,7 @@ from exporter.runtimes.choice import on_this_cpu, runner_here
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
-from exporter.targets import TARGETS, TENSORRT
+from exporter.targets import TARGETS
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
@@ -162,7 +162,7 @@ def _report(
     macs = _macs(made, use)
     files = {role: each.path for role, each in vars(made.models).items()}
     lines = list[str]()
-    if made.artefact.target.runtime == TENSORRT.runtime:
+    if made.artefact.target.runtime.engines:
         lines = folder_lines(made.models, BuildSettings(batches=(measuring.batch,)))
     return Report(
         model=made.spec.name,

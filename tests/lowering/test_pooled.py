@@ -45,7 +45,7 @@ CASES = {
 )
 def test_it_is_what_pytorch_computes(case: str, target: Target) -> None:
     pruned = CASES[case][0]
-    if reason := target.runtime == "openvino" and why_not(target):
+    if reason := target.runtime.name == "openvino" and why_not(target):
         pytest.skip(reason)
     report = check(
         pruned, lowered(pruned, target), varied_images(pruned.vit, 8).numpy(), threads=1

@@ -46,7 +46,7 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
     # ONNX Runtime's form has query, key and value apart; OpenVINO's has attention's four operands; TensorRT's keeps
     # the convolution of the patches.
     layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4 + 4, 1), "tensorrt": (4, 0)}[
-        target.runtime
+        target.runtime.name
     ]
     assert operators[product] == layers * pruned.vit.spec.depth + embeddings
     assert operators["Conv"] == 1 - embeddings

@@ -1,12 +1,15 @@
 """Which runner a target gets, here and where a flag says otherwise."""
 
+import inspect
 from pathlib import Path
 
 import pytest
 
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.runtimes import choice
+from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import (
+    RUNNERS,
     RunSettings,
     on_this_cpu,
     require_runtime,
@@ -26,6 +29,8 @@ from exporter.targets import (
     OPENVINO_BF16,
     OPENVINO_INT8,
     OPENVINO_INT8_BF16,
+    RUNTIMES,
+    TARGETS,
     TENSORRT,
     Target,
 )
@@ -52,7 +57,21 @@ def test_the_runner_of_a_target(target: Target, runtime: str | None, kind: type)
     runner = runner_for(PATH, target, RunSettings(runtime=runtime), name="mine")
     assert type(runner) is kind
     assert runner.name == "mine" or kind is TensorRtRunner
-    assert runtime_for(target, RunSettings(runtime=runtime)) == (runtime or target.runtime)
+    assert runtime_for(target, RunSettings(runtime=runtime)) == (
+        RUNTIMES[runtime] if runtime else target.runtime
+    )
+
+
+def test_every_runtime_has_a_row_a_runner_and_a_file(tmp_path: Path) -> None:
+    assert set(RUNNERS) == set(RUNTIMES.values())
+    assert {target.runtime for target in TARGETS.values()} <= set(RUNNERS)
+    model, folder = write_folder(tmp_path).dense, Path(choice.__file__).parent
+    for runtime, make in RUNNERS.items():
+        runner = make(model, runtime, RunSettings(), "mine")
+        file = Path(inspect.getfile(type(runner)))
+        assert isinstance(runner, Runner) and file.is_relative_to(folder)
+        assert runtime.engines == bool(runtime.program) == (runtime.stand_in is not None)
+        assert runtime.engines or not (runtime.ahead or runtime.plugins)
 
 
 def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) -> None:

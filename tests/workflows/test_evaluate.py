@@ -14,6 +14,7 @@ from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.records import Output, Preprocessing
 from exporter.runtimes.base import Feed, TensorInfo
+from exporter.targets import Runtime
 from exporter.tensor_names import LOGITS
 from exporter.vocabulary import CropMode, InputKind, Interpolation, OutputKind
 from exporter.workflows.evaluate import (
@@ -59,7 +60,7 @@ def colour_model(name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4) -
     return EvalModel(
         name,
         f"{name}.onnx",
-        "numpy",
+        Runtime("numpy", "NumPy"),
         NumpyRunner(run, inputs, outputs, name),
         spec,
         InputKind.UINT8,

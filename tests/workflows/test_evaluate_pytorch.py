@@ -38,7 +38,7 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
     vit = make_vit(num_classes=2)
     images = make_images(tmp_path / "images", classes=2, each=3)
     (alone,) = torch_models(vit, threads=1)
-    assert (alone.name, alone.source, alone.runtime, alone.spec.num_classes) == (
+    assert (alone.name, alone.source, alone.runtime.name, alone.spec.num_classes) == (
         "dense",
         "tiny",
         "pytorch",

@@ -19,8 +19,7 @@ from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.runtimes.tensorrt.settings import RTX, TRT
-from exporter.targets import TENSORRT
+from exporter.targets import PYTORCH, RTX, TENSORRT, TRT, Runtime
 from exporter.vocabulary import InputKind
 from exporter.workflows import predicting
 from exporter.workflows.predicting import Answers, models_at
@@ -75,10 +74,10 @@ def test_each_process_takes_whole_batches() -> None:
 
 @pytest.mark.parametrize(
     ("runtime", "total", "size"),
-    [("pytorch", 3, 3), ("pytorch", 9, 8), ("pytorch", None, 8), (TRT, 3, 8), (RTX, 3, 8)],
+    [(PYTORCH, 3, 3), (PYTORCH, 9, 8), (PYTORCH, None, 8), (TRT, 3, 8), (RTX, 3, 8)],
 )
 def test_a_batch_is_filled_up_to_what_there_is(
-    runtime: str, total: int | None, size: int
+    runtime: Runtime, total: int | None, size: int
 ) -> None:
     """Only an engine, which is built for sizes of batches, is given more images than there are."""
     model = SimpleNamespace(runtime=runtime)
@@ -101,7 +100,7 @@ def test_a_folder_is_its_dense_and_its_pruned_model(files: Pair[Path]) -> None:
     spec = artefacts().dense.spec
     for model in models:
         assert model.view == View(spec.preprocessing, InputKind.UINT8)
-        assert (model.spec.num_classes, model.runtime) == (spec.num_classes, "onnxruntime")
+        assert (model.spec.num_classes, model.runtime.name) == (spec.num_classes, "onnxruntime")
 
 
 def test_files_are_called_by_the_shortest_name_that_tells_them_apart(
@@ -123,7 +122,7 @@ def test_files_are_called_by_the_shortest_name_that_tells_them_apart(
 
 def test_the_runtime_that_was_asked_for(files: Pair[Path]) -> None:
     (model,) = models_at([files.dense], RunSettings(runtime="openvino"))
-    assert model.runtime == "openvino"
+    assert model.runtime.name == "openvino"
     assert isinstance(model.runner, OpenVinoRunner)
 
 
@@ -132,7 +131,11 @@ def test_an_engine_is_what_its_onnx_file_says(tmp_path: Path) -> None:
     write_engines(files, replace(manifest(), onnx=files.pruned.name))
     engine = files.pruned.parent / "engines" / f"{files.pruned.stem}.engine"
     (model,) = models_at([engine], QUIET)
-    assert (model.name, model.source, model.runtime) == (engine.stem, engine.name, "tensorrt")
+    assert (model.name, model.source, model.runtime.name) == (
+        engine.stem,
+        engine.name,
+        "tensorrt",
+    )
     assert isinstance(model.runner, TensorRtRunner)
     both = models_at([files.pruned, engine], RunSettings(runtime=None))
     assert [each.name for each in both] == [files.pruned.name, engine.name]

@@ -96,7 +96,7 @@ class ParityReport:
 
     Decision error: the kept sets, and the distance to the cut (`margin`, in log fused score; under a-STAR a share
     of the mass) of the first different patches; the arithmetic is in `outputs`. None means that there was nothing
-    to measure: no pruning, no flip, or no image without a flip. `cause` says why it failed, where that is known.
+    to measure: no pruning, no flip, or no image without a flip.
     """
 
     reference: str
@@ -112,7 +112,6 @@ class ParityReport:
     outputs: tuple[OutputParity, ...]
     checks: tuple[Check, ...]
     passed: bool
-    cause: str = ""
 
     def __bool__(self) -> bool:
         return self.passed
@@ -356,8 +355,7 @@ def explain(report: ParityReport) -> list[str]:
     """Return the report as lines of text: the result, arithmetic and decision errors, then every check."""
     result = "PASSED" if report.passed else "FAILED"
     lines = [
-        f"{result}: {report.shipped} against {report.reference}, {report.images} images"
-        f"{report.cause and f': {report.cause}'}",
+        f"{result}: {report.shipped} against {report.reference}, {report.images} images",
         *(_arithmetic(output) for output in report.outputs),
     ]
     if report.layers:

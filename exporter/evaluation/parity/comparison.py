@@ -6,17 +6,14 @@ Both must take and return the same tensors. A difference that makes the comparis
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from exporter.artefact import Artefact, tensors_of
 from exporter.errors import ParityError
-from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.evaluation.parity.checks import ParityReport, report_on
 from exporter.evaluation.parity.decisions import (
     LayerResult,
@@ -35,14 +32,10 @@ from exporter.evaluation.parity.differences import (
     own_values,
 )
 from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance
-from exporter.formats.onnx_file import largest_int8_of, load_onnx
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.choice import ONNXRUNTIME_CPU, OPENVINO_CPU
 from exporter.runtimes.playback_runner import LOGITS_ALONE
-from exporter.runtimes.tensorrt.settings import TRT
 from exporter.schedule.methods import scorer_named
-from exporter.targets import Target
 from exporter.tensor_names import (
     IMAGES,
     Array,
@@ -54,10 +47,6 @@ from exporter.tensor_names import (
     score_name,
     token_count_name,
 )
-from exporter.vocabulary import Precision
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 
 @dataclass(frozen=True)
@@ -321,46 +310,13 @@ def _check_answers(models: Models, model: Runner, answers: Feed, expected: Feed)
         check_shapes(model.name, output, answers, expected)
 
 
-# The largest weight of which two products with unsigned bytes fit 16 bits. Weights have 7 bits today; files from
-# before have 8.
-LARGEST_WEIGHT = (2**15 - 1) // (2 * 255)
-
-SATURATED = "this CPU has no VNNI, and sums of products with the file's 8-bit weights saturate: export it again"
-
-
 def compare_lowered(
-    models: Models,
-    artefact: Artefact,
-    batches: Iterable[Array],
-    *,
-    model: "Path | ModelProto",
-    runtime: str,
-    precision: str = "",
+    models: Models, artefact: Artefact, batches: Iterable[Array], precision: str = ""
 ) -> ParityReport:
     """Compare a lowered model with its reference by what its metadata says: masses, tolerance.
 
-    `model` is the shipped one. `precision` is that of the model's products, by default the target's.
+    `precision` is that of the model's products, by default the target's.
     """
     tolerance = TOLERANCES[precision or artefact.target.precision]
     pairs = scorer_named(artefact.schedule.scorer).pairs
-    report = compare(models, batches, tolerance, artefact.schedule.masses, pairs=pairs)
-    return with_saturation(report, model, artefact.target, runtime)
-
-
-def with_saturation(
-    report: ParityReport, model: "Path | ModelProto", target: Target, runtime: str
-) -> ParityReport:
-    """Return the report; if it failed and sums of two products may have saturated on this CPU, with that cause.
-
-    Files for TensorRT have signed activations, whose products do not saturate.
-    """
-    on_cpu = runtime in (ONNXRUNTIME_CPU, OPENVINO_CPU) and target.runtime != TRT
-    if (
-        report.passed
-        or not on_cpu
-        or target.precision != Precision.INT8
-        or not cpu_lacks(*VNNI)
-    ):
-        return report
-    largest = largest_int8_of(load_onnx(model) if isinstance(model, Path) else model)
-    return replace(report, cause=SATURATED) if largest > LARGEST_WEIGHT else report
+    return compare(models, batches, tolerance, artefact.schedule.masses, pairs=pairs)

@@ -17,7 +17,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.base import Runner, TensorInfo
-from exporter.runtimes.choice import on_this_cpu, runner_for, runtime_for
+from exporter.runtimes.choice import on_this_cpu, runner_for
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.schedule.macs import mean_macs
@@ -120,8 +120,7 @@ def check(
         forced=runner(forced_variant(model), ", forced") if artefact.prunes else None,
         outputs=artefact.spec.outputs,
     )
-    runtime, batches = runtime_for(target, settings), in_batches(images, BATCHES)
-    return compare_lowered(models, artefact, batches, model=model, runtime=runtime)
+    return compare_lowered(models, artefact, in_batches(images, BATCHES))
 
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:

@@ -14,7 +14,7 @@ from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.records import Gain, Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
-from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, target_named
+from exporter.targets import target_named
 from exporter.tensor_names import Array
 
 # Images on the page.
@@ -199,9 +199,9 @@ class Report:
     def timed_on(self) -> str:
         """What ran the models whose times these are, in words: a file for TensorRT has no engine yet."""
         runtime = target_named(self.target).runtime
-        if runtime == TENSORRT.runtime:
-            return "ONNX Runtime's CPU, not TensorRT"
-        return {ONNXRUNTIME.runtime: "ONNX Runtime", OPENVINO.runtime: "OpenVINO"}[runtime]
+        if runtime.stand_in is not None:
+            return f"{runtime.stand_in.title}'s CPU, not {runtime.title}"
+        return runtime.title
 
     @property
     def trade_off(self) -> TradeOff | None:

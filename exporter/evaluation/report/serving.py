@@ -2,18 +2,19 @@
 
 from exporter.artefact import Artefact
 from exporter.records import Preprocessing
+from exporter.targets import ONNXRUNTIME_CPU, OPENVINO_CPU
 from exporter.tensor_names import IMAGES, LOGITS
 from exporter.vocabulary import CropMode, CropRounding, InputKind
 
 # How each runtime opens the file, says what is in it, and runs it.
 OPEN = {
-    "onnxruntime": (
+    ONNXRUNTIME_CPU: (
         "import onnxruntime",
         'session = onnxruntime.InferenceSession("{file}")\n'
         'spec = json.loads(session.get_modelmeta().custom_metadata_map["star_export.model"])',
         'session.run(["{output}"], {{"{images}": images}})[0]',
     ),
-    "openvino": (
+    OPENVINO_CPU: (
         "import openvino, pathlib",
         'model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})\n'
         'spec = json.loads(pathlib.Path("model.json").read_text())',

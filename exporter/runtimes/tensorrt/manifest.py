@@ -12,7 +12,7 @@ from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.layer_info import Audit
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY
-from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
 
 ENGINES = "engines"
@@ -166,7 +166,7 @@ def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> Buil
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:
     """Return the fields of `Built` that must match this machine; fewer for a compatible engine."""
     settings = manifest.settings
-    if settings.runtime == RTX:
+    if settings.tool.ahead:
         return ("tensorrt", "sm")
     bound = {"none": ("gpu", "sm"), "same-compute-capability": ("sm",)}.get(
         settings.hardware, ()

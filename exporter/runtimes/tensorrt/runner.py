@@ -18,13 +18,16 @@ import numpy as np
 from exporter.errors import ArtefactError, MissingDependencyError, UserError, reason_of
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
     Built,
     EngineManifest,
     check_manifest,
+    engine_path,
     profile_for,
 )
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, member, started
+from exporter.targets import Runtime
 from exporter.tensor_names import IMAGES
 
 # Constants of the CUDA driver API (cuda.h), which is stable.
@@ -62,6 +65,14 @@ def this_machine(tensorrt: str) -> Built:
     return Built(
         tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}"
     )
+
+
+def engine_here(onnx: Path, tool: Runtime) -> Path:
+    """Return the path of the engine that `build` wrote of an ONNX file for this machine, by one of two tools."""
+    folder = onnx.parent / ENGINES
+    if not tool.ahead:
+        return engine_path(folder, onnx)
+    return engine_path(folder, onnx, sm=int(this_machine("").sm.replace(".", "")))
 
 
 def gpu_uuid() -> str:

@@ -7,8 +7,7 @@ from msgspec import Meta
 
 from exporter.files import GivenPath
 from exporter.settings.fields import BatchSizes, Natural, Positive, Settings, option
-
-TRT, RTX = "tensorrt", "tensorrt-rtx"
+from exporter.targets import RTX, RUNTIMES, TRT, Runtime
 
 # What TensorRT for RTX builds for, as 80 for 8.0.
 COMPUTE_CAPABILITIES = (75, 80, 86, 89, 120, 121)
@@ -27,12 +26,12 @@ class BuildSettings(Settings):
         (1, 4, 8, 32), "Batch sizes to serve; each gets a profile of exactly that size."
     )
     runtime: str = option(
-        TRT,
+        TRT.name,
         "What builds the engines. tensorrt-rtx, TensorRT for RTX, needs no GPU; an engine for each of --sm.",
-        (TRT, RTX),
+        (runtime.name for runtime in RUNTIMES.values() if runtime.engines),
     )
     sm: tuple[Positive, ...] = option(
-        (), f"Compute capabilities to build for with --runtime {RTX}: some of {_KNOWN}."
+        (), f"Compute capabilities to build for with --runtime {RTX.name}: some of {_KNOWN}."
     )
     any_batch: bool = option(
         False,
@@ -86,18 +85,19 @@ class BuildSettings(Settings):
             self.version_compatible or not self.serialise_plugin,
             "with --version-compatible",
         )
-        ahead = self.runtime == RTX
+        ahead = self.tool.ahead
         known = bool(self.sm) == ahead and set(self.sm) <= {*COMPUTE_CAPABILITIES}
-        self.require("sm", known, f"with --runtime {RTX}, some of {_KNOWN}; without it, none")
+        with_rtx = f"with --runtime {RTX.name}"
+        self.require("sm", known, f"{with_rtx}, some of {_KNOWN}; without it, none")
         for name, none in (("hardware", "none"), ("version_compatible", False)):
-            self.require(
-                name, not ahead or getattr(self, name) == none, f"{none} with --runtime {RTX}"
-            )
-        self.require(
-            "plugin",
-            not ahead or self.plugin is None,
-            f"none with --runtime {RTX}, which takes none",
-        )
+            self.require(name, not ahead or getattr(self, name) == none, f"{none} {with_rtx}")
+        takes_plugin = self.tool.plugins or self.plugin is None
+        self.require("plugin", takes_plugin, f"none {with_rtx}, which takes none")
+
+    @property
+    def tool(self) -> Runtime:
+        """The runtime that builds the engines, and runs them."""
+        return RUNTIMES[self.runtime]
 
     @property
     def profiles(self) -> tuple[tuple[int, int], ...]:

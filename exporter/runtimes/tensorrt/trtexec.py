@@ -21,16 +21,13 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY, calls_plugin
-from exporter.runtimes.tensorrt.settings import RTX, TRT, BuildSettings
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
+from exporter.targets import TRT
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
-PROGRAM = "trtexec"
 # TensorRT's versions whose lines differ.
 VERSIONS = ("10", "11")
-RTX_PROGRAM = (
-    "tensorrt_rtx"  # of the SDK of TensorRT for RTX; most flags are those of trtexec 10
-)
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
 
@@ -49,15 +46,15 @@ def build_command(
     The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
     noise. `tensorrt` is the version, which decides the typing flags and the default timing.
     """
-    shape, ahead = _shape(batch, image), settings.runtime == RTX
+    shape, tool = _shape(batch, image), settings.tool
     words = [
-        RTX_PROGRAM if ahead else PROGRAM,
+        tool.program,
         f"--onnx={onnx}",
         *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
         *_run(onnx.parent if raw else None, shape, batch, tensorrt),
         "--profilingVerbosity=detailed",
     ]
-    words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if ahead else []
+    words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if tool.ahead else []
     # 11 always uses strong typing and has no such flag.
     words += ["--stronglyTyped"] if major_version(tensorrt) == 10 else []
     words += [] if settings.tf32 else ["--noTF32"]
@@ -92,7 +89,7 @@ def load_command(
     does not contain it. UserError if the engine was not built for the batch size.
     """
     words = [
-        RTX_PROGRAM if manifest.settings.runtime == RTX else PROGRAM,
+        manifest.settings.tool.program,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
         *_run(
@@ -123,11 +120,11 @@ def build_lines(
     """
     onnx, plugin = model.path, settings.plugin or Path(LIBRARY)
     ahead = replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
-    plain = replace(ahead, runtime=TRT, sm=())
+    plain = replace(ahead, runtime=TRT.name, sm=())
     image = model.artefact.spec.preprocessing.input_size
     tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS]
-    if ahead.runtime == RTX:
-        tools.insert(0, ("TensorRT for RTX", ahead, rtx))
+    if ahead.tool.ahead:
+        tools.insert(0, (ahead.tool.title, ahead, rtx))
     file, lines = onnx if alone else Path(onnx.name), list[str]()
     for batch in settings.batches:
         for tool, own, version in tools:
@@ -214,7 +211,7 @@ class Load:
 
 def has_trtexec(tensorrt: str) -> bool:
     """Return whether trtexec is on PATH, and of the engines' version."""
-    if shutil.which(PROGRAM) is None:
+    if shutil.which(TRT.program) is None:
         return False
     found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
     if found != wanted:
@@ -229,7 +226,7 @@ def has_trtexec(tensorrt: str) -> bool:
 
 def _trtexec_version() -> tuple[int, ...]:
     """Return the major, minor and patch number that trtexec prints at its start; () if it prints none."""
-    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run([TRT.program, "--help"], capture_output=True, text=True, check=False)
     banner = _BANNER.search(done.stdout + done.stderr)
     if banner is None:
         return ()

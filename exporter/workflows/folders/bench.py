@@ -32,7 +32,6 @@ from exporter.evaluation.gpu_time import (
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.records import Pair, Schedule
 from exporter.runtimes.choice import (
-    ONNXRUNTIME_CPU,
     RunSettings,
     require_runtime,
     runner_for,
@@ -40,7 +39,6 @@ from exporter.runtimes.choice import (
 )
 from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
-from exporter.runtimes.tensorrt.settings import TRT
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.tensor_names import IMAGES, SLICED, Array, count_name, variant_path
 from exporter.workflows.folders.export_folder import (
@@ -99,13 +97,13 @@ def bench(
     """
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     pruned, images = models.pruned.artefact, reference[IMAGES]
-    name = runtime_for(pruned.target, runtime)
+    program = runtime_for(pruned.target, runtime)
     check_batches("--batches", settings.batches, pruned.spec)
     with stages.stage("models"):
         for each in vars(models).values():
             require_runtime(each.path, {IMAGES: images[:1]}, pruned.target, runtime)
         macs = Pair(useful_macs(models.dense, reference), useful_macs(models.pruned, reference))
-        engines = _engines(models, settings) if name == TRT else None
+        engines = _engines(models, settings) if program.engines and not program.ahead else None
     batches = _by_host(models, images, macs, settings, runtime, stages, clock)
     gpu: tuple[AtBatch, ...] = ()
     failure = ""
@@ -117,7 +115,7 @@ def bench(
             failure = str(error)
     return Bench(
         model=pruned.spec.name,
-        runtime=name,
+        runtime=program.name,
         schedule=pruned.schedule,
         files=Pair(models.dense.path.name, models.pruned.path.name),
         macs=Pair(macs.dense.total, macs.pruned.total),
@@ -153,7 +151,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
 ) -> tuple[AtBatch, ...]:
     """Measure throughput, and on ONNX Runtime's CPU provider the time by class of operator."""
     target, measured = models.pruned.artefact.target, list[AtBatch]()
-    on_cpu = runtime_for(target, runtime) == ONNXRUNTIME_CPU
+    on_cpu = runtime_for(target, runtime).profiled
     sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
     runners = {
         role: runner_for(each.path, target, runtime) for role, each in vars(models).items()

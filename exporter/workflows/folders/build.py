@@ -19,7 +19,7 @@ from exporter.runtimes.tensorrt.manifest import (
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
-from exporter.runtimes.tensorrt.settings import RTX, BuildSettings
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
     import_tensorrt,
     require_version,
@@ -66,7 +66,7 @@ def build_folder(
     stages = stages or Silent()
     found = read_folder(folder)
     _check_runtime(folder, found.target)
-    if settings.runtime == RTX:
+    if settings.tool.ahead:
         return tuple(_build_ahead(found, settings, stages))
     trt = import_tensorrt()
     check_version(found.target, trt.__version__)
@@ -120,7 +120,7 @@ def _build_ahead(
     for here in machines.values():
         check_gpu(found.target, here)
     if artefact.follows_image or calls_plugin(found.models.pruned.path):
-        got = f"a model that needs a plugin, which {RTX} takes none of"
+        got = f"a model that needs a plugin, which {settings.runtime} takes none of"
         raise UserError(found.models.pruned.path.name, got, *_without_plugin(artefact))
     for sm, here in machines.items():
         for model, batch, own in _jobs(found, replace(settings, sm=(sm,))):
@@ -171,7 +171,7 @@ def _jobs(
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
-    if target.runtime != TENSORRT.runtime:
+    if not target.runtime.engines:
         expected, hint = "models for TensorRT", f"star-export compile --target {TENSORRT.name}"
         raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
 

@@ -17,14 +17,9 @@ from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.playback_runner import PlaybackRunner
-from exporter.runtimes.tensorrt.manifest import (
-    ENGINES,
-    EngineManifest,
-    engine_path,
-    read_manifest,
-)
-from exporter.runtimes.tensorrt.settings import TRT
-from exporter.targets import Target
+from exporter.runtimes.tensorrt.manifest import EngineManifest, read_manifest
+from exporter.runtimes.tensorrt.runner import engine_here
+from exporter.targets import Runtime, Target
 from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import read_folder
@@ -72,12 +67,12 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
             _compared(PlaybackRunner(reference, outputs), found.models.pruned, settings, split),
         )
 
-    if runtime != TRT:
-        return FolderCheck(runtime, both(in_batches(images, BATCHES)))
+    if not runtime.engines:
+        return FolderCheck(runtime.name, both(in_batches(images, BATCHES)))
     # `build` gives the dense model's engine the same.
-    first, *others = _manifest(found.models.pruned.path).settings.batches
+    first, *others = _manifest(found.models.pruned.path, runtime).settings.batches
     engines = {batch: both(whole_batches(images, batch)) for batch in others}
-    return FolderCheck(runtime, both(whole_batches(images, first)), engines)
+    return FolderCheck(runtime.name, both(whole_batches(images, first)), engines)
 
 
 def _compared(
@@ -95,26 +90,26 @@ def _compared(
     )
     shipped = runner_for(path, artefact.target, settings)
     models = Models(playback, shipped, tracing, forced, artefact.spec.outputs)
-    runtime, precision = runtime_for(artefact.target, settings), _precision(model, settings)
-    return compare_lowered(
-        models, artefact, batches, model=path, runtime=runtime, precision=precision
-    )
+    return compare_lowered(models, artefact, batches, _precision(model, settings))
 
 
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
     """Return a variant's runner. Its engine has few batch sizes: it takes a larger batch in parts."""
     runner = runner_for(path, target, settings)
-    if runtime_for(target, settings) != TRT:
+    runtime = runtime_for(target, settings)
+    if not runtime.engines:
         return runner
-    return PartRunner(runner, _manifest(path).settings.batches)
+    return PartRunner(runner, _manifest(path, runtime).settings.batches)
 
 
 def _precision(model: LoweredFile, settings: RunSettings) -> str:
     """Return the precision of a model's products: the target's, unless its engine computes fp32 in TF32."""
     target = model.artefact.target
-    rounded = target.precision == Precision.FP32 and runtime_for(target, settings) == TRT
-    return "tf32" if rounded and _manifest(model.path).settings.tf32 else target.precision
+    runtime = runtime_for(target, settings)
+    if target.precision != Precision.FP32 or not runtime.engines:
+        return target.precision
+    return "tf32" if _manifest(model.path, runtime).settings.tf32 else target.precision
 
 
-def _manifest(onnx: Path) -> EngineManifest:
-    return read_manifest(engine_path(onnx.parent / ENGINES, onnx))
+def _manifest(onnx: Path, runtime: Runtime) -> EngineManifest:
+    return read_manifest(engine_here(onnx, runtime))

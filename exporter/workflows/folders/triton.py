@@ -19,7 +19,7 @@ from exporter.runtimes.tensorrt.manifest import (
     read_manifest,
 )
 from exporter.settings.fields import Instances, Microseconds, ServedBatch, Settings, option
-from exporter.targets import Target
+from exporter.targets import ONNXRUNTIME_CPU, RUNTIMES, Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
 from exporter.workflows.folders.export_folder import read_folder
@@ -79,7 +79,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelR
         for onnx in (found.models.dense.path, found.models.pruned.path):
             place, file = aside / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
             source, manifest = onnx, None
-            if backend == "tensorrt":
+            if RUNTIMES[backend].engines:
                 source = engine_path(folder / ENGINES, onnx)
                 manifest = read_manifest(source)
                 _check_engine(source, manifest)
@@ -104,9 +104,10 @@ def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:
 
 def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
     """Return the requested backend: the target's runtime, or ONNX Runtime, which runs the files of all targets."""
-    backend = settings.backend or target.runtime
-    if backend not in (target.runtime, "onnxruntime"):
-        hint = f"--backend {target.runtime}, or compile with --target for {backend}"
+    native = target.runtime.name
+    backend = settings.backend or native
+    if backend not in (native, ONNXRUNTIME_CPU.name):
+        hint = f"--backend {native}, or compile with --target for {backend}"
         raise ArtefactError(
             str(folder), f"models for {target.name}", f"models for {backend}", hint
         )

@@ -14,9 +14,8 @@ from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.evaluation.loss import PairResult, compare_predictions, loss_of
 from exporter.intervals import least_images, loss_bound, loss_interval
 from exporter.records import Pair
-from exporter.runtimes.choice import RUNTIMES
 from exporter.settings.fields import LARGEST, Points, Settings, option
-from exporter.targets import TARGETS
+from exporter.targets import RUNTIMES, TARGETS
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
 

@@ -265,14 +265,11 @@ class Meter:
     def _predict(self, candidate: Candidate, part: str) -> dict[str, Any]:
         kind, threads = self.opened.recipe.lower.input_kind, self.opened.recipe.measure.threads
         if candidate.target:
-            path, spec = (
-                self.lower([candidate])[candidate],
-                self.networks[candidate.weights].whole.spec,
-            )
-            runner = runner_here(
-                path, TARGETS[candidate.target], threads, name=candidate.target
-            )
-            model = EvalModel(candidate.label, spec.name, candidate.target, runner, spec, kind)
+            target = TARGETS[candidate.target]
+            path = self.lower([candidate])[candidate]
+            spec = self.networks[candidate.weights].whole.spec
+            runner = runner_here(path, target, threads, name=target.name)
+            model = EvalModel(candidate.label, spec.name, target.runtime, runner, spec, kind)
         else:
             model = torch_model(
                 self.pruned(candidate), candidate.label, threads=threads, input_kind=kind

@@ -47,9 +47,7 @@ METHODS: dict[str, Callable[[str], PrunedViT]] = {
 }
 # The others take what these do.
 FORMS = [
-    each
-    for each in TARGETS.values()
-    if each.runtime == TENSORRT.runtime and each != TENSORRT_PLUGIN_FP16
+    each for each in TARGETS.values() if each.runtime.engines and each != TENSORRT_PLUGIN_FP16
 ]
 
 

@@ -1,6 +1,7 @@
 """Both models of a folder timed: on a clock that stands still, and as engines with a stand-in for trtexec."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.trtexec import run_trtexec
-from exporter.targets import TENSORRT
+from exporter.targets import ONNXRUNTIME_CPU, TENSORRT
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows.folders import bench as bench_module
@@ -82,7 +83,8 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     def fails(*_: object, **__: object) -> None:
         raise UserError("m.engine", "no memory", "a run on the GPU")
 
-    monkeypatch.setattr(bench_module, "TRT", "onnxruntime")  # a runtime of engines that is here
+    engines = replace(ONNXRUNTIME_CPU, engines=True)  # a runtime of engines that is here
+    monkeypatch.setattr(bench_module, "runtime_for", lambda *_: engines)
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
     result = bench(folder.models, read_reference(folder.reference), SETTINGS)
