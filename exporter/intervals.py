@@ -59,7 +59,7 @@ def normal_quantile(share: float) -> float:
 
 
 def mean_interval(values: np.ndarray[Any, Any], confidence: float = 0.95) -> Interval:
-    """Return the interval of the mean of values [n], if means are distributed normally; a single one has no width."""
+    """Return the interval of the mean of values [n], if means are normal; a single one has no width."""
     z = normal_quantile((1 + confidence) / 2)
     mean = float(values.mean())
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
