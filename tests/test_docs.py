@@ -17,7 +17,9 @@ from exporter.cli.main import build_parser
 from exporter.evaluation.batch_sweep import NOT_SLICED
 from exporter.evaluation.report.serving import serving_script
 from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode
+from exporter.schedule.methods import METHODS, REDUCTIONS, SCORERS
+from exporter.targets import TARGETS
+from exporter.vocabulary import CropMode, Method
 from exporter.workflows.folders import bench
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
@@ -187,6 +189,38 @@ def test_the_reference_has_every_verb_and_flag() -> None:
     keys = ("[measure] more_batches", "[training] ema_decay")
     for flag in ("--mac-reduction", "--batches", "--max-drop", *keys):
         assert f"`{flag}" in page
+
+
+def rows_of(page: str, columns: int) -> list[list[list[str]]]:
+    """The names in code of each cell, row by row, of a page's tables of so many columns."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("|").split(" | ") for line in lines if line.startswith("| `")]
+    return [
+        [re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows if len(row) == columns
+    ]
+
+
+def test_the_table_of_methods_is_the_codes() -> None:
+    """Of STAR a row for scores and one for pairs; a-STAR's has no list of its own."""
+    table = rows_of("merging.md", 3)
+    (scores, reductions), (pairs, merges) = (
+        choices for (method,), *choices in table if method == "star"
+    )
+    star, adaptive = METHODS[Method.STAR], METHODS[Method.A_STAR]
+    assert {*scores, *pairs} == SCORERS.keys()
+    assert (*scores, *pairs) == star.scorers and tuple(reductions) == star.reductions
+    assert merges == [name for name in reductions if REDUCTIONS[name].merges]
+    assert tuple(scores) == adaptive.scorers
+    listed = {method: choices for (method,), *choices in table}
+    assert tuple(listed["a-star"][1]) == adaptive.reductions
+    for method in (Method.MATCHING, Method.TOME):
+        choices = METHODS[method]
+        assert listed[method] == [[*choices.scorers], [*choices.reductions]]
+
+
+def test_the_table_of_targets_is_the_codes() -> None:
+    listed = [row[0][0] for row in rows_of("precision.md", 3)]
+    assert sorted(listed) == sorted(TARGETS)
 
 
 def test_every_public_name_is_in_the_reference() -> None:

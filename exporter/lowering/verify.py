@@ -1,7 +1,8 @@
 """Write the artefact into a lowered model, and check that the graph is as the artefact says."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import onnx
@@ -9,7 +10,7 @@ from onnx import shape_inference
 
 import exporter
 from exporter.artefact import Artefact, tensors_of, to_metadata
-from exporter.errors import ArtefactError, reason_of
+from exporter.errors import ArtefactError, ModelError, reason_of
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.schedule.methods import reduction_named
@@ -45,9 +46,21 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     3. Between the product that scores patches and the survivors, no tensor is in half precision.
 
     A mistake found here is a bug in star-export, not the user's: it raises RuntimeError and keeps its trace.
+
+    Raises:
+        ModelError: ONNX refuses a node. A network or a scorer may have operators that no pass rewrites.
     """
-    wrong = [*_wrong_shapes(model, artefact), *_name_faults(model.graph.node)]
-    wrong = wrong or _halved_scores(model, artefact)
+    try:
+        values = _checked(model)
+    except REFUSALS as error:
+        raise ModelError(
+            f"target {artefact.target.name}",
+            _refusal(error),
+            f"operators of ONNX's opset {_opset(model)}",
+            "take another target, or rewrite the operator in a pass (CONTRIBUTING.md)",
+        ) from error
+    wrong = [*_wrong_shapes(values, artefact), *_name_faults(model.graph.node)]
+    wrong = wrong or _halved_scores(model, values, artefact)
     if wrong:
         raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
     return model
@@ -57,8 +70,8 @@ def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None
     """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators."""
     expected = f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
     try:
-        wrong = [*_wrong_shapes(model, artefact), *_wrong_target(model, artefact)]
-    except (onnx.checker.ValidationError, shape_inference.InferenceError, ValueError) as error:
+        wrong = [*_wrong_shapes(_checked(model), artefact), *_wrong_target(model, artefact)]
+    except (*REFUSALS, ValueError) as error:
         raise ArtefactError(source, reason_of(error), expected) from None
     if wrong:
         raise ArtefactError(source, wrong[0], expected, "compile it again")
@@ -69,9 +82,8 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
     passes = artefact.target.passes
     if artefact.schedule.adaptive and artefact.layout not in artefact.target.layouts:
         yield f"layout {artefact.layout}"
-    version = next((each.version for each in model.opset_import if not each.domain), 0)
-    if version != (17 if "opset_17" in passes else artefact.target.opset):
-        yield f"opset {version}"
+    if _opset(model) != (17 if "opset_17" in passes else artefact.target.opset):
+        yield f"opset {_opset(model)}"
     if "select_in_one" not in passes and any(
         node.op_type == "SelectTopK" for node in model.graph.node
     ):
@@ -86,17 +98,33 @@ def _is_unsorted(node: onnx.NodeProto) -> bool:
     )
 
 
-def _values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
-    """Infer the shapes and types of all tensors, by name."""
+def _opset(model: onnx.ModelProto) -> int:
+    """Return the version of the standard operators, 0 where the file declares none."""
+    return next((opset.version for opset in model.opset_import if not opset.domain), 0)
+
+
+# What ONNX's checker and its inference of shapes raise.
+REFUSALS = (onnx.checker.ValidationError, shape_inference.InferenceError)
+
+
+def _refusal(error: Exception) -> str:
+    """Return which node ONNX refuses, and why; the checker names it in a later line of its message."""
+    context = re.search(r"Name: (\S*) OpType: (\S+)", str(error))
+    node = f"{context[2]} {context[1]}: " if context else ""
+    return node + reason_of(error)
+
+
+def _checked(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    """Let ONNX check the model; return the shapes and types that it infers, by tensor name."""
+    onnx.checker.check_model(model)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     return {
         value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)
     }
 
 
-def _wrong_shapes(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
-    onnx.checker.check_model(model)
-    shapes = {name: _shape(value) for name, value in _values(model).items()}
+def _wrong_shapes(values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact) -> list[str]:
+    shapes = {name: _shape(value) for name, value in values.items()}
     packed = artefact.layout == Layout.PACKED and artefact.schedule.adaptive
     extra = [tokens_name(layer) for layer in artefact.schedule.pruning_layers] if packed else []
     return [
@@ -122,9 +150,11 @@ def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
     ]
 
 
-def _halved_scores(model: onnx.ModelProto, artefact: Artefact) -> list[str]:
+def _halved_scores(
+    model: onnx.ModelProto, values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact
+) -> list[str]:
     """Return which tensors from the scores to the survivors are in half precision."""
-    graph, values = import_graph(model), _values(model)
+    graph = import_graph(model)
     scoring = scoring_nodes(graph, artefact)
     names = {
         tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs

@@ -30,7 +30,7 @@ from tests.pruning.adaptive import RATES, inter_of, make_adaptive
 FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
 
 # What a shared model was made from.
-NAMES: dict[PrunedViT, tuple[str, str, str]] = {}
+NAMES: dict[PrunedViT, tuple[str, ...]] = {}
 
 
 def biased_vit(family: str = "vit") -> PrunableViT:
@@ -59,14 +59,14 @@ def pruned_of(
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
 
-def star(family: str = "vit", scorer: str = "fused") -> PrunedViT:
+def star(family: str = "vit", scorer: str = "fused", reduce: str = "drop") -> PrunedViT:
     """A model for all tests to look at, and for none to change."""
-    return _shared(family, "star", scorer)
+    return _shared(family, "star", scorer, reduce)
 
 
 def merging(family: str = "vit", reduce: str = "merge") -> PrunedViT:
     """STAR of the same network whose patches merge."""
-    return _shared(family, "merging", reduce)
+    return star(family, reduce=reduce)
 
 
 def tome(family: str = "vit") -> PrunedViT:
@@ -125,23 +125,21 @@ def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @cache
-def _shared(family: str, method: str, detail: str) -> PrunedViT:
+def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> PrunedViT:
     vit = _vit(family)
     if method == "dense":
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
-    elif method == "merging":
-        pruned = pruned_of(vit, reduce=detail)
     elif method in (Method.TOME, Method.MATCHING):
         # 3 or 4 patches are left of 16: of 2 or 3 tokens, OpenVINO 2026.4 computes some attention wrongly.
         rho = 0.4 if method == Method.TOME else 0.7
         pruned = PrunedViT(
             vit, shape_schedule(vit.spec, rho, Prune(method=Method(method)))
         ).eval()
+    elif method == "star":
+        pruned = pruned_of(vit, scorer=detail, reduce=reduce)
     else:
-        pruned = (
-            pruned_of(vit, scorer=detail) if method == "star" else make_adaptive(vit, detail)
-        )
-    NAMES[pruned] = (family, method, detail)
+        pruned = make_adaptive(vit, detail)
+    NAMES[pruned] = (family, method, detail, reduce)
     return pruned
 
 

@@ -1,5 +1,6 @@
 """The artefact in a file's metadata, and the checks of a lowered file."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,10 +8,10 @@ import onnx
 import pytest
 
 from exporter.artefact import artefact_of, to_metadata
-from exporter.errors import ArtefactError
+from exporter.errors import ArtefactError, ModelError
 from exporter.lowering.verify import check_graph, stamp, verify
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import TENSORRT
+from exporter.targets import ONNXRUNTIME_OPSET17, TENSORRT
 from exporter.vocabulary import Layout, Method
 from tests.folders import artefacts
 from tests.lowering.models import a_star, dense, lowered, star
@@ -83,7 +84,20 @@ def test_a_batch_that_was_baked_in() -> None:
     first = model.graph.input[0].type.tensor_type.shape.dim[0]
     first.ClearField("dim_param")
     first.dim_value = 1
-    with pytest.raises((RuntimeError, onnx.shape_inference.InferenceError)):
+    with pytest.raises((RuntimeError, ModelError)):
+        verify(model, artefact_of(model))
+
+
+def test_an_operator_that_the_opset_lacks_is_one_line() -> None:
+    """As of a network, or of a scorer, that no pass rewrites."""
+    model = lowered(star(), ONNXRUNTIME_OPSET17)
+    model.graph.node[-1].op_type = "Mish"
+    name = re.escape(model.graph.node[-1].name)
+    with pytest.raises(
+        ModelError,
+        match=rf"^target onnxruntime-opset17-fp32 \| got Mish {name}: No Op registered for Mish"
+        r" .*\| need operators of ONNX's opset 17 \| take another target, or",
+    ):
         verify(model, artefact_of(model))
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from torch._library.custom_ops import OPDEFS
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 from exporter.models.base import PrunableViT
 from exporter.models.parts import AttentionPooling
@@ -23,7 +27,7 @@ from exporter.pruning.scores import (
     weigh_inter,
 )
 from exporter.pruning.tokens import Grid, Packed, Tokens
-from exporter.schedule.methods import SCORERS
+from exporter.schedule.methods import SCORERS, Scorer
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.prune import Prune
 from tests.pruning.adaptive import LAYOUTS, decided, make_adaptive
@@ -127,10 +131,10 @@ def vit_with(factor: str) -> PrunableViT:
     return make_vit(FAMILY.get(factor, "pooled by attention"))
 
 
-def grid_of(vit: PrunableViT) -> Grid:
+def grid_of(vit: PrunableViT, images: int = 3) -> Grid:
     prefix = vit.spec.num_prefix_tokens
     torch.manual_seed(0)
-    return Grid(torch.randn(3, prefix + 16, vit.spec.dim), prefix)
+    return Grid(torch.randn(images, prefix + 16, vit.spec.dim), prefix)
 
 
 def scored(vit: PrunableViT, factor: str, tokens: Tokens, stride: int = 1) -> torch.Tensor:
@@ -142,6 +146,54 @@ def scored(vit: PrunableViT, factor: str, tokens: Tokens, stride: int = 1) -> to
 def test_every_scorer_has_its_factor() -> None:
     vit = make_vit("pooled by attention")
     assert {each.factor_of(vit.spec).name for each in SCORERS.values()} == FACTOR_SCORES.keys()
+
+
+class MultiplyAdds(TorchDispatchMode):
+    """Counts those of matrix products, of products by elements and of norms, inside our operators too."""
+
+    total = 0
+
+    @override
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func.namespace == "star":
+            with self:
+                return OPDEFS[func.name()]._init_fn(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        aten = torch.ops.aten
+        if func.overloadpacket in (aten.mm, aten.bmm, aten.matmul):
+            self.total += result.numel() * args[0].shape[-1]
+        elif func.overloadpacket is aten.addmm:
+            self.total += result.numel() * args[1].shape[-1]
+        elif func.overloadpacket is aten.mul:
+            self.total += result.numel()
+        elif func.overloadpacket is aten.linalg_vector_norm:
+            self.total += args[0].numel()
+        return result
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+@pytest.mark.parametrize(
+    "scorer",
+    [scorer for scorer in SCORERS.values() if scorer.factor],
+    ids=lambda scorer: scorer.name,
+)
+def test_the_multiply_adds_are_those_that_run(scorer: Scorer, stride: int) -> None:
+    """Up to twice as many run: scaling and norms count as nothing, but cost less than the product.
+
+    A large batch, since the probe's query and key projection are multiplied once for all images.
+    """
+    vit = vit_with("class" if scorer.name == "intra" else scorer.name)
+    factor = scorer.factor_of(vit.spec)
+    tokens = grid_of(vit, images=64)
+    with torch.no_grad():
+        after, seen = tokens.attention(vit.blocks[1])
+        with MultiplyAdds() as counter:
+            FACTOR_SCORES[factor.name](Layer(vit, after, seen, stride))
+    counted = counter.total / len(tokens.values)
+    stated = factor.macs(vit.spec, tokens.values.shape[1], stride)
+    assert stated <= counted <= 2 * stated
 
 
 @pytest.mark.parametrize("factor", FACTOR_SCORES)

@@ -150,6 +150,21 @@ def uint8_input(graph: gs.Graph, artefact: Artefact) -> int:
 
 OPSET, IR_VERSION = 17, 8  # those of ONNX 1.12
 
+# Those of ReduceSum have been an input since opset 13.
+AXES_INPUT_SINCE_18 = frozenset(
+    {
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSumSquare",
+    }
+)
+
 
 def opset_17(graph: gs.Graph, _: Artefact) -> int:
     """Declare opset 17 and rewrite the nodes whose form has changed since.
@@ -160,7 +175,7 @@ def opset_17(graph: gs.Graph, _: Artefact) -> int:
     """
     changed = 0
     for node in list(graph.nodes):
-        if node.op in ("ReduceMean", "ReduceMax", "ReduceMin") and len(node.inputs) > 1:
+        if node.op in AXES_INPUT_SINCE_18 and len(node.inputs) > 1:
             node.attrs["axes"] = node.inputs.pop(1).values.tolist()
             node.attrs.pop("noop_with_empty_axes", None)
         elif node.op == "Split" and "num_outputs" in node.attrs:
