@@ -41,6 +41,7 @@ from exporter.errors import ImageError, OutputError, RecipeError, UserError, rea
 from exporter.evaluation.accuracy import Accuracy, predict_each
 from exporter.files import sha256_of, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json, to_json
+from exporter.machine import versions
 from exporter.models.networks import Source, create, source_of
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
@@ -50,7 +51,6 @@ from exporter.runtimes.torch_runner import TorchRunner
 from exporter.settings.fields import Natural, Number, Share, Threads, fields_of, option
 from exporter.settings.flags import add_flags, from_flags
 from exporter.tensor_names import IMAGES, LOGITS
-from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings
@@ -66,6 +66,8 @@ FROM_SCRATCH: dict[str, Any] = {
     "augment": "affine",
 }
 
+# Libraries on which the weights depend.
+LIBRARIES = ("pillow", "timm", "torch", "torchvision")
 # What only a fine-tuning reads.
 UNUSED = ("distillation", "max_train_images")
 
@@ -227,7 +229,7 @@ def train_folder(
                 {
                     "settings": settings,
                     "images": folder_sha256(folders.train),
-                    "versions": versions(),
+                    "versions": versions(LIBRARIES),
                 }
             ),
             on_epoch=lambda done, _: progress.update(task, completed=done),
@@ -395,7 +397,7 @@ def write_result(
         images_held_out=on_held_out.images,
         images_train_sha256=folder_sha256(folders.train),
         images_held_out_sha256=folder_sha256(folders.held_out),
-        versions=versions(),
+        versions=versions(LIBRARIES),
         epochs=settings.epochs,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         top1_train=on_train.top1,

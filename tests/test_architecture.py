@@ -19,6 +19,7 @@ ORDER = (
     ("errors",),
     ("files", "intervals", "processes", "tensor_names", "vocabulary"),
     ("formats", "settings"),
+    ("machine",),
     ("records", "targets", "bundled"),
     ("artefact",),
     ("data",),

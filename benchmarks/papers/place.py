@@ -11,9 +11,10 @@ import torch
 
 from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
-from exporter.evaluation.benchmark import LEAST_ROUNDS, environment, installed_versions
+from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import to_json
+from exporter.machine import LIBRARIES, environment, versions
 from exporter.models.request import ModelRequest
 from exporter.settings.fields import Positive, Settings, option
 
@@ -127,5 +128,5 @@ class Place(Settings):
             "rounds": self.rounds,
             "processor": self.processor,
             "cpus": environment().usable_cpus,
-            "versions": installed_versions(),
+            "versions": versions(LIBRARIES),
         }

@@ -1,6 +1,5 @@
 """Calibrate: stream the images once, in order, and sum up their scores; or resize what was measured."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -36,7 +35,7 @@ from exporter.data.images import ImageFolder, dataset_sha256
 from exporter.data.pixels import SkippedImage, normalise
 from exporter.errors import CalibrationError, ImageError
 from exporter.files import writable_file, writable_folder
-from exporter.formats.canonical_json import to_json
+from exporter.machine import job_identity
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
@@ -146,7 +145,8 @@ def calibrate(
     classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
     planned = planned_images(images, settings)
     digest = dataset_sha256([item.file for item in planned])
-    key = _key(vit, digest, settings)
+    model = (vit.spec, vit.weights_sha256, vit.device.type)
+    key = job_identity(settings, models=model, images=[digest])
     sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))
     scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
     chunks = scored_chunks(scorer, planned[sums.done :], classes, settings)
@@ -279,13 +279,6 @@ def _finished(
             "ACS", got, "weights that tell images apart", "are they trained?"
         )
     return Calibration(record, acs, inter, better_half_overlap(sums.halves), sums.skipped)
-
-
-def _key(vit: PrunableViT, dataset: str, settings: CalibrationSettings) -> str:
-    """Return the key of a job: it depends on the model, images, settings, torch version and device type."""
-    where = f"{torch.__version__} {vit.device.type}"
-    parts = (vit.weights_sha256, dataset, to_json(vit.spec), to_json(settings), where)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _check_relevance(vit: PrunableViT, sums: Sums, empty_rows: int) -> None:

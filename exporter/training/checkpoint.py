@@ -1,16 +1,12 @@
 """Checkpoints of a training run: everything that its next epoch needs, in one file, replaced atomically."""
 
-import platform
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import PIL
-import timm
 import torch
-import torchvision
 from timm.scheduler.scheduler import Scheduler
 from timm.utils import ModelEmaV3
 from torch import nn
@@ -19,17 +15,6 @@ from torch.optim import Optimizer
 from exporter.files import Unfinished
 
 Score: TypeAlias = Callable[[nn.Module], float]
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the libraries that the result of a training depends on."""
-    return {
-        "pillow": PIL.__version__,
-        "python": platform.python_version(),
-        "timm": timm.__version__,
-        "torch": str(torch.__version__),
-        "torchvision": str(torchvision.__version__),
-    }
 
 
 class RunState:

@@ -27,13 +27,13 @@ from exporter.depth.surgery import apply_plan
 from exporter.errors import DepthError, OutputError
 from exporter.files import writable_file, writable_folder
 from exporter.formats.canonical_json import to_json
+from exporter.machine import job_identity
 from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
-from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
@@ -356,14 +356,8 @@ def _run(
     *more: object,
 ) -> str:
     """Return the settings and inputs of a search as text."""
-    return to_json(
-        {
-            "units": choice,
-            "settings": settings,
-            "model": vit.spec,
-            "weights": vit.weights_sha256,
-            "images": listing_sha256(images),
-            "more": more,
-            "versions": versions(),
-        }
+    return job_identity(
+        (choice, settings, more),
+        models=(vit.spec, vit.weights_sha256),
+        images=[listing_sha256(images)],
     )

@@ -13,7 +13,6 @@ from exporter.data.images import ImageSource
 from exporter.data.source import open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
@@ -24,6 +23,7 @@ from exporter.intervals import (
     loss_interval,
     wilson,
 )
+from exporter.machine import environment
 from exporter.workflows.predicting import EvalModel, embed_models, predict_models, torch_model
 from exporter.workflows.progress import Silent, Stages
 from exporter.workflows.recipe import EvalSettings, check_batches

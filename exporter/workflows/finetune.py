@@ -23,7 +23,7 @@ from exporter.evaluation.loss import (
 )
 from exporter.evaluation.parity.reference import mean_useful_macs
 from exporter.files import PathLike, writable_file
-from exporter.formats.canonical_json import to_json
+from exporter.machine import job_identity
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_record, save_weights
 from exporter.models.networks import identity_of
@@ -34,7 +34,6 @@ from exporter.pruning.checkpoint import TUNED, pruning_records
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.training.checkpoint import versions
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
@@ -246,16 +245,10 @@ def _train(
     """
     vit, (images, held_out) = pruned.vit, parts
     batches = TrainBatches(images, settings, vit.spec.preprocessing, vit.spec.num_classes)
-    run = to_json(
-        {
-            "settings": settings,
-            "model": vit.spec,
-            "schedule": pruned.schedule,
-            "weights": (vit.weights_sha256, teacher.weights_sha256),
-            "images": [listing_sha256(part) for part in parts],
-            "versions": versions(),
-            "processes": processes().count,
-        }
+    run = job_identity(
+        (settings, pruned.schedule, processes().count),
+        models=(vit.spec, vit.weights_sha256, teacher.weights_sha256),
+        images=[listing_sha256(part) for part in parts],
     )
     processes().same("the run", run)
     with stages.stage("training") as advance, trainable(vit):

@@ -20,9 +20,9 @@ from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import CheckpointError, RecipeError
-from exporter.evaluation.benchmark import VNNI, cpu_lacks
 from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
+from exporter.machine import VNNI, cpu_lacks
 from exporter.models.base import PrunableViT
 from exporter.models.identity import read_identity
 from exporter.models.registry import check_device

@@ -12,7 +12,6 @@ from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
-from exporter.evaluation.benchmark import environment
 from exporter.evaluation.loss import agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check, patches_left_of, reference_runner
@@ -26,6 +25,7 @@ from exporter.evaluation.report.record import (
 )
 from exporter.formats.onnx_file import load_onnx
 from exporter.lowering.pipeline import lower, save_onnx
+from exporter.machine import environment
 from exporter.models.base import PrunableViT
 from exporter.models.spec import as_it_came
 from exporter.processes import Processes

@@ -14,9 +14,9 @@ from exporter.evaluation.benchmark import (
     EngineRuns,
     Throughput,
     compare_speed,
-    environment,
     ratio_of,
 )
+from exporter.machine import environment
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load

@@ -1,25 +1,18 @@
 """Speed is measured with a clock that the tests turn themselves: no test depends on this machine's."""
 
-import sys
 from collections import Counter
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from exporter.errors import UserError
-from exporter.evaluation import benchmark
 from exporter.evaluation.benchmark import (
-    VNNI,
     Comparison,
     Throughput,
     compare_speed,
-    cpu_lacks,
-    environment,
     throughput,
 )
-from exporter.formats.canonical_json import from_json, to_json
 from tests.fakes import TurnedClock, forever
 
 FEED = {"images": np.zeros((4, 3), np.float32)}
@@ -122,53 +115,3 @@ def test_settings_that_measure_nothing_are_one_line(
 def test_no_runner_is_an_error() -> None:
     with pytest.raises(UserError, match="runners"):
         throughput({}, FEED, batch=4, rounds=5, warmup=0)
-
-
-def test_the_environment_names_what_is_loaded_and_loads_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    here = environment(threads=2)
-    assert "torch" not in here.versions
-    assert {"torch", "timm", "onnx"} <= environment(installed=True).versions.keys()
-    assert here.versions["numpy"] == np.__version__
-    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
-    assert len(here.cpus) in (0, here.usable_cpus)
-    assert from_json(type(here), to_json(here), source="here") == here
-
-
-def test_the_cpu_model_is_found_or_falls_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    monkeypatch.setattr(benchmark, "CPUINFO", cpuinfo)
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n")
-    assert environment().cpu_model == "Some CPU @ 2 GHz"
-    monkeypatch.setattr("platform.processor", lambda: "")
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    cpuinfo.write_text("processor\t: 0\n")
-    assert environment().cpu_model == "aarch64"
-    cpuinfo.unlink()
-    assert environment().cpu_model == "aarch64"
-
-
-@pytest.mark.parametrize(
-    ("line", "lacks"),
-    [
-        ("flags\t\t: fpu sse4_2 avx2 fma", True),
-        ("flags\t\t: fpu avx2 avx512f avx512_bf16", True),
-        ("flags\t\t: fpu avx2 avx512f avx512_vnni", False),
-        ("flags\t\t: fpu avx2 avx_vnni", False),
-        ("flags\t\t: fpu avx2 avx512f amx_int8", False),
-        ("Features\t: fp asimd asimddp", False),
-        (None, False),
-    ],
-)
-def test_a_cpu_lacks_vnni_where_linux_says_so(
-    line: str | None, lacks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    if line is not None:
-        cpuinfo.write_text(f"processor\t: 0\n{line}\nvmx flags\t: avx512_vnni\n")
-    monkeypatch.setattr(benchmark, "CPUINFO", cpuinfo)
-    assert cpu_lacks(*VNNI) == lacks

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from exporter import machine
 from exporter.calibration.record import Calibration
 from exporter.data.source import images_at
 from exporter.errors import (
@@ -21,7 +22,6 @@ from exporter.errors import (
     RecipeError,
     UserError,
 )
-from exporter.evaluation import benchmark
 from exporter.formats.canonical_json import load_json, save_json
 from exporter.models.base import PrunableViT
 from exporter.models.registry import load
@@ -259,7 +259,7 @@ def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
-    monkeypatch.setattr(benchmark, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
     warn_where_slow(OPENVINO, ONNXRUNTIME)
     assert not caplog.messages
     warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)

@@ -9,9 +9,10 @@ import numpy as np
 from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AsItCame, AtBatch
-from exporter.evaluation.benchmark import Hardware, TradeOff, TradePoint, front_of
+from exporter.evaluation.benchmark import TradeOff, TradePoint, front_of
 from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
+from exporter.machine import Hardware
 from exporter.records import Gain, Pair, Preprocessing, Schedule
 from exporter.schedule.macs import PatchUse
 from exporter.targets import target_named

@@ -20,7 +20,7 @@ from exporter.evaluation.batch_sweep import (
     sliced_of,
     time_batches,
 )
-from exporter.evaluation.benchmark import Clock, Hardware, environment
+from exporter.evaluation.benchmark import Clock
 from exporter.evaluation.gpu_time import (
     EngineFile,
     Engines,
@@ -30,6 +30,7 @@ from exporter.evaluation.gpu_time import (
     timer_here,
 )
 from exporter.evaluation.parity.decisions import patches_left
+from exporter.machine import Hardware, environment
 from exporter.records import Pair, Schedule
 from exporter.runtimes.choice import (
     RunSettings,

@@ -24,6 +24,7 @@ from exporter.evaluation.parity.reference import image_cost, mean_useful_macs
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.lowering.pipeline import lower, lower_each
+from exporter.machine import cpu_model
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
@@ -206,11 +207,15 @@ class Meter:
         return self.networks[candidate.weights].calibration if candidate.calibrated else None
 
     def _told(self, candidate: Candidate) -> list[Any]:
-        """Return all that a measurement of a candidate depends on, beside images and machine."""
+        """Return all that a measurement of a candidate depends on, beside images.
+
+        PyTorch's answers hold on any machine; another CPU takes other times, and rounds INT8 otherwise.
+        """
         network, calibration = self.networks[candidate.weights], self._calibration(candidate)
         record = None if calibration is None else calibration.record
         return [
             candidate,
+            cpu_model() if candidate.target else "",
             network.whole.spec,
             network.whole.weights_sha256,
             record,

@@ -15,17 +15,16 @@ from exporter.evaluation.benchmark import (
     TradeOff,
     TradePoint,
     front_of,
-    installed_versions,
     ratio_of,
 )
 from exporter.files import PathLike, writable_folder, written_beside
-from exporter.formats.canonical_json import save_json, to_json
+from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
+from exporter.machine import job_identity
 from exporter.processes import processes
 from exporter.runtimes.choice import targets_here
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, TARGETS
-from exporter.training.checkpoint import versions
 from exporter.vocabulary import Precision
 from exporter.workflows import steps
 from exporter.workflows.compile import compile_model
@@ -115,7 +114,7 @@ def tune(
     )
     networks = _networks(recipes, settings, stages, model)
     parts = _parts(networks[OWN], settings)
-    book = Book(place / MEASUREMENTS, to_json(_told(networks[OWN], parts)))
+    book = Book(place / MEASUREMENTS, _identity(networks[OWN], parts))
     with TemporaryDirectory(prefix="star-export-") as scratch:
         meter = Meter(networks, book, Path(scratch), parts, settings.metric)
         found = _Search(meter, settings, place, stages).found()
@@ -252,12 +251,14 @@ def _ways(networks: Mapping[str, Opened]) -> list[Way]:
     return ways_of(own.whole.spec, replace(own.recipe.prune, calibration=None), weights)
 
 
-def _told(opened: Opened, parts: Mapping[str, ImageFolder]) -> list[Any]:
-    """Return what all measurements depend on."""
-    recipe, listings = opened.recipe, list(map(listing_sha256, parts.values()))
+def _identity(opened: Opened, parts: Mapping[str, ImageFolder]) -> str:
+    """Return what all measurements depend on, beside the model of each, and beside the CPU of some."""
+    recipe = opened.recipe
     ranges = None if recipe.images.images is None else listing_sha256(opened.folder)
-    libraries = versions() | installed_versions("openvino")
-    return [*listings, recipe.measure, recipe.lower.input_kind, ranges, libraries]
+    return job_identity(
+        (recipe.measure, recipe.lower.input_kind),
+        images=[*map(listing_sha256, parts.values()), ranges],
+    )
 
 
 @dataclass(frozen=True, eq=False)

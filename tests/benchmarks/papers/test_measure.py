@@ -107,7 +107,7 @@ def test_a_shallower_model_learns_from_the_whole_one(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("installed_versions", lambda: {"torch": "3"}), ("environment", None)],
+    [("versions", lambda _: {"torch": "3"}), ("environment", None)],
     ids=["versions", "machine"],
 )
 def test_a_number_is_measured_again_on_another_machine(

@@ -6,9 +6,10 @@ import numpy as np
 
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch
-from exporter.evaluation.benchmark import Throughput, TradeOff, TradePoint, environment
+from exporter.evaluation.benchmark import Throughput, TradeOff, TradePoint
 from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.report.record import Example, Gmacs, Report
+from exporter.machine import environment
 from exporter.records import Pair
 from exporter.schedule.macs import MacCount
 from tests.evaluation.parity.models import compared, images, pruned_family

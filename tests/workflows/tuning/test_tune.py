@@ -18,7 +18,6 @@ from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError, UserError
-from exporter.evaluation import benchmark
 from exporter.evaluation.benchmark import Throughput
 from exporter.formats.canonical_json import to_json
 from exporter.models.identity import save_weights
@@ -287,10 +286,30 @@ def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
     before = len(machine.predicted), len(machine.timed)
     assert to_json(search(method=Method.TOME)) == to_json(first)
     assert (len(machine.predicted), len(machine.timed)) == before
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"batch": 4}], ids=["images", "batch"])
+def test_a_search_of_other_images_or_measurements_does_not_go_on(
+    search: Search, changes: dict[str, Any]
+) -> None:
+    search(method=Method.TOME)
     with pytest.raises(
         ArtefactError, match=r"measurements\.jsonl \| got a search of other settings, images"
     ):
-        search(method=Method.TOME, seed=1)  # other images
+        search(method=Method.TOME, **changes)
+
+
+def test_on_another_cpu_times_are_measured_again_and_answers_of_pytorch_are_not(
+    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = search(method=Method.TOME)
+    predicted, timed = len(machine.predicted), len(machine.timed)
+    monkeypatch.setattr(measured, "cpu_model", lambda: "another")
+    second = search(method=Method.TOME)
+    assert machine.timed[timed:] == machine.timed[:timed]
+    ((label, part),) = machine.predicted[predicted:]
+    assert (label.endswith("onnxruntime-fp32"), part) == (True, "final")
+    assert to_json(second) == to_json(first)
 
 
 def test_the_choice_is_compiled_from_its_recipe(
@@ -410,7 +429,7 @@ def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "cpuinfo").write_text("flags\t: avx2\n")
-    monkeypatch.setattr(benchmark, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("exporter.machine.CPUINFO", tmp_path / "cpuinfo")
     recipe = workplace.recipe(eval_images=many)
     dry_tune(recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out")
     assert "openvino-int8 is slower than openvino-fp32 here" in caplog.text
