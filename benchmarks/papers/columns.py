@@ -21,8 +21,7 @@ from place import needed
 from prepared import Prepared
 
 from exporter.calibration.calibrate import calibrate
-from exporter.data.batches import first_images, noise
-from exporter.data.images import sample
+from exporter.data.batches import draw_images, noise
 from exporter.data.source import images_at, open_source
 from exporter.evaluation.benchmark import throughput
 from exporter.evaluation.parity.reference import patches_left_of, reference_runner
@@ -130,8 +129,8 @@ def kept_shares(row: Prepared) -> list[float]:
 
 def _patches_left(row: Prepared) -> Array:
     """Return the patches that evaluation images have left after each layer, [images, depth]."""
-    files = sample(images_at(needed(row.place.eval_images)), COUNTED, 0).files
-    pixels = first_images(files, row.vit.spec.preprocessing, "float32", COUNTED)
+    folder = images_at(needed(row.place.eval_images))
+    pixels = draw_images(folder, COUNTED, 0, row.vit.spec.preprocessing, "float32")
     return patches_left_of(row.pruned, pixels, "float32", row.batch)
 
 

@@ -1,10 +1,9 @@
 """The settings of a calibration, and the images that they draw, with the means and the half that each is in."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from exporter.data.images import ImageFile, ImageFolder, draw, ranked
+from exporter.data.images import ImageFile, ImageFolder, draw, ranked, set_apart
 from exporter.errors import CalibrationError, RecipeError
 from exporter.settings.fields import Count, Natural, Positive, Settings, option
 
@@ -99,10 +98,15 @@ def planned_images(images: ImageFolder, settings: CalibrationSettings) -> list[P
     else:
         order = _in_steps(rank, settings)
         rounds, in_acs = dict.fromkeys(order, (0,)), set(order)
-    half = _halves(place for place in rank if place in rounds)
+    # Their order is random, so every prefix of it is split evenly.
+    _, apart = set_apart((place for place in rank if place in rounds), 0.5)
+    second_half = set(apart)
     return [
         PlannedImage(
-            images.files[place], rounds.get(place, ()), place in in_acs, half.get(place, 0)
+            images.files[place],
+            rounds.get(place, ()),
+            place in in_acs,
+            int(place in second_half),
         )
         for place in order
     ]
@@ -130,11 +134,6 @@ def _paper(
         for place in draw(total, settings.images_per_round, f"{settings.seed}/round {index}"):
             rounds[place] = (*rounds.get(place, ()), index)
     return rounds, set(draw(total, settings.acs_images, f"{settings.seed}/acs"))
-
-
-def _halves(places: Iterable[int]) -> dict[int, int]:
-    """Split places into two halves. Their order is random, and they alternate, so every prefix is split evenly."""
-    return {place: index % 2 for index, place in enumerate(places)}
 
 
 def count_rounds(settings: CalibrationSettings) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of, refuse
 from exporter.cli.output import RichStages, print_json, print_lines, show
-from exporter.data.images import sample
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.parity.checks import explain
 from exporter.runtimes.choice import RunSettings
@@ -73,7 +72,7 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.artefact import artefact_of
-    from exporter.data.batches import first_images
+    from exporter.data.batches import draw_images
     from exporter.evaluation.parity.reference import check
     from exporter.formats.onnx_file import load_onnx
     from exporter.lowering.verify import check_graph
@@ -111,9 +110,9 @@ def _check_file(arguments: argparse.Namespace) -> int:
         calibration = calibration.of_first(vit.spec.depth)
     pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
-        files = sample(opened.folder, chosen.check_images, chosen.seed).files
-        images = first_images(
-            files, vit.spec.preprocessing, artefact.input_kind, chosen.check_images
+        count, preprocessing = chosen.check_images, vit.spec.preprocessing
+        images = draw_images(
+            opened.folder, count, chosen.seed, preprocessing, artefact.input_kind
         )
         report = check(pruned, model, images, threads=opened.recipe.measure.threads)
     show(arguments, report, lambda: print_lines(explain(report)))

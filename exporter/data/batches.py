@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from exporter.data.images import UNKNOWN, ImageFile
+from exporter.data.images import UNKNOWN, ImageFile, ImageFolder, sample
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import ImageError
 from exporter.records import ModelSpec, Preprocessing
@@ -78,6 +78,14 @@ def first_images(
     if not made:
         raise ImageError("images", "none that can be read", "at least one")
     return made[0] if len(made) == 1 else np.concatenate(made)[:count]
+
+
+def draw_images(
+    folder: ImageFolder, count: int, seed: int, preprocessing: Preprocessing, input_kind: str
+) -> Array:
+    """Return at most `count` images of a folder, drawn by the seed, [n, 3, H, W]; those that can be read."""
+    files = sample(folder, count, seed).files
+    return first_images(files, preprocessing, input_kind, count)
 
 
 def made_ahead(items: Generator[ItemT]) -> Generator[ItemT]:

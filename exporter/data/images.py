@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import floor
 from pathlib import Path
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -36,6 +38,8 @@ SUFFIXES = frozenset(
 
 # In an array of classes: that of an image whose class is not known.
 UNKNOWN = -1
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True)
@@ -236,22 +240,38 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     )
 
 
-def halves(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
-    """Return two halves, each with every second image of each class.
+def set_apart(items: Iterable[ItemT], share: float) -> tuple[list[ItemT], list[ItemT]]:
+    """Return the items that stay, and a share of them, spread evenly over their order.
 
-    Images are ranked by the hash of their name with the seed, so that a renamed folder or another order of
-    files changes nothing. The first images of a half are a fair sample of it. All have labels, or none has.
+    It is the one rule by which images are split: so each class of a listing gives its share, and so does every
+    prefix of a random order.
+    """
+    rest: list[ItemT] = []
+    apart: list[ItemT] = []
+    for place, item in enumerate(items):
+        reaches_next = floor(share * (place + 1)) > floor(share * place)
+        (apart if reaches_next else rest).append(item)
+    return rest, apart
+
+
+def split(images: ImageFolder, share: float, seed: int) -> tuple[ImageFolder, ImageFolder]:
+    """Return the images that stay, and a share of each class; the first images of either are a fair sample of it.
+
+    Images are ranked by the hash of their name with the seed, so that a renamed folder or another order of files
+    changes nothing. All have labels, or none has.
     """
 
     def rank(file: ImageFile) -> bytes:
         return hashlib.sha256(os.fsencode(f"{seed}/{images.name_of(file.path)}")).digest()
 
-    seen: Counter[int | None] = Counter()
-    parts: tuple[list[ImageFile], list[ImageFile]] = ([], [])
-    for file in sorted(images.files, key=rank):
-        parts[seen[file.label] % 2].append(file)
-        seen[file.label] += 1
-    return ImageFolder(images.root, tuple(parts[0])), ImageFolder(images.root, tuple(parts[1]))
+    def class_and_rank(file: ImageFile) -> tuple[int, bytes]:
+        return UNKNOWN if file.label is None else file.label, rank(file)
+
+    rest, apart = set_apart(sorted(images.files, key=class_and_rank), share)
+    return (
+        replace(images, files=tuple(sorted(rest, key=rank))),
+        replace(images, files=tuple(sorted(apart, key=rank))),
+    )
 
 
 def draw(total: int, count: int, seed: str) -> list[int]:

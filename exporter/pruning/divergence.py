@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from exporter.data.images import set_apart
 from exporter.errors import ImageError, ScheduleError
 from exporter.intervals import mean_interval
 from exporter.models.base import PrunableViT
@@ -34,7 +35,7 @@ def held_out(
 ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
     """Divide batches of images [b, c, h, w] into those to read and a share that only says what is gained.
 
-    The share is spread over all images: a folder has them class by class.
+    The share is spread over all images (`exporter.data.images.set_apart`): a folder has them class by class.
 
     Raises:
         ImageError: There are fewer than `LEAST_IMAGES`; `what` needs them.
@@ -42,8 +43,9 @@ def held_out(
     every = torch.cat(list(images))
     if len(every) < LEAST_IMAGES:
         raise ImageError(what, f"{len(every)} images", f"at least {LEAST_IMAGES}")
-    size, apart = len(images[0]), np.diff(np.floor(share * np.arange(len(every) + 1))) > 0.0
-    return every[~apart].split(size), every[apart].split(size)
+    rest, apart = set_apart(range(len(every)), share)
+    size = len(images[0])
+    return every[rest].split(size), every[apart].split(size)
 
 
 def divergences(dense: PrunedViT, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:

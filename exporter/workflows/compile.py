@@ -9,8 +9,8 @@ from exporter.artefact import LoweredFile, read_pair
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.batches import first_images, noise
-from exporter.data.images import ImageFolder, sample
+from exporter.data.batches import draw_images, noise
+from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.loss import Tuned
@@ -282,7 +282,7 @@ def _images(opened: Opened, folder: ImageFolder | None) -> Array:
     count, seed = images.check_images, images.seed
     if folder is None:
         return noise(spec, kind, count, seed)
-    return first_images(sample(folder, count, seed).files, spec.preprocessing, kind, count)
+    return draw_images(folder, count, seed, spec.preprocessing, kind)
 
 
 def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe) -> list[str]:

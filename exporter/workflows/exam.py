@@ -1,11 +1,10 @@
 """The images of training: those to train on, and those to measure on, which training never sees."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from torch import nn
 
-from exporter.data.images import ImageFolder, ImageSource, sample
+from exporter.data.images import ImageFolder, ImageSource, sample, split
 from exporter.data.source import class_mismatch, open_source
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Predictions
@@ -71,12 +70,9 @@ def train_images(opened: Opened, most: int | None) -> ImageFolder:
 
 def parted(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
     """Return the images to train on and those that are held out, none of few, by the seed."""
-    count = min(int(HELD_OUT * len(images.files)), MOST)
-    held_out = sample(images, count if count > FEW else 0, seed)
-    kept = set(held_out.files)
-    return replace(
-        images, files=tuple(each for each in images.files if each not in kept)
-    ), held_out
+    total = len(images.files)
+    share = min(HELD_OUT, MOST / total)
+    return split(images, share if int(share * total) > FEW else 0.0, seed)
 
 
 def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:

@@ -9,8 +9,8 @@ from torch import nn
 
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import Calibration
-from exporter.data.batches import first_images
-from exporter.data.images import ImageFolder, listing_sha256, sample
+from exporter.data.batches import draw_images
+from exporter.data.images import ImageFolder, listing_sha256
 from exporter.depth.checkpoint import DEPTH, read_depth
 from exporter.errors import ModelError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
@@ -224,8 +224,8 @@ def _pruned(
                 vit, images, recipe.calibrate, partial=sums, on_progress=advance
             )
     batch = recipe.measure.batch
-    some = sample(images, batch, recipe.images.seed).files
-    pixels = first_images(some, vit.spec.preprocessing, InputKind.FLOAT32, batch)
+    seed, preprocessing = recipe.images.seed, vit.spec.preprocessing
+    pixels = draw_images(images, batch, seed, preprocessing, InputKind.FLOAT32)
     pruned = steps.prune(vit, opened.schedule(vit, calibration), calibration)
     return pruned, calibration, mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
 

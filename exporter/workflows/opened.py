@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from exporter.calibration import sums
 from exporter.calibration.calibrate import calibrate_to, resized_to
 from exporter.calibration.record import Calibration, check_calibration, load_calibration
-from exporter.data.batches import batches, first_images
+from exporter.data.batches import draw_images
 from exporter.data.class_map import MAP_HINT, is_order, read_class_map
 from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.data.source import class_mismatch, images_at
@@ -169,10 +170,8 @@ class Opened:
         if not any(target.takes_ranges for target in targets):
             return None
         count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
-        files = sample(folder, count, self.recipe.calibrate.seed).files
-        return first_images(
-            files, self.vit.spec.preprocessing, self.recipe.lower.input_kind, len(files)
-        )
+        preprocessing, kind = self.vit.spec.preprocessing, self.recipe.lower.input_kind
+        return draw_images(folder, count, self.recipe.calibrate.seed, preprocessing, kind)
 
     def schedule(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
         """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images."""
@@ -190,12 +189,10 @@ class Opened:
         prune, spec = self.recipe.prune, vit.spec
         share = prune.mac_reduction
         assert share is not None  # `Prune.check`
-        files = sample(self.folder, READ_FOR_COUNTS, self.recipe.images.seed).files
-        pixels = batches(files, spec.preprocessing, InputKind.FLOAT32, 32)
         found = search_counts(
             vit,
             prune,
-            [torch.from_numpy(each) for each, _ in pixels],
+            self._drawn(READ_FOR_COUNTS, spec),
             target=(1.0 - share) * dense_macs(spec).total,
             cost=lambda schedule: schedule_macs(spec, schedule).total,
             inter=None if calibration is None else calibration.inter,
@@ -208,12 +205,16 @@ class Opened:
         """Refit a copy of a pruned model on calibration images; errors as of `exporter.pruning.refit.refit`."""
         spec = pruned.vit.spec
         most = min(READ_FOR_REFIT, REFIT_BYTES // bytes_to_refit(spec))
-        files = sample(self.folder, most, self.recipe.images.seed).files
         with self.stages.stage("refit, on calibration images") as advance:
-            pixels = batches(files, spec.preprocessing, InputKind.FLOAT32, 32)
-            model, gain = refit(pruned, [torch.from_numpy(each) for each, _ in pixels], advance)
+            model, gain = refit(pruned, self._drawn(most, spec), advance)
         logger.warning("refit: %s", gain.words)
         return model, gain
+
+    def _drawn(self, most: int, spec: ModelSpec) -> Sequence[Tensor]:
+        """Return calibration images in batches of 32, at most so many."""
+        seed, preprocessing = self.recipe.images.seed, spec.preprocessing
+        images = draw_images(self.folder, most, seed, preprocessing, InputKind.FLOAT32)
+        return torch.from_numpy(images).split(32)
 
     @property
     def searches_counts(self) -> bool:
@@ -225,10 +226,8 @@ class Opened:
     ) -> Callable[[Schedule], float]:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
         images, batch = self.recipe.images, self.recipe.measure.batch
-        files = sample(self.folder, images.check_images, images.seed).files
-        pixels = first_images(
-            files, vit.spec.preprocessing, InputKind.FLOAT32, images.check_images
-        )
+        count, preprocessing = images.check_images, vit.spec.preprocessing
+        pixels = draw_images(self.folder, count, images.seed, preprocessing, InputKind.FLOAT32)
         return image_cost(vit, pixels, calibration, batch)
 
     @property

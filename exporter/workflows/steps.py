@@ -19,8 +19,8 @@ from exporter.calibration.calibrate import calibrate as calibrated
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.batches import first_images
-from exporter.data.images import ImageFolder, sample
+from exporter.data.batches import draw_images
+from exporter.data.images import ImageFolder
 from exporter.data.pixels import images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
@@ -274,8 +274,8 @@ def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> Im
 
 def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
     """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
-    files = sample(folder_of(images, spec, MOST), MOST, 0).files
-    found = first_images(files, spec.preprocessing, input_kind, MOST)
+    folder = folder_of(images, spec, MOST)
+    found = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
     if input_kind == InputKind.UINT8 and found.dtype != np.uint8:
         raise ImageError("images", f"{found.dtype}", "uint8 pixels, which the model takes")
     return found

@@ -14,9 +14,10 @@ from exporter.data.images import (
     ImageFolder,
     dataset_sha256,
     draw,
-    halves,
     list_images,
     sample,
+    set_apart,
+    split,
 )
 from exporter.errors import ImageError
 from tests.calibration.samples import pictures
@@ -174,13 +175,23 @@ def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))
-def test_each_class_is_halved(counts: list[int], seed: int) -> None:
+def test_each_class_is_split(counts: list[int], seed: int) -> None:
     images = numbered(counts)
-    first, second = halves(images, seed)
-    assert set(first.files) | set(second.files) == set(images.files)
-    assert not set(first.files) & set(second.files)
-    ours, theirs = (Counter(file.label for file in half.files) for half in (first, second))
-    assert all(ours[label] - theirs[label] in (0, 1) for label in range(len(counts)))
+    for share in (0.0, 0.1, 0.5):
+        rest, apart = split(images, share, seed)
+        assert set(rest.files) | set(apart.files) == set(images.files)
+        assert not set(rest.files) & set(apart.files)
+        assert len(apart.files) == int(share * len(images.files))
+        taken = Counter(file.label for file in apart.files)
+        assert all(
+            abs(taken[label] - share * count) < 1.0 for label, count in enumerate(counts)
+        )
+
+
+def test_a_share_is_spread_over_its_order() -> None:
+    assert set_apart(range(8), 0.25) == ([0, 1, 2, 4, 5, 6], [3, 7])
+    assert set_apart("abcde", 0.5) == (["a", "c", "e"], ["b", "d"])
+    assert set_apart([1, 2], 0.0) == ([1, 2], [])
 
 
 def test_names_and_the_seed_alone_decide_the_halves_and_their_first_images_are_of_all_classes() -> (
@@ -189,9 +200,9 @@ def test_names_and_the_seed_alone_decide_the_halves_and_their_first_images_are_o
     images = numbered([200] * 5)
     backwards = ImageFolder(images.root, images.files[::-1])
     elsewhere = numbered([200] * 5, Path("elsewhere"))
-    first, _ = halves(images, 3)
-    assert halves(images, 3) == halves(backwards, 3) != halves(images, 4)
-    assert [file.path.name for file in halves(elsewhere, 3)[0].files] == [
+    first, _ = split(images, 0.5, 3)
+    assert split(images, 0.5, 3) == split(backwards, 0.5, 3) != split(images, 0.5, 4)
+    assert [file.path.name for file in split(elsewhere, 0.5, 3)[0].files] == [
         file.path.name for file in first.files
     ]
     assert min(Counter(file.label for file in first.files[:100]).values()) >= 8

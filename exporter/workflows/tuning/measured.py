@@ -13,8 +13,8 @@ import numpy as np
 
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, load_calibration
-from exporter.data.batches import first_images
-from exporter.data.images import ImageFolder, listing_sha256, sample
+from exporter.data.batches import draw_images
+from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
 from exporter.errors import ScheduleError
 from exporter.evaluation.accuracy import Predictions
@@ -137,8 +137,8 @@ class Meter:
         """Images to time on, as the lowered models take them: those to calibrate on, where there are any."""
         recipe, preprocessing = self.opened.recipe, self.opened.whole.spec.preprocessing
         kind, batch = recipe.lower.input_kind, recipe.measure.batch
-        files = sample(self._some, batch, recipe.images.seed).files
-        return filled_batch(first_images(files, preprocessing, kind, batch), batch)
+        images = draw_images(self._some, batch, recipe.images.seed, preprocessing, kind)
+        return filled_batch(images, batch)
 
     @cached_property
     def _some(self) -> ImageFolder:
@@ -189,8 +189,8 @@ class Meter:
         free = replace(prune, mac_reduction=None, rho=None)
 
         def count() -> list[float]:
-            files = sample(self._some, COUNTED, seed).files
-            pixels = first_images(files, spec.preprocessing, InputKind.FLOAT32, COUNTED)
+            kind = InputKind.FLOAT32
+            pixels = draw_images(self._some, COUNTED, seed, spec.preprocessing, kind)
             macs = image_cost(network.whole, pixels, calibration, BATCH)
             plans = (
                 schedule_of(replace(free, rho=rho), spec, calibration, told=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from exporter.data.images import ImageFolder, halves, listing_sha256, sample
+from exporter.data.images import ImageFolder, listing_sha256, sample, split
 from exporter.data.source import class_mismatch, images_at
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.evaluation.benchmark import (
@@ -222,7 +222,7 @@ def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
             "--metric agreement needs none",
         )
         raise ImageError(str(place), got, expected, hint)
-    search, final = halves(sample(found, images.max_eval_images, images.seed), images.seed)
+    search, final = split(sample(found, images.max_eval_images, images.seed), 0.5, images.seed)
     count, most = len(final.files), settings.max_drop
     if not count:
         raise ImageError(str(place), f"{len(found.files)} images", "at least 2 for each class")

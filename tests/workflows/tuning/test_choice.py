@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.data.images import ImageFile, ImageFolder, halves
+from exporter.data.images import ImageFile, ImageFolder, split
 from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Ratio, Throughput
@@ -216,7 +216,7 @@ def test_the_promise_is_held_over_ten_seeds() -> None:
     held = 0
     for seed in range(10):
         files = tuple(ImageFile(Path(f"images/{at}.png"), 0) for at in range(images))
-        search, final = halves(ImageFolder(Path("images"), files), seed)
+        search, final = split(ImageFolder(Path("images"), files), 0.5, seed)
         first, second = (
             np.array([int(file.path.stem) for file in half.files]) for half in (search, final)
         )
