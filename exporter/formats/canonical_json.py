@@ -37,7 +37,8 @@ def from_json(kind: type[RecordT], text: str | bytes, *, source: str) -> RecordT
     """Read a record from JSON."""
     try:
         table = _decoded(text)
-        record = msgspec.convert(table, kind)
+        # Keys of JSON are text: a dictionary may have numbers for them.
+        record = msgspec.convert(table, kind, str_keys=True)
         _refuse_unknown(table, _plain(record))
     except (ValueError, RecursionError, UserError) as error:
         raise ArtefactError(

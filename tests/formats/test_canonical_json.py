@@ -3,19 +3,25 @@
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from exporter.calibration.record import CalibrationRecord
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models.base import PrunableViT
+from exporter.models.listed import ModelList
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing, Schedule
+from exporter.runtimes.tensorrt.manifest import EngineManifest
+from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -77,6 +83,61 @@ def test_the_json_is_what_json_makes_of_the_fields(record: Any) -> None:
     fields = json.loads(json.dumps(asdict(record)))
     expected = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert to_json(record) == expected
+
+
+def filled(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type with nothing left empty: numbers that JSON has, and at least one item in everything."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        limits = next(part for part in parts if isinstance(part, Meta))
+        return limited(parts[0], limits)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*(filled(part) for part in parts if part is not type(None)))
+    if origin is tuple and parts[1:] == (...,):
+        return st.lists(filled(parts[0]), min_size=1, max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*(filled(part) for part in parts))
+    if origin in (dict, Mapping):
+        return st.dictionaries(*map(filled, parts), min_size=1, max_size=2)
+    if kind is BuildSettings:
+        return st.sampled_from(BUILDS)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return st.builds(
+            kind, **{field.name: filled(hints[field.name]) for field in fields(kind)}
+        )
+    plain = {int: MACS, float: FINITE, str: TEXT}
+    return plain[kind] if kind in plain else st.from_type(kind)
+
+
+def limited(kind: Any, limits: Meta) -> st.SearchStrategy[Any]:
+    if kind is int:
+        return st.integers(limits.ge, limits.le)  # type: ignore[arg-type]
+    if kind is float:
+        least, most = (
+            (limits.ge if limits.gt is None else limits.gt),
+            (limits.le if limits.lt is None else limits.lt),
+        )
+        above, below = limits.gt is not None, limits.lt is not None
+        return st.floats(least, most, exclude_min=above, exclude_max=below)
+    return filled(kind)
+
+
+BUILDS = (
+    BuildSettings(batches=(1, 8), hardware="ampere-plus", optimization_level=3, aux_streams=0),
+    BuildSettings(runtime="tensorrt-rtx", sm=(86, 120), tf32=True, any_batch=True),
+)
+READ = (Schedule, ModelSpec, EngineManifest, ModelList)
+
+
+@pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.__name__)
+def test_every_record_of_an_artefact_is_read_back(kind: type) -> None:
+    @settings(max_examples=20, suppress_health_check=list(HealthCheck))
+    @given(filled(kind))
+    def comes_back(record: Any) -> None:
+        assert from_json(kind, to_json(record), source="test") == record
+
+    comes_back()
 
 
 def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:

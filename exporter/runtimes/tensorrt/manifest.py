@@ -94,6 +94,11 @@ def manifest_path(engine: Path) -> Path:
     return engine.with_suffix(".json")
 
 
+def commands_path(engine: Path) -> Path:
+    """Return the path of the file with the commands that time an engine and build its like."""
+    return engine.with_suffix(".commands.txt")
+
+
 def read_manifest(engine: Path) -> EngineManifest:
     """Read the manifest beside an engine."""
     if not engine.is_file():

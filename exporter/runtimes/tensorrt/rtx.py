@@ -49,8 +49,9 @@ _QUOTED = re.compile(r'"([^"]*)"')
 _ACTIVATIONS = re.compile(r"region = \{ name=devmem size=(\d+)")
 
 _TYPES = {"half": "fp16", "float": "fp32", "fp8_e4m3": "fp8"}
-# Steps that compute nothing: they reserve memory, or start the part of a graph whose sizes were not known before.
-_SERVICE = frozenset({"allocate", "deallocate", "shape_call"})
+# Steps that compute nothing: they reserve memory, start the part of a graph whose sizes were not known
+# before, or make one stream wait for another.
+_SERVICE = frozenset({"allocate", "deallocate", "shape_call", "signal", "wait"})
 # Kinds of steps that are a matrix product; a "runtime_fusion" is one with what stands around it.
 _PRODUCTS = frozenset({"fully_connected", "runtime_fusion"})
 _FUSED = "__myl_"

@@ -12,6 +12,8 @@ from exporter.targets import RTX, RUNTIMES, TRT, Runtime
 # What TensorRT for RTX builds for, as 80 for 8.0.
 COMPUTE_CAPABILITIES = (75, 80, 86, 89, 120, 121)
 _KNOWN = ", ".join(map(str, COMPUTE_CAPABILITIES))
+# It builds for them, and its published support matrix does not list them.
+UNLISTED = frozenset({80})
 
 # TensorRT's names of the compatibility levels, in lower case with hyphens.
 HARDWARE = ("none", "ampere-plus", "same-compute-capability")

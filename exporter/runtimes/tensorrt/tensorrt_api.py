@@ -60,9 +60,12 @@ def has_driver() -> bool:
 def _why_it_does_not_start() -> str:
     """Return what TensorRT says when a child process makes its first objects; "" if it makes them."""
     command = [sys.executable, "-c", _PROBE]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_PROBE_LIMIT_S
-    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_PROBE_LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"a first use that does not end in {_PROBE_LIMIT_S} s"
     if not done.returncode:
         return ""
     said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]

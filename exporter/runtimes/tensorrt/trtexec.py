@@ -19,7 +19,7 @@ from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import written_beside
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import RunTimes
-from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for
+from exporter.runtimes.tensorrt.manifest import EngineManifest, commands_path, profile_for
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY, calls_plugin
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
@@ -155,7 +155,7 @@ def save_commands(
             shlex.join(load_command(own, manifest, image, batch, settings.plugin)),
         ]
     lines += build_lines(model, settings, rtx=manifest.built.tensorrt)
-    with written_beside(engine.with_suffix(".commands.txt")) as partial:
+    with written_beside(commands_path(engine)) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,22 +20,25 @@ from exporter.runtimes.tensorrt.manifest import (
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
 from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
-from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.runtimes.tensorrt.settings import UNLISTED, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
     import_tensorrt,
     require_version,
     version_numbers,
 )
 from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
-from exporter.targets import TENSORRT, Target
+from exporter.targets import RTX, TENSORRT, Target
 from exporter.tensor_names import IMAGES, SLICED, VARIANTS, variant_path
 from exporter.workflows.folders.export_folder import (
     SCHEDULE,
     ExportFolder,
     add_raw_images,
+    list_built,
     read_folder,
 )
 from exporter.workflows.progress import Silent, Stages
+
+logger = logging.getLogger(__name__)
 
 # Before, the parser turns a cumulative sum into a loop of as many steps as there are patches.
 LEAST_CUMULATIVE = (10, 8)
@@ -88,6 +92,7 @@ def build_folder(
             )
             save_engine(path, plan, manifest, layers)
             built.append(_with_commands(path, manifest, model, own))
+    list_built(folder)
     return tuple(built)
 
 
@@ -123,6 +128,13 @@ def _build_ahead(
         got = f"a model that needs a plugin, which {settings.runtime} takes none of"
         raise UserError(found.models.pruned.path.name, got, *_without_plugin(artefact))
     for sm, here in machines.items():
+        if sm in UNLISTED:
+            logger.warning(
+                "%s builds for SM %s, which its published support does not list: running there is not "
+                "promised; build with TensorRT 10 or 11 on the card first",
+                RTX.title,
+                here.sm,
+            )
         for model, batch, own in _jobs(found, replace(settings, sm=(sm,))):
             path = engine_path(found.place / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
@@ -137,6 +149,7 @@ def _build_ahead(
                 save_engine(path, plan, manifest)
                 yield _with_commands(path, manifest, model, own)
     add_raw_images(found.read_reference()[IMAGES], settings.batches, found.place)
+    list_built(found.place)
 
 
 def _jobs(

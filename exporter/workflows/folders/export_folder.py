@@ -18,7 +18,12 @@ from exporter.records import ModelSpec, Pair, Schedule
 from exporter.runtimes.base import Runner, TensorInfo
 from exporter.runtimes.playback_runner import dense_name, recorded
 from exporter.runtimes.tensorrt.layer_info import layers_path
-from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path, read_manifest
+from exporter.runtimes.tensorrt.manifest import (
+    ENGINES,
+    commands_path,
+    manifest_path,
+    read_manifest,
+)
 from exporter.schedule.fits import check_fits
 from exporter.schedule.plan import keep_everything
 from exporter.targets import Target
@@ -172,6 +177,26 @@ def save_checksums(folder: Path, names: Iterable[str]) -> None:
         partial.write_text("".join(lines), encoding="utf-8")
 
 
+def list_built(folder: Path) -> None:
+    """Add the engines of a folder, what lies beside them, and all raw images to its `SHA256SUMS`."""
+    listed = [name for name in read_checksums(folder) if not _is_of_engine(name)]
+    raw = [path.relative_to(folder).as_posix() for path, _ in raw_images_in(folder)]
+    save_checksums(folder, {*listed, *raw, *_engine_files(folder)})
+
+
+def _engine_files(folder: Path) -> set[str]:
+    """Return the names of the engines, with their manifests, layers and commands; no cache is among them."""
+    return {
+        path.relative_to(folder).as_posix()
+        for ending in (".engine", ".json", ".commands.txt")
+        for path in (folder / ENGINES).glob(f"*{ending}")
+    }
+
+
+def _is_of_engine(name: str) -> bool:
+    return name.startswith(f"{ENGINES}/")
+
+
 def read_checksums(folder: Path) -> dict[str, str]:
     """Read `SHA256SUMS`; return the digests by name. The files themselves are not looked at."""
     path = folder / CHECKSUMS
@@ -192,9 +217,14 @@ def read_checksums(folder: Path) -> dict[str, str]:
 
 
 def verify_checksums(folder: Path) -> dict[str, str]:
-    """Verify every file against `SHA256SUMS`; return the digests by name."""
+    """Verify every file against `SHA256SUMS`; return the digests by name.
+
+    Engines are left to their manifests, which are read where one is used: it may be built again.
+    """
     sums = read_checksums(folder)
     for name, expected in sums.items():
+        if _is_of_engine(name):
+            continue
         if not (folder / name).is_file():
             raise ArtefactError(
                 str(folder / name), "no such file", f"the one that {CHECKSUMS} lists"
@@ -231,7 +261,7 @@ def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> N
     )
     remove_stale(folder, {*names, *kept})
     # Of methods that were compared before, one may have left it in a folder of its own: it is no file of this list.
-    save_checksums(folder, {*names, *(kept & {CALIBRATION})})
+    save_checksums(folder, {*names, *(kept & {CALIBRATION}), *_engine_files(folder)})
 
 
 def remove_stale(folder: Path, names: Collection[str]) -> None:
@@ -246,7 +276,8 @@ def remove_stale(folder: Path, names: Collection[str]) -> None:
     except ArtefactError:
         return
     raw = (path for path, _ in raw_images_in(folder))
-    old = {folder / name for name in listed} | {*raw} | {*_old_engines(folder)}
+    old = {folder / name for name in listed if not _is_of_engine(name)}
+    old |= {*raw} | _old_engines(folder)
     for path in sorted(old - {folder / name for name in names}):
         try:
             path.unlink(missing_ok=True)
@@ -270,7 +301,7 @@ def _old_engines(folder: Path) -> set[Path]:
         except ArtefactError:
             fits = False
         if not fits:
-            old |= {engine, manifest_path(engine), layers_path(engine)}
+            old |= {engine, manifest_path(engine), layers_path(engine), commands_path(engine)}
     return old
 
 

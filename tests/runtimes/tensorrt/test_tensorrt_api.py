@@ -48,9 +48,10 @@ def test_why_it_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, error: Impor
             "raise TypeError('factory function returned nullptr')",
             "got TypeError: factory function returned nullptr",
         ),
+        ("import time\ntime.sleep(60)", r"got a first use that does not end in 0\.5 s"),
         ("", ""),
     ],
-    ids=["ends", "says why", "raises", "starts"],
+    ids=["ends", "says why", "raises", "hangs", "starts"],
 )
 def test_a_tensorrt_that_does_not_start_is_tried_in_a_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
@@ -72,6 +73,8 @@ def test_a_tensorrt_that_does_not_start_is_tried_in_a_child(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
     monkeypatch.setattr(tensorrt_api, "has_driver", lambda: True)
+    if "sleep" in source:
+        monkeypatch.setattr(tensorrt_api, "_PROBE_LIMIT_S", 0.5)
     monkeypatch.setattr(
         tensorrt_api, "_why_it_does_not_start", tensorrt_api._why_it_does_not_start.__wrapped__
     )

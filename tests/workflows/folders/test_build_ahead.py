@@ -1,12 +1,14 @@
 """Engines of a folder built by TensorRT for RTX, without a GPU, and what they are refused for."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from exporter.cli.main import main
 from exporter.errors import RecipeError, UserError
+from exporter.files import sha256_of
 from exporter.runtimes.choice import RunSettings, runner_for
 from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.rtx import RtxRunner
@@ -15,6 +17,7 @@ from exporter.targets import TENSORRT, TENSORRT_FP8, TENSORRT_FP16
 from exporter.tensor_names import VARIANTS
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders.build import build_folder
+from exporter.workflows.folders.export_folder import read_checksums
 from exporter.workflows.inspect import inspect_artefact
 from tests.folders import write_folder
 
@@ -68,6 +71,31 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         True,
         True,
     ]
+
+
+def test_its_folder_is_read_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `inspect`, and up to the missing GPU by `check` and `bench`; the checksums have all that is copied."""
+    write_folder(tmp_path, TENSORRT)
+    build_folder(tmp_path, settings(80))
+    assert "does not list: running there is not promised" in caplog.text
+    listed = read_checksums(tmp_path)
+    files = {
+        path.relative_to(tmp_path).as_posix()
+        for place in ("engines", "inputs")
+        for path in (tmp_path / place).iterdir()
+    }
+    assert files <= listed.keys()
+    for name, digest in listed.items():
+        assert sha256_of(tmp_path / name) == digest
+    for engine in (tmp_path / "engines").glob("*.engine"):
+        assert main(["inspect", str(engine), "--json"]) == 0
+    capsys.readouterr()
+    for verb in ("check", "bench"):
+        assert main([verb, str(tmp_path), "--runtime", "tensorrt-rtx", "--quiet"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search(r"GPU \| got (no libcuda|a driver without)", line)
 
 
 def test_a_promise_that_is_not_kept_is_exit_code_1(
