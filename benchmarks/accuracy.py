@@ -37,6 +37,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import schedule_of
+from exporter.schedule.policy import resolve
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
@@ -116,7 +117,9 @@ class Bench:
         for seed in range(seeds if chosen.scoring.scorer == "random" else 1):
             rates: Any = chosen.rates(self.vit.spec.depth)
             how = replace(chosen.scoring, seed=seed, rates=rates, **amount)
-            schedule = schedule_of(how, self.vit.spec, self.calibration, image_cost=self.macs)
+            schedule = schedule_of(
+                resolve(how), self.vit.spec, self.calibration, image_cost=self.macs
+            )
             pruned = steps.prune(self.vit, schedule, self.calibration)
             found.append(self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}"))
         return Found(self.macs(schedule) / 1e9, np.stack(found))

@@ -32,6 +32,7 @@ from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import keep_everything, saving_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import SHAPES
 from exporter.targets import ONNXRUNTIME
@@ -74,7 +75,8 @@ def schedules(
             schedule = saving_schedule(
                 vit.spec,
                 target,
-                settings,
+                resolve(settings),
+                SHAPES[shape],
                 cost=lambda each: schedule_macs(vit.spec, each).total,
             )
         except ScheduleError as error:

@@ -14,6 +14,7 @@ from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import keep_everything, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 
@@ -47,7 +48,7 @@ def schedule(
 ) -> Schedule:
     """Plan a schedule of the method, with token counts rounded up to a multiple of `round_to`."""
     settings = Prune(scorer, round_to=round_to, method=method, reduce=reduce)
-    return star_schedule(deit(name).spec, _ACS[name], rho, settings)
+    return star_schedule(deit(name).spec, _ACS[name], rho, resolve(settings))
 
 
 def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> PrunedViT:

@@ -7,7 +7,14 @@ from msgspec import Meta
 
 from exporter.settings.fields import Natural, Positive, Share, Weight
 from exporter.tensor_names import keep_name
-from exporter.vocabulary import CropMode, CropRounding, Interpolation, Method, OutputKind
+from exporter.vocabulary import (
+    Anchors,
+    CropMode,
+    CropRounding,
+    Interpolation,
+    Method,
+    OutputKind,
+)
 
 T = TypeVar("T")
 
@@ -140,10 +147,9 @@ class ModelSpec:
 class Schedule:
     """Which share and how many patches each layer keeps, and by which score.
 
-    `method` is "star": p is a share of the patches; or "a-star": p is a share of the mass of their scores, per
-    image; or "a-star-batch": as in the authors' code, one count for a batch; or "tome": p follows from the one
-    number of patches that every layer merges. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count
-    after that layer if every layer keeps k(p, n) of its n patches: STAR's count, and the upper bound of a-STAR's.
+    Under the `method` "a-star" p is a share of the mass of the patches' scores, per image, else a share of the
+    patches. `rates[l]` is p of layer l+1, a float32 value. `keep[l]` is the count after that layer if every layer
+    keeps k(p, n) of its n patches: STAR's count, and the upper bound of a-STAR's.
     `inter_sha256` is the digest of the inter-layer scores of the schedule, "" if the scorer uses none.
     Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.methods`:
     how the patches that a layer does not keep are reduced. Of the queries whose attention scores patches, where all
@@ -154,7 +160,7 @@ class Schedule:
     scorer: str
     alpha: Weight
     rho: Share | None
-    anchors: str
+    anchors: Anchors
     rates: Annotated[tuple[Share, ...], Meta(min_length=1)]
     keep: tuple[Positive, ...]
     num_patches: Positive
@@ -168,12 +174,12 @@ class Schedule:
     @property
     def adaptive(self) -> bool:
         """Whether the number of patches depends on the image."""
-        return self.method == Method.A_STAR
+        return self.method.adaptive
 
     @property
     def pruning_layers(self) -> tuple[int, ...]:
         """1-based layers that drop at least one patch, or under a-STAR may drop some."""
-        if self.method.counts_vary:
+        if self.adaptive:
             return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
         before = (self.num_patches, *self.keep[:-1])
         pairs = zip(before, self.keep, strict=True)
@@ -186,9 +192,7 @@ class Schedule:
     def left_after(self, layer: int) -> int | None:
         """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""
         layer = layer or len(self.rates)
-        varies = self.method.counts_vary and any(
-            pruning <= layer for pruning in self.pruning_layers
-        )
+        varies = self.adaptive and any(pruning <= layer for pruning in self.pruning_layers)
         return None if varies else self.keep[layer - 1]
 
     @property

@@ -33,21 +33,26 @@ class Word(str, Enum):
 class Method(Word):
     """How many patches a layer keeps.
 
-    STAR: a share of them. a-STAR: the fewest whose scores reach a share of the total, per image. The batch form
-    takes one count for a whole batch, as the authors' code does; it runs only in PyTorch. ToMe: the same number
-    fewer in every layer. Matching: the same share, or as another shape says.
+    STAR: a share of them. a-STAR: the fewest whose scores reach a share of the total, per image. ToMe: the same
+    number fewer in every layer. Matching: the same share, or as another shape says.
     """
 
     STAR = "star"
     A_STAR = "a-star"
-    A_STAR_BATCH = "a-star-batch"
     TOME = "tome"
     MATCHING = "matching"
 
     @property
-    def counts_vary(self) -> bool:
-        """Whether the number of patches depends on the image or on its batch."""
-        return self in (Method.A_STAR, Method.A_STAR_BATCH)
+    def adaptive(self) -> bool:
+        """Whether the number of patches depends on the image."""
+        return self == Method.A_STAR
+
+
+class Anchors(Word):
+    """The layers that get the rates 1 and rho: those of the smallest and largest ACS, or the first and the last."""
+
+    MINMAX = "minmax"
+    ENDPOINTS = "endpoints"
 
 
 class Layout(Word):

@@ -16,6 +16,7 @@ from exporter.records import ModelSpec, Pair
 from exporter.runtimes.tensorrt.builder import save_engine
 from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path
 from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import VARIANTS, variant_path
@@ -41,7 +42,9 @@ def artefacts(
     spec = _spec()
     before = (spec.num_patches, *KEEP.values())
     rates = {layer: count / n for (layer, count), n in zip(KEEP.items(), before, strict=False)}
-    pruning = manual_schedule(spec, rates, Prune("intra", method=method, reduce="drop"))
+    pruning = manual_schedule(
+        spec, rates, resolve(Prune("intra", method=method, reduce="drop"))
+    )
     layout = layout if method == Method.A_STAR else Layout.SHRINKING
     return Pair(
         *(

@@ -19,6 +19,7 @@ from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
@@ -41,7 +42,7 @@ def work(images: Path, out: Path) -> None:
     for name, relevance in (("inter", True), ("acs", False)):
         settings = CalibrationSettings(gamma=2, relevance=relevance)
         calibrate_to(out / f"{name}.safetensors", vit, folder, settings)
-    schedule = shape_schedule(vit.spec, 0.6, Prune())
+    schedule = shape_schedule(vit.spec, 0.6, resolve(Prune()))
     evaluation, differing = evaluate_models(
         torch_models(vit, schedule), [images], EvalSettings(batch=2)
     )

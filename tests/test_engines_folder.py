@@ -17,6 +17,7 @@ from exporter.models.request import ModelRequest
 from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import schedule_of
+from exporter.schedule.policy import resolve
 from exporter.targets import TARGETS as ALL_TARGETS
 from exporter.targets import TENSORRT
 from exporter.vocabulary import Layout
@@ -88,7 +89,7 @@ def test_a_star_saves_the_macs_that_star_saves(
     assert (adaptive.prune.rho, adaptive.prune.mac_reduction) == (None, float(saved))
     spec, published = spec_of(star.model.name), MODELS[star.model.name]
     assert published.rho == star.prune.rho
-    kept = schedule_of(star.prune, spec, acs=published.acs).keep
+    kept = schedule_of(resolve(star.prune), spec, acs=published.acs).keep
     assert float(saved) == round(1 - pruned_macs(spec, kept).total / dense_macs(spec).total, 3)
 
 
@@ -112,7 +113,7 @@ def test_every_point_of_the_paper_resolves(
         settled = open_recipe(recipe if layout is None else recipe.but(layout=layout)).recipe
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (settled.lower.laid_out == Layout.PADDED) == (method == "star")
-        schedule = schedule_of(settled.prune, spec, acs=acs)
+        schedule = schedule_of(resolve(settled.prune), spec, acs=acs)
         assert (schedule.method, schedule.rho, schedule.adaptive) == (
             method,
             float(rho),

@@ -10,6 +10,7 @@ from exporter.errors import RecipeError
 from exporter.models.base import PrunableViT
 from exporter.records import BlockMacs, Output
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.tensor_names import (
     VARIANTS,
@@ -97,7 +98,7 @@ def test_layers_with_attention_are_counted_from_1(tiny_vit: PrunableViT) -> None
 
 
 def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
-    star = manual_schedule(tiny_vit.spec, {2: 0.5, 3: 0.99}, Prune())
+    star = manual_schedule(tiny_vit.spec, {2: 0.5, 3: 0.99}, resolve(Prune()))
     assert not star.adaptive
     assert star.pruning_layers == (2,)  # 0.99 of 8 patches is rounded up to 8
     assert star.masses == {}
@@ -111,7 +112,7 @@ def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
 def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -> None:
     rates = {2: 0.5, 4: 0.5}
     for method in Method.STAR, Method.A_STAR:
-        schedule = manual_schedule(tiny_vit.spec, rates, Prune("intra", method=method))
+        schedule = manual_schedule(tiny_vit.spec, rates, resolve(Prune("intra", method=method)))
         left = [schedule.left_after(layer) for layer in (1, 2, 3, 4, 0)]
         assert left == (
             [16, 8, 8, 4, 4] if method == Method.STAR else [16, None, None, None, None]

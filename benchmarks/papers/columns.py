@@ -82,7 +82,7 @@ def asymmetry(row: Prepared) -> Numbers:
 def flops(row: Prepared) -> Numbers:
     """Return GMACs of an image, under a-STAR the mean, and the percentage of the unpruned model's that it saves."""
     spec, pruned = row.vit.spec, row.pruned
-    varies = pruned.schedule.method.counts_vary
+    varies = pruned.schedule.adaptive
     gmacs = (mean_macs(spec, _patches_left(row)) if varies else pruned.macs).gmacs
     return {"GFLOPs": gmacs, "FLOPs saved, %": 100 * (1 - gmacs / dense_macs(spec).gmacs)}
 

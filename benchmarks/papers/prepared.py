@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from batch_wide import BATCH_WIDE, BatchWide
 from place import Place, kept, needed
 from tables import Way
 
@@ -27,6 +28,7 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS, METHODS, scorer_named
 from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
@@ -102,7 +104,7 @@ class Prepared:
         """The calibration; None where the way needs none."""
         scored = scorer_named(self.way.scorer).calibrated
         from_number = self.way.rho is not None or self.way.saves is not None
-        follows_acs = from_number and METHODS[Method.named(self.way.method)].counts[0] == ACS
+        follows_acs = from_number and METHODS[self.method].counts[0] == ACS
         if not (follows_acs or (self.way.drops_patches and scored)):
             return None
         settings = self.calibration_settings(relevance=scored)
@@ -129,7 +131,17 @@ class Prepared:
         """The model pruned as the way says, before fine-tuning; unpruned for a way that prunes nothing."""
         if not self.way.drops_patches:
             return steps.dense(self.network)
-        return steps.prune(self.network, self._schedule(), self.calibration)
+        pruned = steps.prune(self.network, self._schedule(), self.calibration)
+        if self.way.method != BATCH_WIDE:
+            return pruned
+        inter = None if self.calibration is None else self.calibration.inter
+        return BatchWide(self.network, pruned.schedule, inter)
+
+    @property
+    def method(self) -> Method:
+        """The method of the way's schedule."""
+        batch_wide = self.way.method == BATCH_WIDE
+        return Method.A_STAR if batch_wide else Method.named(self.way.method)
 
     @cached_property
     def tuned(self) -> PrunableViT:
@@ -140,7 +152,7 @@ class Prepared:
         # The batch-wide form has no gradient: one image's counts would depend on the others. With many images its
         # count tends to STAR's, so STAR trains at the multiply-adds at which a-STAR is measured.
         own = self.pruned.schedule
-        schedule = replace(own, method=Method.STAR) if own.method.counts_vary else own
+        schedule = replace(own, method=Method.STAR) if own.method.adaptive else own
         record = {
             "weights": self.vit.weights_sha256,
             "images": self.place.digests.get("images"),
@@ -160,19 +172,17 @@ class Prepared:
 
     def _schedule(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
-        scoring = Prune(
-            way.scorer, alpha=way.alpha, method=Method.named(way.method), reduce=way.reduce
-        )
+        scoring = Prune(way.scorer, alpha=way.alpha, method=self.method, reduce=way.reduce)
         inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
             rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
-            return manual_schedule(spec, rates, scoring, inter)
+            return manual_schedule(spec, rates, resolve(scoring), inter)
         acs = None if calibration is None else calibration.acs.tolist()
 
         def of_rho(rho: float) -> Schedule:
             if acs is None:
-                return shape_schedule(spec, rho, scoring)
-            return star_schedule(spec, acs, rho, scoring, inter)
+                return shape_schedule(spec, rho, resolve(scoring))
+            return star_schedule(spec, acs, rho, resolve(scoring), inter)
 
         if way.saves is None:
             assert way.rho is not None

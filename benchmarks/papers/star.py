@@ -1,10 +1,11 @@
 """The tables of the STAR paper (Zhang et al., ICLR 2024), as printed; 1 FLOP of the paper is 1 multiply-add.
 
-"a-STAR" is the authors' batch-wide form ("a-star-batch"): its rho are the tables'.
+"a-STAR" is the authors' batch-wide form (`batch_wide`): its rho are the tables'.
 """
 
 from collections.abc import Iterator, Mapping
 
+from batch_wide import BATCH_WIDE
 from tables import Row, Table, Way
 
 DEIT_B, DEIT_S, DEIT_T = (f"deit_{size}_patch16_224" for size in ("base", "small", "tiny"))
@@ -19,7 +20,7 @@ NAMES = {
     DEIT_B_KD: "DeiT-Base distilled",
 }
 ACCURACY = ("top-1", "top-5")
-A_STAR = "a-star-batch"
+A_STAR = BATCH_WIDE
 DENSE = Way()
 # Epochs of fine-tuning.
 EPOCHS = 120

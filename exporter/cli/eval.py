@@ -123,8 +123,9 @@ def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalMod
     from exporter.workflows.opened import open_recipe
 
     opened = open_recipe(recipe, stages)
-    schedule = None if opened.recipe.prune.has_number else opened.given
-    given = torch_models(opened.whole, schedule, opened.calibration, threads=settings.threads)
+    given = torch_models(
+        opened.whole, opened.as_given, opened.calibration, threads=settings.threads
+    )
     return (replace(given[0], name="pytorch"), *files) if files else given
 
 

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
     elif schedule is None:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
-    opened.check_ranges()
+    opened.check_needs()
     if arguments.dense or schedule is None:
         pruned = steps.dense(opened.vit)
     else:

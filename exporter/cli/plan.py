@@ -23,7 +23,8 @@ from exporter.formats.canonical_json import read_json, save_json
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS
-from exporter.schedule.plan import schedule_of
+from exporter.schedule.plan import log_oddities, schedule_of
+from exporter.schedule.policy import Need
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
@@ -99,20 +100,21 @@ def _schedule(opened: "Opened", acs: Path | None, spec: ModelSpec) -> Schedule:
     if calibration is not None:
         calibration = calibration.of_first(spec.depth)
     own = _read_acs(acs) if acs else ()
-    schedule = schedule_of(opened.recipe.prune, spec, calibration, opened.given, acs=own)
+    schedule = schedule_of(opened.policy, spec, calibration, acs=own)
+    log_oddities(schedule, opened.policy, spec)
     warn_of_few_images(schedule, calibration)
     return schedule
 
 
 def _check_sources(opened: "Opened", acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
-    prune = opened.recipe.prune
-    told = [acs is not None, prune.calibration is not None]
-    if acs is not None and prune.counted_by != ACS:
+    policy = opened.policy
+    told = [acs is not None, opened.recipe.prune.calibration is not None]
+    if acs is not None and policy.counts != ACS:
         raise RecipeError(
-            "plan", f"--acs for {prune.named}", "no ACS", "its rates follow from rho alone"
+            "plan", f"--acs for {policy.name}", "no ACS", "its rates follow from rho alone"
         )
-    if (sum(told) == 1) if opened.follows_acs else acs is None:
+    if (sum(told) == 1) if Need.ACS in policy.needs else acs is None:
         return
     got = " and ".join(
         name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here

@@ -38,7 +38,7 @@ from exporter.ops.onnx_functions import (
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import InputKind, Method
+from exporter.vocabulary import InputKind
 
 # From this version of PyTorch on, a program without a translation is a bug of ours.
 TRANSLATES_ALL = (2, 7)
@@ -338,11 +338,6 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         pruned.vit.weights_sha256,
         pruned.refit_of,
     )
-    if artefact.prunes and pruned.schedule.method == Method.A_STAR_BATCH:
-        got = str(pruned.schedule.method)
-        raise ModelError(
-            "method", got, "star or a-star", "its counts depend on who shares a batch"
-        )
     check_passes(target)
     if artefact.prunes:
         target.check_method(pruned.schedule.method)

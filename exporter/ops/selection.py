@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exporter.ops.cdf_reference import EXACT_SUM
-from exporter.ops.counts import ROUNDING_GUARD, keep_count
+from exporter.ops.counts import ROUNDING_GUARD
 from exporter.ops.factors import operator
 
 
@@ -163,19 +163,6 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
 
 def _padded(survivors: Tensor, width: int) -> Tensor:
     return torch.where(survivors < survivors.shape[1], survivors, 0)[:, :width].contiguous()
-
-
-def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:
-    """Count the patches to keep per image: where the batch's scores, image by image, reach `mass` of their sum.
-
-    Each image's scores are in descending order, the images concatenated. The index at which the running sum
-    reaches the mass, counted from 0 and divided by the number of images, is the count. With many images it
-    tends to mass · n, whatever the scores. At least one, at most k(mass, n).
-    """
-    images, patches = score.shape
-    share = score.sort(dim=1, descending=True, stable=True).values.double().flatten().cumsum(0)
-    place = int(torch.searchsorted(share, mass * share[-1]))
-    return min(max(place // images, 1), keep_count(mass, patches))
 
 
 @operator(

@@ -21,7 +21,7 @@ from exporter.pruning.divergence import (
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Schedule
 from exporter.schedule.plan import keep_everything, saving_schedule
-from exporter.schedule.prune import Prune
+from exporter.schedule.policy import Policy
 from exporter.schedule.rates import SHAPES, Curve, OutOfReachError
 
 CANDIDATES = 24
@@ -46,7 +46,7 @@ class FoundCounts:
 
 def search_counts(
     vit: PrunableViT,
-    settings: Prune,
+    policy: Policy,
     images: Sequence[Tensor],
     *,
     target: float,
@@ -59,7 +59,7 @@ def search_counts(
 
     Args:
         vit: The dense model.
-        settings: How patches are chosen and reduced; its seed draws the steps.
+        policy: How patches are chosen and reduced; its seed draws the steps.
         images: Batches of preprocessed images [b, c, h, w], without labels.
         target: The target cost, in any unit.
         cost: The cost of a schedule, in the same unit.
@@ -76,8 +76,8 @@ def search_counts(
     dense = PrunedViT(vit, keep_everything(vit.spec)).eval()
     right = answers(dense, read)
 
-    def planned(curve: Curve | str) -> Schedule:
-        return saving_schedule(vit.spec, target, settings, inter_sha256, cost=cost, curve=curve)
+    def planned(curve: Curve) -> Schedule:
+        return saving_schedule(vit.spec, target, policy, curve, inter_sha256, cost=cost)
 
     def pruned(schedule: Schedule) -> PrunedViT:
         return PrunedViT(vit, schedule, inter).eval()
@@ -88,18 +88,18 @@ def search_counts(
     starts = _reached(planned)
     found = {shape: mean(schedule) for shape, schedule in starts.items()}
     shape = min(found, key=lambda each: found[each])
-    best = _climbed(starts[shape], planned, mean, candidates=candidates, seed=settings.seed)
+    best = _climbed(starts[shape], planned, mean, candidates=candidates, seed=policy.seed)
     own, other = (divergences(dense, pruned(each), others) for each in (starts[shape], best))
     gain = gain_of(own, other, sum(map(len, read)))
     return FoundCounts(best if gain.shown else starts[shape], shape, gain)
 
 
-def _reached(planned: Callable[[Curve | str], Schedule]) -> dict[str, Schedule]:
+def _reached(planned: Callable[[Curve], Schedule]) -> dict[str, Schedule]:
     """Return the schedule of each shape that reaches the target."""
     starts, missed = {}, []
-    for shape in SHAPES:
+    for shape, curve in SHAPES.items():
         try:
-            starts[shape] = planned(shape)
+            starts[shape] = planned(curve)
         except OutOfReachError as error:
             missed.append(error)
     if not starts:
@@ -109,7 +109,7 @@ def _reached(planned: Callable[[Curve | str], Schedule]) -> dict[str, Schedule]:
 
 def _climbed(
     best: Schedule,
-    planned: Callable[[Curve | str], Schedule],
+    planned: Callable[[Curve], Schedule],
     mean: Callable[[Schedule], float],
     *,
     candidates: int,

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from exporter.artefact import output_names
 from exporter.models.base import PrunableViT, Seen
 from exporter.ops.merging import merge_into, pair_tokens
-from exporter.ops.selection import batch_count, cdf_retain, cdf_retain_padded, keep_top_k
+from exporter.ops.selection import cdf_retain, cdf_retain_padded, keep_top_k
 from exporter.pruning.scores import FACTOR_SCORES, Layer, inter_table, log_fused, weigh_inter
 from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule
-from exporter.schedule.fits import check_fits
 from exporter.schedule.macs import MacCount, schedule_macs
 from exporter.schedule.methods import reduction_named, scorer_named
+from exporter.schedule.plan import check_fits
 from exporter.tensor_names import LOGITS
-from exporter.vocabulary import Layout, Method
+from exporter.vocabulary import Layout
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,9 @@ class PrunedViT(nn.Module):
         return log_fused(intra, inter, self.alpha)
 
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
-        """STAR's top k, or a-STAR's share of the mass: of each image's own `count` patches, or of the batch's."""
+        """STAR's top k, or a-STAR's share of the mass, of each image's own `count` patches."""
         most = self.schedule.keep[layer - 1]
         mass, likely = self.schedule.rates[layer - 1], score.exp()
-        if self.schedule.method == Method.A_STAR_BATCH:
-            return Decision(keep_top_k(score, batch_count(likely, mass)))
         if not self.schedule.adaptive:
             return Decision(keep_top_k(score, most))
         if count is None:

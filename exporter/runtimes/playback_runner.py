@@ -78,8 +78,9 @@ def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
             yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.
-        varies = schedule.method.counts_vary
-        kept, scored = ("", "") if varies else (schedule.keep[layer - 1], before[layer - 1])
+        kept, scored = (
+            ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])
+        )
         yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")
         if schedule.adaptive:

@@ -71,7 +71,7 @@ MERGE = Reduction("merge", merges=True)
 # ToMe's proportional attention (section 3, equation 1).
 MERGE_WEIGHTED = Reduction("merge-weighted", merges=True, weighs_keys=True)
 
-REDUCTIONS = {each.name: each for each in (DROP, MERGE, MERGE_WEIGHTED)}
+REDUCTIONS = {row.name: row for row in (DROP, MERGE, MERGE_WEIGHTED)}
 
 
 def reduction_named(name: str) -> Reduction:
@@ -144,20 +144,20 @@ class Choices:
 # Rates that follow from a calibration; every other way to count is a shape, and needs none.
 ACS = "acs"
 # Found on images (`exporter.pruning.count_search`).
-SEARCH = "search"
-COUNTS = (ACS, *SHAPES, SEARCH)
+SEARCHED = "search"
+COUNTS = (ACS, *SHAPES, SEARCHED)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
 _PAIRS, _MERGES = ("token-pairs", "pairs"), ("merge-weighted", "merge")
-_BY_IMAGE = Choices(_SCORES, ("drop",), (ACS,))
 
 METHODS = {
     Method.MATCHING: Choices(
-        _PAIRS, _MERGES, (GEOMETRIC, *(each for each in SHAPES if each != GEOMETRIC), SEARCH)
+        _PAIRS,
+        _MERGES,
+        (GEOMETRIC, *(shape for shape in SHAPES if shape != GEOMETRIC), SEARCHED),
     ),
     Method.STAR: Choices((*_SCORES, *_PAIRS), ("drop", *_MERGES), COUNTS),
-    Method.A_STAR: _BY_IMAGE,
-    Method.A_STAR_BATCH: _BY_IMAGE,
+    Method.A_STAR: Choices(_SCORES, ("drop",), (ACS,)),
     Method.TOME: Choices(("pairs",), _MERGES, ("constant", "linear")),
 }
 
@@ -172,47 +172,58 @@ def default_method(scorer: str | None, reduction: str | None, *, star_alone: boo
     return Method.MATCHING if fits and not star_alone else Method.STAR
 
 
-def default_reduction(method: Method, scorer: str) -> str:
+def default_reduction(method: Method, scorer: Scorer) -> Reduction:
     """Return the first reduction of the method that the score can be combined with: pairs cannot be dropped."""
-    reductions, pairs = METHODS[method].reductions, scorer_named(scorer).pairs
-    return next(
-        (name for name in reductions if reduction_named(name).merges or not pairs),
-        reductions[0],
-    )
+    reductions = [REDUCTIONS[name] for name in METHODS[method].reductions]
+    merges = [reduction for reduction in reductions if reduction.merges]
+    return merges[0] if scorer.pairs and merges else reductions[0]
 
 
 def check_counts(method: Method, counts: str) -> None:
     """Raise RecipeError unless the method supports this way to count patches."""
-    choices = METHODS[method].counts
-    if counts not in choices:
-        pairs, other = (
-            METHODS[method].scorers[0],
-            Method.STAR if counts == ACS else Method.MATCHING,
-        )
-        hint = (
-            f"these counts with its pairs: method {other}, scorer {pairs}"
-            if pairs in _PAIRS
-            else ""
-        )
-        raise RecipeError(
-            "counts", f"{counts} for {method}", f"one of {', '.join(choices)}", hint
-        )
-
-
-def check_choices(method: Method, scorer: str, reduction: str) -> None:
-    """Raise RecipeError unless the rows exist, and the method supports this score with this reduction."""
-    pairs, merges = scorer_named(scorer).pairs, reduction_named(reduction).merges
     choices = METHODS[method]
-    if scorer not in choices.scorers:
-        raise RecipeError(
-            "scorer", f"{scorer} for {method}", f"one of {', '.join(choices.scorers)}"
-        )
-    if reduction not in choices.reductions:
-        hint = "its counts depend on the image" if method.counts_vary else ""
-        raise RecipeError(
-            "reduce", f"{reduction} for {method}", " or ".join(choices.reductions), hint
-        )
-    if pairs and not merges:
-        raise RecipeError(
-            "reduce", f"{reduction} for the scorer {scorer}", "merge", "pairs are merged"
-        )
+    if counts in choices.counts:
+        return
+    pairs = choices.scorers[0]
+    method_with = Method.STAR if counts == ACS else Method.MATCHING
+    hint = ""
+    if pairs in _PAIRS:
+        hint = f"these counts with its pairs: method {method_with}, scorer {pairs}"
+    expected = f"one of {', '.join(choices.counts)}"
+    raise RecipeError("counts", f"{counts} for {method}", expected, hint)
+
+
+def check_choices(method: Method, scorer: Scorer, reduction: Reduction) -> None:
+    """Raise RecipeError unless the method supports this score with this reduction."""
+    choices = METHODS[method]
+    if scorer.name not in choices.scorers:
+        expected = f"one of {', '.join(choices.scorers)}"
+        raise RecipeError("scorer", f"{scorer.name} for {method}", expected)
+    if reduction.name not in choices.reductions:
+        hint = "its counts depend on the image" if method.adaptive else ""
+        expected = " or ".join(choices.reductions)
+        raise RecipeError("reduce", f"{reduction.name} for {method}", expected, hint)
+    if scorer.pairs and not reduction.merges:
+        got = f"{reduction.name} for the scorer {scorer.name}"
+        raise RecipeError("reduce", got, "merge", "pairs are merged")
+
+
+def check_stride(scorer: Scorer, stride: int) -> None:
+    """Raise RecipeError for a stride of queries where the score reads no more than the class tokens'."""
+    strided = scorer.alpha is None if scorer.factor is None else scorer.factor.strided
+    if stride != 1 and not strided:
+        got = f"{stride} for the scorer {scorer.name}"
+        raise RecipeError("query_stride", got, "1", "received can be sampled")
+
+
+def check_factor(scorer: Scorer, spec: ModelSpec, stride: int = 1) -> None:
+    """Raise RecipeError where the score reads something that the model lacks, or no queries to leave out."""
+    factor = scorer.factor_of(spec)
+    if stride != 1 and not factor.strided:
+        got = f"{stride} for {spec.name}, whose class token scores its patches"
+        raise RecipeError("query_stride", got, "1", "the scorer received can be sampled")
+    if scorer.alpha == 0.0 or scorer.pairs or not factor.lacks(spec):
+        return
+    fits = [row.name for row in SCORERS.values() if not row.factor_of(spec).lacks(spec)]
+    got = f"{scorer.name} for {spec.name}, which has {factor.lacks(spec)}"
+    raise RecipeError("scorer", got, f"one of {', '.join(fits)}")

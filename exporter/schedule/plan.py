@@ -1,29 +1,39 @@
-"""Schedules: from ACS and rho, from rho alone, or from given rates.
+"""A model's schedule, from a policy; whether a schedule fits a model, and what is odd about it.
 
 Where a share of multiply-adds is asked for, rho is solved for here and nowhere else.
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from exporter.errors import ScheduleError
 from exporter.records import ModelSpec, Schedule
-from exporter.schedule.fits import (
-    check_factor,
-    check_fits,
-    check_scored,
-    warn_of_anchors,
-    warn_of_pooling,
-    warn_of_rho,
-    warn_of_scaling,
-)
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.methods import ACS, SEARCH, scorer_named
+from exporter.schedule.methods import (
+    ACS,
+    check_choices,
+    check_factor,
+    check_stride,
+    reduction_named,
+    scorer_named,
+)
+from exporter.schedule.policy import (
+    Given,
+    MacShare,
+    Need,
+    Policy,
+    Rates,
+    Rho,
+    ScaledRates,
+    resolve,
+)
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
-    BISECTIONS,
     GEOMETRIC,
     SHAPES,
     Curve,
@@ -31,139 +41,117 @@ from exporter.schedule.rates import (
     counts,
     counts_for_cost,
     counts_of_rho,
+    ends_of_acs,
     manual_rates,
     rates_from_acs,
     rates_of_counts,
     rho_for,
     scaled_rates,
 )
+from exporter.vocabulary import Anchors
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
 
-# The mean multiply-adds of an image under an a-STAR schedule, whose counts depend on the image.
-ImageCost = Callable[[Schedule], float]
+# The multiply-adds of an image under a schedule; under a-STAR, whose counts depend on it, the mean of some images.
+Cost = Callable[[Schedule], float]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
+# The authors' five models have their first layer at 0 to 0.34 of the range of ACS, their last one at 0.66 to 1.
+FIRST_AT_MOST, LAST_AT_LEAST = 0.5, 0.5
+# The share of the multiply-adds above which counts decide the loss (docs/results.md).
+MUCH = 0.6
+
+logger = logging.getLogger(__name__)
 
 
 def schedule_of(
-    prune: Prune,
+    policy: Policy,
     spec: ModelSpec,
     calibration: "Calibration | None" = None,
-    given: Schedule | None = None,
     *,
     acs: Sequence[float] = (),
-    image_cost: ImageCost | None = None,
-    told: bool = True,
+    image_cost: Cost | None = None,
 ) -> Schedule:
     """Return the schedule for a model.
 
     Args:
-        prune: How to prune, and how much.
+        policy: How to prune, and how much.
         spec: The model's shape.
         calibration: Its ACS and inter-layer scores.
-        given: The schedule that a checkpoint was trained with, or that of the file, read before.
         acs: One value per layer in place of the calibration's.
-        image_cost: Where `counts_on_images`, the mean MACs of an image under a schedule.
-        told: Whether what a user should know of the schedule is logged.
+        image_cost: Where the policy needs `Need.COST`, the mean MACs of an image under a schedule.
 
     Raises:
         ScheduleError: The amount is out of reach, the schedule is of another model, or the amount needs ACS or
             images and none are given.
-        ArtefactError: The file is no schedule.
     """
-    given = given or prune.given()
-    if given is not None and not prune.has_number:
-        check_fits(given, spec)
-        return as_read(given, spec)
-    scoring = prune if given is None else prune.as_scheduled(given)
-    if told:
-        warn_of_pooling(spec, scoring.reduced_by)
-    inter_sha256 = "" if calibration is None else calibration.inter_sha256
-    if not prune.has_number:
-        return as_read(manual_schedule(spec, prune.rates, scoring, inter_sha256), spec)
-    rates = (
-        given.rates if given else manual_rates(prune.rates, spec.depth) if prune.rates else ()
-    )
-    if not rates and scoring.counted_by == SEARCH:
+    amount = policy.amount
+    if isinstance(amount, Given):
+        check_fits(amount.schedule, spec)
+        return as_read(amount.schedule, spec)
+    digest = "" if calibration is None else calibration.inter_sha256
+    if isinstance(amount, Rates):
+        return as_read(manual_schedule(spec, amount.by_layer, policy, digest), spec)
+    if Need.SEARCH in policy.needs:
         raise ScheduleError(
             "--counts", "search without images", "images to search on", "use compile"
         )
-    found = acs or ([] if calibration is None else calibration.acs.tolist())
-    schedule = _of_number(
-        scoring, spec, rates, found, inter_sha256=inter_sha256, image_cost=image_cost
-    )
-    if told and prune.rho is not None and scoring.counted_by == GEOMETRIC:
-        warn_of_rho(
-            schedule, 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec).total
-        )
-    if told:
-        warn_of_anchors(schedule)
-        left = schedule.lone_layer(spec)  # what is not dropped there has not been scaled
-        warn_of_scaling(
-            [1.0 if layer == left else rate for layer, rate in enumerate(rates, 1)], schedule
-        )
-    return schedule
-
-
-def _of_number(
-    prune: Prune,
-    spec: ModelSpec,
-    rates: Sequence[float],
-    acs: Sequence[float],
-    *,
-    inter_sha256: str,
-    image_cost: ImageCost | None,
-) -> Schedule:
-    """Return the schedule of a rho, or of a share of MACs: of rates that are scaled, of ACS, or of a shape."""
+    if calibration is not None and not acs:
+        acs = calibration.acs.tolist()
 
     def of_rho(rho: float) -> Schedule:
-        if rates:
-            made = scaled_schedule(spec, rates, rho, prune, inter_sha256)
-        elif prune.counted_by == ACS:
-            made = star_schedule(spec, acs, rho, prune, inter_sha256)
+        if isinstance(amount, ScaledRates):
+            rates = _rates_by_layer(amount.rates, spec)
+            schedule = scaled_schedule(spec, rates, rho, policy, digest)
+        elif policy.counts == ACS:
+            schedule = star_schedule(spec, acs, rho, policy, digest)
         else:
-            made = shape_schedule(spec, rho, prune, inter_sha256)
-        return as_read(made, spec)
+            schedule = shape_schedule(spec, rho, policy, digest)
+        return as_read(schedule, spec)
 
-    def of_cost(cost: ImageCost, target: float) -> Schedule:
-        if rates or prune.counted_by == ACS:
-            bisections = IMAGE_BISECTIONS if prune.counts_on_images else BISECTIONS
-            return rho_for(of_rho, cost, target, bisections)
-        return saving_schedule(spec, target, prune, inter_sha256, cost=cost)
-
-    return (
-        of_rho(prune.rho)
-        if prune.rho is not None
-        else _saving(prune, spec, image_cost, of_cost)
-    )
+    number = amount.number if isinstance(amount, ScaledRates) else amount
+    if isinstance(number, Rho):
+        return of_rho(number.rho)
+    return _saving(number, policy, spec, of_rho, inter_sha256=digest, image_cost=image_cost)
 
 
 def _saving(
-    prune: Prune,
+    saved: MacShare,
+    policy: Policy,
     spec: ModelSpec,
-    image_cost: ImageCost | None,
-    solved: Callable[[ImageCost, float], Schedule],
+    of_rho: Callable[[float], Schedule],
+    *,
+    inter_sha256: str,
+    image_cost: Cost | None,
 ) -> Schedule:
-    """Return the schedule that saves the share of MACs; `solved` makes that of a cost and its target."""
-    share, dense = prune.mac_reduction, dense_macs(spec).total
-    assert share is not None
-    if prune.counts_on_images and image_cost is None:
-        raise ScheduleError(
-            "mac_reduction", "a-star without images", "images to count on", "use compile"
-        )
+    """Return the schedule that saves a share of the MACs: of the largest rho that does, or of a shape."""
+    dense = dense_macs(spec).total
+    target = (1.0 - saved.share) * dense
 
     def macs(schedule: Schedule) -> float:
         return schedule_macs(spec, schedule).total
 
     try:
-        return solved((prune.counts_on_images and image_cost) or macs, (1.0 - share) * dense)
+        if Need.COST in policy.needs:
+            if image_cost is None:
+                raise ScheduleError(
+                    "mac_reduction",
+                    "a-star without images",
+                    "images to count on",
+                    "use compile",
+                )
+            return rho_for(of_rho, image_cost, target, IMAGE_BISECTIONS)
+        if isinstance(policy.amount, ScaledRates) or policy.counts == ACS:
+            return rho_for(of_rho, macs, target)
+        # A shape's counts are solved for by themselves: finer than any rho gives them.
+        curve = SHAPES[policy.counts]
+        return saving_schedule(spec, target, policy, curve, inter_sha256, cost=macs)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
-        expected = f"at most {most:g}, which {prune.named} reaches on {spec.name}"
-        raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
+        expected = f"at most {most:g}, which {policy.name} reaches on {spec.name}"
+        raise ScheduleError("--mac-reduction", f"{saved.share:g}", expected) from None
 
 
 def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
@@ -180,147 +168,237 @@ def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
 
 
 def star_schedule(
-    spec: ModelSpec, acs: Sequence[float], rho: float, settings: Prune, inter_sha256: str = ""
+    spec: ModelSpec, acs: Sequence[float], rho: float, policy: Policy, inter_sha256: str = ""
 ) -> Schedule:
     """Return the schedule that follows from one ACS value per layer.
 
     A layer without attention has no class row and keeps all patches, whatever its ACS; other rates do not change.
 
     Raises:
-        ScheduleError: rho or an ACS is out of range, or the number of ACS values is not the model's depth.
+        ScheduleError: An ACS is out of range, or the number of ACS values is not the model's depth.
     """
     if len(acs) != spec.depth:
         raise ScheduleError(
             "ACS", f"{len(acs)} values", f"{spec.depth}, one for each layer of {spec.name}"
         )
-    scored = spec.attention_layers
     rates = tuple(
-        rate if layer in scored else 1.0
-        for layer, rate in enumerate(rates_from_acs(acs, rho, settings.anchored_by), start=1)
+        rate if layer in spec.attention_layers else 1.0
+        for layer, rate in enumerate(rates_from_acs(acs, rho, policy.anchors), start=1)
     )
-    return _schedule(
-        spec, rates, settings, rho=rho, acs=tuple(map(float, acs)), inter_sha256=inter_sha256
-    )
+    return _schedule(spec, rates, policy, inter_sha256, rho=rho, acs=tuple(map(float, acs)))
 
 
 def shape_schedule(
-    spec: ModelSpec, rho: float, settings: Prune, inter_sha256: str = ""
+    spec: ModelSpec, rho: float, policy: Policy, inter_sha256: str = ""
 ) -> Schedule:
-    """Return the schedule of the settings' shape whose lowest rate is rho, but for rounding.
-
-    Raises:
-        ScheduleError: rho is out of range.
-    """
+    """Return the schedule of the policy's shape whose lowest rate is rho, but for rounding."""
     prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
-    found = counts_of_rho(SHAPES[settings.counted_by], rho, spec.num_patches, prunes)
-    rates = rates_of_counts(found, spec.num_patches)
-    return _schedule(spec, rates, settings, rho=rho, acs=None, inter_sha256=inter_sha256)
+    kept_counts = counts_of_rho(SHAPES[policy.counts], rho, spec.num_patches, prunes)
+    rates = rates_of_counts(kept_counts, spec.num_patches)
+    return _schedule(spec, rates, policy, inter_sha256, rho=rho)
 
 
 def saving_schedule(
     spec: ModelSpec,
     target: float,
-    settings: Prune,
+    policy: Policy,
+    curve: Curve,
     inter_sha256: str = "",
     *,
-    cost: Callable[[Schedule], float],
-    curve: Curve | str = "",
+    cost: Cost,
 ) -> Schedule:
-    """Return the schedule of the settings' shape that costs the target, or as little less as patches allow.
+    """Return the schedule of a shape that costs the target, or as little less as patches allow.
 
-    None is dropped where nobody reads patches any more. Its rho is its lowest rate. A `curve`, or the name of one,
-    replaces the settings' shape.
+    None is dropped where nobody reads patches any more. Its rho is its lowest rate.
 
     Raises:
         OutOfReachError: The steepest of the shape costs more.
     """
-    useful = [
-        layer for layer in spec.attention_layers if layer != spec.lone_layer
-    ] or spec.attention_layers
+    layers = [layer for layer in spec.attention_layers if layer != spec.lone_layer]
+    layers = layers or list(spec.attention_layers)
 
-    def schedule(kept: Sequence[int]) -> Schedule:
-        rates = rates_of_counts(kept, spec.num_patches)
-        return _schedule(
-            spec, rates, settings, rho=min(rates), acs=None, inter_sha256=inter_sha256
-        )
+    def schedule(keep: Sequence[int]) -> Schedule:
+        rates = rates_of_counts(keep, spec.num_patches)
+        return _schedule(spec, rates, policy, inter_sha256, rho=min(rates))
 
-    found = curve or settings.counted_by
-    return schedule(
-        counts_for_cost(
-            SHAPES[found] if isinstance(found, str) else found,
-            spec.num_patches,
-            [layer in useful for layer in range(1, spec.depth + 1)],
-            lambda kept: cost(schedule(kept)),
-            target,
-        )
+    keep = counts_for_cost(
+        curve,
+        spec.num_patches,
+        [layer in layers for layer in range(1, spec.depth + 1)],
+        lambda keep: cost(schedule(keep)),
+        target,
     )
+    return schedule(keep)
 
 
 def manual_schedule(
-    spec: ModelSpec, rates: Mapping[int, float], settings: Prune, inter_sha256: str = ""
+    spec: ModelSpec, rates: Mapping[int, float], policy: Policy, inter_sha256: str = ""
 ) -> Schedule:
     """Return a schedule with a rate for each listed 1-based layer, as a share of its current count.
 
     Raises:
-        ScheduleError: A layer or a rate is out of range, or a layer without attention has a rate below 1.
+        ScheduleError: A layer is out of range, or one without attention has a rate below 1.
     """
-    every = manual_rates(rates, spec.depth)
-    check_scored(every, spec)
-    return _schedule(spec, every, settings, rho=None, acs=None, inter_sha256=inter_sha256)
+    by_layer = manual_rates(rates, spec.depth)
+    check_scored(by_layer, spec)
+    return _schedule(spec, by_layer, policy, inter_sha256)
 
 
 def scaled_schedule(
-    spec: ModelSpec, rates: Sequence[float], rho: float, settings: Prune, inter_sha256: str = ""
+    spec: ModelSpec, rates: Sequence[float], rho: float, policy: Policy, inter_sha256: str = ""
 ) -> Schedule:
     """Return the schedule whose lowest rate is rho; the distances of all rates from 1 keep their proportions.
 
     Raises:
-        ScheduleError: rho is out of range, every rate is 1, or there is not one for each layer.
+        ScheduleError: Every rate is 1, or a layer without attention has one below 1.
     """
-    if len(rates) != spec.depth:
-        got = f"{len(rates)} rates"
-        raise ScheduleError("schedule", got, f"{spec.depth}, one for each layer of {spec.name}")
     scaled = scaled_rates(rates, rho)
     check_scored(scaled, spec)
-    return _schedule(spec, scaled, settings, rho=rho, acs=None, inter_sha256=inter_sha256)
+    return _schedule(spec, scaled, policy, inter_sha256, rho=rho)
 
 
 def keep_everything(spec: ModelSpec) -> Schedule:
     """Return the schedule of the dense model: every rate is 1."""
-    return _schedule(
-        spec,
-        (1.0,) * spec.depth,
-        Prune(scorer="intra", alpha=0.15, reduce="drop"),
-        rho=1.0,
-        acs=None,
-        inter_sha256="",
-    )
+    policy = resolve(Prune(scorer="intra", alpha=0.15))
+    return _schedule(spec, (1.0,) * spec.depth, policy, "", rho=1.0)
 
 
 def _schedule(
     spec: ModelSpec,
     rates: tuple[float, ...],
-    settings: Prune,
-    *,
-    rho: float | None,
-    acs: tuple[float, ...] | None,
+    policy: Policy,
     inter_sha256: str,
+    *,
+    rho: float | None = None,
+    acs: tuple[float, ...] | None = None,
 ) -> Schedule:
     if any(rate < 1.0 for rate in rates):
-        check_factor(settings.scored_by, spec, settings.query_stride)
+        check_factor(policy.scorer, spec, policy.query_stride)
     return Schedule(
-        method=settings.planned_by,
-        scorer=settings.scored_by,
-        alpha=spec.default_alpha if settings.alpha is None else settings.alpha,
+        method=policy.method,
+        scorer=policy.scorer.name,
+        alpha=policy.alpha_for(spec),
         rho=rho,
-        anchors=settings.anchored_by,
+        anchors=policy.anchors,
         rates=rates,
-        keep=counts(rates, spec.num_patches, settings.round_to, spec.num_prefix_tokens),
+        keep=counts(rates, spec.num_patches, policy.round_to, spec.num_prefix_tokens),
         num_patches=spec.num_patches,
         acs=acs,
-        seed=settings.seed,
-        inter_sha256=inter_sha256 if scorer_named(settings.scored_by).calibrated else "",
-        round_to=settings.round_to,
-        reduce=settings.reduced_by,
-        query_stride=settings.query_stride,
+        seed=policy.seed,
+        inter_sha256=inter_sha256 if policy.scorer.calibrated else "",
+        round_to=policy.round_to,
+        reduce=policy.reduction.name,
+        query_stride=policy.query_stride,
     )
+
+
+def _rates_by_layer(rates: Rates | Given, spec: ModelSpec) -> tuple[float, ...]:
+    """Return the rates that a number scales, one for each layer of the model."""
+    if isinstance(rates, Rates):
+        return manual_rates(rates.by_layer, spec.depth)
+    if len(rates.schedule.rates) != spec.depth:
+        got = f"{len(rates.schedule.rates)} rates"
+        raise ScheduleError("schedule", got, f"{spec.depth}, one for each layer of {spec.name}")
+    return rates.schedule.rates
+
+
+def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
+    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
+    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
+        raise ScheduleError(
+            "schedule",
+            f"{len(schedule.rates)} layers",
+            f"{spec.depth}, the depth of {spec.name}",
+        )
+    if schedule.num_patches != spec.num_patches:
+        raise ScheduleError(
+            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
+        )
+    check_scored(schedule.rates, spec)
+    scorer = scorer_named(schedule.scorer)
+    check_stride(scorer, schedule.query_stride)
+    if schedule.pruning_layers:
+        check_factor(scorer, spec, schedule.query_stride)
+    check_choices(schedule.method, scorer, reduction_named(schedule.reduce))
+    keep = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    for index, (count, expected) in enumerate(zip(schedule.keep, keep, strict=True)):
+        if count != expected:
+            raise ScheduleError(
+                f"schedule, layer {index + 1}",
+                f"{count} patches",
+                f"{expected}, which its rate {schedule.rates[index]} gives",
+            )
+
+
+def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
+    """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
+    for layer, rate in enumerate(rates, start=1):
+        if rate < 1.0 and layer not in spec.attention_layers:
+            got = f"rate {rate:.6g} in a block without attention"
+            hint = "nothing scores its patches"
+            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
+
+
+def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
+    """Log a warning for whatever a user of a planned schedule may not expect; none for one that was given."""
+    if isinstance(policy.amount, Given):
+        return
+    _warn_of_pooling(policy, spec)
+    _warn_of_anchors(schedule)
+    if isinstance(policy.amount, Rho) and policy.counts == GEOMETRIC:
+        _warn_of_rho(schedule, spec)
+    if isinstance(policy.amount, ScaledRates):
+        _warn_of_scaling(_rates_by_layer(policy.amount.rates, spec), schedule, spec)
+
+
+def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
+    """Say where patches are dropped from what a head pools: merging loses far less (docs/models.md)."""
+    if not spec.num_class_tokens and not policy.reduction.merges:
+        logger.warning(
+            "the head of %s pools the patches, so dropping patches changes its input: check the accuracy, or merge "
+            "the patches (--reduce merge-weighted, or --method matching)",
+            spec.name,
+        )
+
+
+def _warn_of_rho(schedule: Schedule, spec: ModelSpec) -> None:
+    """Say where a rho that every layer keeps saves more than most who give it expect."""
+    saved = 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec).total
+    if saved > MUCH:
+        logger.warning(
+            "every layer keeps the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "
+            "this share, and star and tome give rho to their lowest layer alone",
+            *(schedule.rho, 100 * saved),
+        )
+
+
+def _warn_of_anchors(schedule: Schedule) -> None:
+    """Say where the anchors "minmax" put rho far from the last layers: STAR expects ACS to rise."""
+    if (
+        schedule.acs is None
+        or schedule.anchors != Anchors.MINMAX
+        or not schedule.pruning_layers
+    ):
+        return
+    first, last = ends_of_acs(schedule.acs)
+    if first <= FIRST_AT_MOST and last >= LAST_AT_LEAST:
+        return
+    lowest, depth = int(np.argmin(schedule.rates)) + 1, len(schedule.rates)
+    logger.warning(
+        "ACS does not rise from the first layer (at %.2f of its range) to the last (at %.2f): layer %d of %d gets "
+        "the lowest rate, and %d of %d patches are left; check the accuracy, or set --rates",
+        *(first, last, lowest, depth, schedule.keep[-1], schedule.num_patches),
+    )
+
+
+def _warn_of_scaling(rates: Sequence[float], schedule: Schedule, spec: ModelSpec) -> None:
+    """Say what became of rates that a number scaled."""
+    changes = []
+    for layer, (before, after) in enumerate(zip(rates, schedule.rates, strict=True), start=1):
+        # What is not dropped in the lone layer has not been scaled.
+        if before != after and layer != schedule.lone_layer(spec):
+            changes.append(f"layer {layer} {before:.4g} to {after:.4g}")
+    if changes:
+        logger.warning(
+            "the given rates are scaled to reach the number beside them: %s", ", ".join(changes)
+        )

@@ -15,17 +15,19 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import (
     ACS,
     METHODS,
-    SEARCH,
+    SEARCHED,
     Reduction,
     Scorer,
+    check_choices,
+    check_counts,
+    check_stride,
     default_method,
     default_reduction,
     reduction_named,
     scorer_named,
 )
-from exporter.schedule.prune import Prune
-from exporter.schedule.rates import ANCHORS
-from exporter.vocabulary import Method
+from exporter.schedule.prune import NUMBERS, SHAPED, Prune
+from exporter.vocabulary import Anchors, Method
 
 
 class Need(Enum):
@@ -87,17 +89,19 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledRates:
     """Rates whose distances from 1 are scaled alike until they reach a number."""
 
     rates: Rates | Given
     number: Rho | MacShare
 
 
-Amount: TypeAlias = Rho | MacShare | Rates | Given | Scaled
+Amount: TypeAlias = Rho | MacShare | Rates | Given | ScaledRates
 
 # Nothing says how much: every layer keeps all patches.
 UNSAID: Final = Rates({})
+
+COUNTS_VARY: Final = "its counts depend on the image"
 
 # The alpha of whichever model is pruned (`ModelSpec.default_alpha`).
 OF_MODEL: Final = "of the model"
@@ -115,7 +119,7 @@ class Policy:
     reduction: Reduction
     counts: str
     amount: Amount
-    anchors: str
+    anchors: Anchors
     alpha: float | Literal["of the model"]
     seed: int
     round_to: int
@@ -127,20 +131,22 @@ class Policy:
         return spec.default_alpha if isinstance(self.alpha, str) else self.alpha
 
     @property
-    def number(self) -> Rho | MacShare | None:
-        """The number that says how much, None where rates alone do."""
-        amount = self.amount.number if isinstance(self.amount, Scaled) else self.amount
-        return amount if isinstance(amount, Rho | MacShare) else None
+    def name(self) -> str:
+        """The method, with its counts where they are not the usual ones: for messages."""
+        if self.counts == METHODS[self.method].counts[0]:
+            return str(self.method)
+        return f"{self.method}, counts {self.counts}"
 
     @property
     def needs(self) -> frozenset[Need]:
         """What the schedule needs, and the pruned model."""
+        number = self.amount.number if isinstance(self.amount, ScaledRates) else self.amount
         counted = isinstance(self.amount, Rho | MacShare)
         conditions = {
             Need.ACS: counted and self.counts == ACS,
             Need.INTER: self.scorer.calibrated,
-            Need.COST: isinstance(self.number, MacShare) and self.method.counts_vary,
-            Need.SEARCH: counted and self.counts == SEARCH,
+            Need.COST: isinstance(number, MacShare) and self.method.adaptive,
+            Need.SEARCH: counted and self.counts == SEARCHED,
             Need.REFIT: self.refit,
             Need.SAME_INTER: isinstance(self.amount, Given)
             and self.amount.schedule.inter_sha256 != "",
@@ -158,30 +164,33 @@ def resolve(prune: Prune, given: Schedule | None = None) -> Policy:
     if given is None and prune.schedule is not None:
         given = load_json(Schedule, prune.schedule)
     amount = _amount(prune, given)
-    if given is not None:
-        return Policy(
-            method=given.method,
-            scorer=scorer_named(given.scorer),
-            reduction=reduction_named(given.reduce),
-            counts=METHODS[given.method].counts[0],
-            amount=amount,
-            anchors=given.anchors,
-            alpha=given.alpha,
-            seed=given.seed,
-            round_to=given.round_to,
-            query_stride=given.query_stride,
-            refit=prune.refit,
-        )
+    policy = _said(prune, amount) if given is None else _scheduled(given, amount, prune)
+    check_choices(policy.method, policy.scorer, policy.reduction)
+    check_counts(policy.method, policy.counts)
+    check_stride(policy.scorer, policy.query_stride)
+    if policy.method.adaptive and policy.refit:
+        raise RecipeError("refit", f"true for {policy.method}", "false", COUNTS_VARY)
+    if policy.method.adaptive and policy.round_to != 1:
+        got = f"{policy.round_to} for {policy.method}"
+        raise RecipeError("round_to", got, "1", COUNTS_VARY)
+    return policy
+
+
+def _said(prune: Prune, amount: Amount) -> Policy:
+    """Return the policy of settings alone: what they leave open is the default of their method."""
+    # A calibration, an alpha and anchors are STAR's.
     star_alone = (prune.alpha, prune.anchors, prune.calibration) != (None, None, None)
     method = prune.method or default_method(prune.scorer, prune.reduce, star_alone=star_alone)
-    scorer = prune.scorer or METHODS[method].scorers[0]
+    choices = METHODS[method]
+    scorer = scorer_named(prune.scorer or choices.scorers[0])
+    reduction = default_reduction(method, scorer)
     return Policy(
         method=method,
-        scorer=scorer_named(scorer),
-        reduction=reduction_named(prune.reduce or default_reduction(method, scorer)),
-        counts=prune.counts or METHODS[method].counts[0],
+        scorer=scorer,
+        reduction=reduction_named(prune.reduce) if prune.reduce else reduction,
+        counts=prune.counts or choices.counts[0],
         amount=amount,
-        anchors=prune.anchors or ANCHORS[0],
+        anchors=prune.anchors or Anchors.MINMAX,
         alpha=OF_MODEL if prune.alpha is None else prune.alpha,
         seed=prune.seed,
         round_to=prune.round_to,
@@ -190,12 +199,40 @@ def resolve(prune: Prune, given: Schedule | None = None) -> Policy:
     )
 
 
+def _scheduled(schedule: Schedule, amount: Amount, prune: Prune) -> Policy:
+    """Return the policy of a schedule, which says how its patches are scored."""
+    return Policy(
+        method=schedule.method,
+        scorer=scorer_named(schedule.scorer),
+        reduction=reduction_named(schedule.reduce),
+        counts=METHODS[schedule.method].counts[0],
+        amount=amount,
+        anchors=schedule.anchors,
+        alpha=schedule.alpha,
+        seed=schedule.seed,
+        round_to=schedule.round_to,
+        query_stride=schedule.query_stride,
+        refit=prune.refit,
+    )
+
+
 def _amount(prune: Prune, given: Schedule | None) -> Amount:
+    """Return how much is pruned; RecipeError where it is said twice."""
+    for names in (NUMBERS, SHAPED):
+        said = [name for name in names if getattr(prune, name) not in (None, {})]
+        if len(said) > 1:
+            raise RecipeError(" and ".join(said), "both", "one of them")
     rates = Rates(prune.rates) if given is None else Given(given)
+    if prune.counts is not None and rates != UNSAID:
+        got = f"{prune.counts} beside rates or a schedule"
+        raise RecipeError("counts", got, "one of them")
+    if prune.counts == SEARCHED and prune.rho is not None:
+        got, expected = f"{SEARCHED} beside rho", "--mac-reduction, at which counts compete"
+        raise RecipeError("counts", got, expected)
     if prune.rho is not None:
         number: Rho | MacShare = Rho(prune.rho)
     elif prune.mac_reduction is not None:
         number = MacShare(prune.mac_reduction)
     else:
         return rates
-    return number if rates == UNSAID else Scaled(rates, number)
+    return number if rates == UNSAID else ScaledRates(rates, number)

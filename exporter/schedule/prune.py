@@ -1,31 +1,14 @@
-"""How to prune, and how much: the record `Prune`. `exporter.schedule.plan` makes a model's schedule of it."""
+"""How to prune, and how much, as a user says it; `exporter.schedule.policy` is what that means."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 
-from exporter.errors import RecipeError
 from exporter.files import GivenPath
-from exporter.formats.canonical_json import load_json
-from exporter.records import Schedule
-from exporter.schedule.fits import check_stride
-from exporter.schedule.methods import (
-    ACS,
-    COUNTS,
-    METHODS,
-    REDUCTIONS,
-    SCORERS,
-    SEARCH,
-    check_choices,
-    check_counts,
-    default_method,
-    default_reduction,
-    scorer_named,
-)
-from exporter.schedule.rates import ANCHORS
+from exporter.schedule.methods import COUNTS, REDUCTIONS, SCORERS
 from exporter.settings.fields import Natural, Positive, Settings, Share, Weight, option
-from exporter.vocabulary import Method
+from exporter.vocabulary import Anchors, Method
 
 ProperShare = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[
@@ -45,7 +28,7 @@ class Prune(Settings):
     """How patches are scored, how rates follow from ACS, whether a rate is a share of patches or of mass, how much.
 
     The amount is a number (`rho`, `mac_reduction`), rates by layer (`rates`, `schedule`), or both: the number then
-    scales the rates.
+    scales the rates. What is None or empty was not said.
     """
 
     scorer: str | None = option(
@@ -59,11 +42,10 @@ class Prune(Settings):
         "Weight of the class token's attention in the fused score, in [0, 1]; by default 0.15, for LV-ViT 0.3.",
         flag=False,
     )
-    anchors: str | None = option(
+    anchors: Anchors | None = option(
         None,
         "Layers that get the rates 1 and rho: minmax, by smallest and largest ACS (the default), or endpoints, the "
         "first and the last layer.",
-        ANCHORS,
         flag=False,
     )
     seed: Natural = option(0, "Seed of the random scores.", flag=False)
@@ -134,102 +116,3 @@ class Prune(Settings):
         "Accept a calibration for another input size, and interpolate its scores.",
         flag=False,
     )
-
-    def check(self) -> None:
-        """Raise RecipeError for settings that contradict each other."""
-        for names in (NUMBERS, SHAPED):
-            told = [name for name in names if getattr(self, name) not in (None, {})]
-            if len(told) > 1:
-                raise RecipeError(" and ".join(told), "both", "one of them")
-        check_choices(self.planned_by, self.scored_by, self.reduced_by)
-        check_counts(self.planned_by, self.counted_by)
-        if self.counts is not None and any(
-            getattr(self, name) not in (None, {}) for name in SHAPED
-        ):
-            raise RecipeError(
-                "counts", f"{self.counts} beside rates or a schedule", "one of them"
-            )
-        if self.counts == SEARCH and self.rho is not None:
-            raise RecipeError(
-                "counts", f"{SEARCH} beside rho", "--mac-reduction, at which counts compete"
-            )
-        check_stride(self.scored_by, self.query_stride)
-        if self.refit and self.planned_by.counts_vary:
-            raise RecipeError(
-                "refit",
-                f"true for {self.planned_by}",
-                "false",
-                "its counts depend on the image",
-            )
-        if self.planned_by.counts_vary and self.round_to != 1:
-            why = "its counts depend on the image"
-            raise RecipeError("round_to", f"{self.round_to} for {self.planned_by}", "1", why)
-
-    @property
-    def planned_by(self) -> Method:
-        """The method, given or the default one; a calibration is for STAR."""
-        star_alone = (
-            self.alpha is not None or self.anchors is not None or self.calibration is not None
-        )
-        return self.method or default_method(self.scorer, self.reduce, star_alone=star_alone)
-
-    @property
-    def scored_by(self) -> str:
-        """The name of the scorer, given or the method's default."""
-        return self.scorer or METHODS[self.planned_by].scorers[0]
-
-    @property
-    def reduced_by(self) -> str:
-        """The name of the reduction, given or the method's default."""
-        return self.reduce or default_reduction(self.planned_by, self.scored_by)
-
-    @property
-    def counted_by(self) -> str:
-        """How patches are counted, given or the method's default."""
-        return self.counts or METHODS[self.planned_by].counts[0]
-
-    @property
-    def named(self) -> str:
-        """The method, with the counts where they are given: for messages."""
-        return (
-            f"{self.planned_by}, counts {self.counts}" if self.counts else str(self.planned_by)
-        )
-
-    @property
-    def anchored_by(self) -> str:
-        """The name of the anchors, given or the default."""
-        return self.anchors or ANCHORS[0]
-
-    @property
-    def has_number(self) -> bool:
-        """Whether the amount is a number, with or without rates that it scales."""
-        return self.rho is not None or self.mac_reduction is not None
-
-    @property
-    def has_amount(self) -> bool:
-        """Whether it says how much to prune."""
-        return self.has_number or bool(self.rates) or self.schedule is not None
-
-    @property
-    def follows_acs(self) -> bool:
-        """Whether the rates of its schedule follow from ACS."""
-        given = self.rates or self.schedule is not None
-        return not given and self.counted_by == ACS
-
-    @property
-    def scores_inter(self) -> bool:
-        """Whether its scores need the inter-layer importance of a calibration."""
-        return scorer_named(self.scored_by).calibrated
-
-    @property
-    def counts_on_images(self) -> bool:
-        """Whether its schedule follows from measurements on images: a share of MACs under a-STAR does."""
-        return self.mac_reduction is not None and self.planned_by.counts_vary
-
-    def as_scheduled(self, schedule: Schedule) -> "Prune":
-        """Return the record with everything that a schedule says of scores."""
-        return replace(self, **{name: getattr(schedule, name) for name in SCORING})
-
-    def given(self) -> Schedule | None:
-        """Read the schedule of its file, None without one; ArtefactError if it is no schedule."""
-        return None if self.schedule is None else load_json(Schedule, self.schedule)

@@ -15,8 +15,8 @@ import numpy as np
 
 from exporter.errors import ScheduleError
 from exporter.ops.counts import keep_count
+from exporter.vocabulary import Anchors
 
-ANCHORS = ("minmax", "endpoints")
 # A cosine is at most 1. Only proportions count, so that others may be given too; their differences must be numbers.
 LARGEST_ACS = 1e6
 
@@ -29,43 +29,45 @@ def counts(
     In a layer that prunes, the number of tokens (patches and prefix tokens) is rounded up to a multiple of
     `round_to`, but not above its current number.
     """
-    left, kept = num_patches, []
+    left, by_layer = num_patches, []
     for rate in rates:
         tokens = num_prefix_tokens + keep_count(rate, left)
         left = min(left, tokens + -tokens % round_to - num_prefix_tokens)
-        kept.append(left)
-    return tuple(kept)
+        by_layer.append(left)
+    return tuple(by_layer)
 
 
 def rates_from_acs(
-    acs: Sequence[float], rho: float, anchors: str = "minmax"
+    acs: Sequence[float], rho: float, anchors: Anchors = Anchors.MINMAX
 ) -> tuple[float, ...]:
     """Return p_l = 1 − (1 − rho)·u_l, where u_l is the position of ACS_l between two anchors (STAR, Alg. 1 step 8).
 
     Args:
         acs: One value per layer, first to last.
         rho: The lowest rate, in (0, 1].
-        anchors: "minmax" puts u = 0 and 1 at the smallest and largest ACS, which reproduces the published MACs.
-            "endpoints" puts them at the first and last layer, as the paper's text says, and clips p to [rho, 1].
+        anchors: Minmax puts u = 0 and 1 at the smallest and largest ACS, which reproduces the published MACs.
+            Endpoints puts them at the first and last layer, as the paper's text says, and clips p to [rho, 1].
 
     Returns:
         One rate per layer, a float32 value in [rho, 1]. All are 1 if all ACS are equal.
 
     Raises:
-        ScheduleError: rho or an ACS is out of range, or with "endpoints" the last ACS is not above the first.
+        ScheduleError: An ACS is out of range, or with endpoints the last ACS is not above the first.
     """
-    check_rho(rho)
-    values = _checked_acs(acs)
-    if anchors not in ANCHORS:
-        raise ScheduleError("anchors", repr(anchors), " or ".join(ANCHORS))
-    low, high = (values.min(), values.max()) if anchors == "minmax" else (values[0], values[-1])
-    if anchors == "endpoints" and not high > low:
-        raise ScheduleError(
-            "ACS",
-            f"{low:.6g} at layer 1 and {high:.6g} at layer {len(values)}",
-            "a larger value at the last layer for anchors=endpoints",
-            "use anchors=minmax",
-        )
+    for layer, value in enumerate(acs, start=1):
+        if not abs(value) <= LARGEST_ACS:
+            raise ScheduleError(f"ACS, layer {layer}", str(value), "a number from -1e6 to 1e6")
+    values = np.asarray(acs, dtype=np.float64)
+    low, high = values.min(), values.max()
+    if anchors == Anchors.ENDPOINTS:
+        low, high = values[0], values[-1]
+        if not high > low:
+            raise ScheduleError(
+                "ACS",
+                f"{low:.6g} at layer 1 and {high:.6g} at layer {len(values)}",
+                "a larger value at the last layer for anchors=endpoints",
+                "use anchors=minmax",
+            )
     if high == low:
         return (1.0,) * len(values)
     rates = 1.0 - (1.0 - rho) * (values - low) / (high - low)
@@ -77,20 +79,18 @@ def ends_of_acs(acs: Sequence[float]) -> tuple[float, float]:
 
     STAR's text expects (0, 1), which makes rho the rate of the last layer; where all are equal, that is returned.
     """
-    values = _checked_acs(acs)
-    low, high = values.min(), values.max()
+    low, high = min(acs), max(acs)
     if high == low:
         return 0.0, 1.0
-    return float((values[0] - low) / (high - low)), float((values[-1] - low) / (high - low))
+    return (acs[0] - low) / (high - low), (acs[-1] - low) / (high - low)
 
 
 def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
     """Return rates whose distances from 1 keep their proportions, and whose lowest is rho, as float32 values.
 
     Raises:
-        ScheduleError: rho is out of range, or every rate is 1.
+        ScheduleError: Every rate is 1.
     """
-    check_rho(rho)
     lowest = min(rates)
     if lowest >= 1.0:
         raise ScheduleError("rates", "1 in every layer", "at least one lower rate, to scale")
@@ -103,32 +103,12 @@ def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:
     """Return one rate per layer from rates of some 1-based layers (STAR, Table 2); the others keep all patches.
 
     Raises:
-        ScheduleError: A layer or a rate is out of range.
+        ScheduleError: A layer is out of range.
     """
-    for layer, rate in rates.items():
-        if not 1 <= layer <= depth:
+    for layer in rates:
+        if layer > depth:
             raise ScheduleError("schedule", f"layer {layer}", f"a layer from 1 to {depth}")
-        if not 0.0 < rate <= 1.0:
-            raise ScheduleError(f"schedule, layer {layer}", f"rate {rate}", "a rate in (0, 1]")
     return tuple(float(np.float32(rates.get(layer, 1.0))) for layer in range(1, depth + 1))
-
-
-def check_rho(rho: float) -> None:
-    """Raise ScheduleError unless rho is in (0, 1]."""
-    if not 0.0 < rho <= 1.0:
-        raise ScheduleError("rho", str(rho), "a value in (0, 1]")
-
-
-def _checked_acs(acs: Sequence[float]) -> np.ndarray:
-    values = np.asarray(acs, dtype=np.float64)
-    if values.ndim != 1 or values.size == 0:
-        raise ScheduleError(
-            "ACS", f"an array of shape {list(values.shape)}", "one value per layer"
-        )
-    for layer, value in enumerate(values, start=1):
-        if not abs(value) <= LARGEST_ACS:
-            raise ScheduleError(f"ACS, layer {layer}", str(value), "a number from -1e6 to 1e6")
-    return values
 
 
 PlanT = TypeVar("PlanT")
@@ -179,21 +159,23 @@ def rho_for(
     least, high = float("inf"), 1.0
     for step in range(STEPS + 1):
         low = max(LEAST_RHO, 1.0 - step / STEPS)
-        found = plan(low)
-        least = min(least, cost(found))
+        cheap = plan(low)
+        least = min(least, cost(cheap))
         if least <= target:
             break
         high = low
     else:
         raise OutOfReachError(target, least)
-    for _ in range(bisections - int(math.log2(STEPS)) if high > low else 0):
+    if low == 1.0:
+        return cheap
+    for _ in range(bisections - int(math.log2(STEPS))):
         middle = (low + high) / 2
         schedule = plan(middle)
         if cost(schedule) <= target:
-            low, found = middle, schedule
+            low, cheap = middle, schedule
         else:
             high = middle
-    return found
+    return cheap
 
 
 # Halvings of the steepness. Counts are integers: 2^-40 is far below the width of their steps.
@@ -247,11 +229,7 @@ def counts_of_rho(
     """Return the counts whose lowest rate is rho, but for rounding.
 
     With "constant", ToMe's number of patches merged in a layer is (1 − rho) · patches / ((1 − rho) · layers + rho).
-
-    Raises:
-        ScheduleError: rho is out of range.
     """
-    check_rho(rho)
 
     def keeps(steepness: float) -> bool:
         left = [float(patches), *_left(curve, steepness, patches, prunes)]
@@ -291,36 +269,35 @@ def counts_for_cost(
 
     flat = _steepest(too_dear, HALVINGS)
     steep = flat + 0.5**HALVINGS if too_dear(flat) else flat
-    above, found = (shaped_counts(curve, each, patches, prunes) for each in (flat, steep))
+    above = shaped_counts(curve, flat, patches, prunes)
+    below = shaped_counts(curve, steep, patches, prunes)
     for layer in range(len(prunes)):
-        more = above[: layer + 1] + found[layer + 1 :]
+        more = above[: layer + 1] + below[layer + 1 :]
         if cost(more) > target:
             break
-        found = more
-    return found
+        below = more
+    return below
 
 
 def rates_of_counts(left_after: Sequence[int], patches: int) -> tuple[float, ...]:
-    """Return the float32 rates from which `counts` makes these counts; ScheduleError names a count that rises."""
+    """Return the float32 rates from which `counts` makes these counts, which never rise."""
     rates, left = [], patches
-    for layer, after in enumerate(left_after, start=1):
-        if not 1 <= after <= left:
-            raise ScheduleError(f"counts, layer {layer}", f"{after} patches", f"1 to {left}")
-        # Rounded down: the count of a rate that is rounded up could be one more.
+    for after in left_after:
         rate = np.float32(after / left)
-        rates.append(
-            float(rate if rate <= after / left else np.nextafter(rate, np.float32(0.0)))
-        )
+        # The count of a rate that is rounded up could be one more.
+        if rate > after / left:
+            rate = np.nextafter(rate, np.float32(0.0))
+        rates.append(float(rate))
         left = after
     return tuple(rates)
 
 
 def _left(curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]) -> list[float]:
-    done, end = 0, sum(prunes) + 1
+    pruned, end = 0, sum(prunes) + 1
     left = []
-    for each in prunes:
-        done += each
-        left.append(patches * curve(steepness, done, end) if done else float(patches))
+    for layer_prunes in prunes:
+        pruned += layer_prunes
+        left.append(patches * curve(steepness, pruned, end) if pruned else float(patches))
     return left
 
 

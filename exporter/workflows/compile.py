@@ -26,7 +26,6 @@ from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Pair
-from exporter.schedule.methods import SEARCH
 from exporter.tensor_names import Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
@@ -200,23 +199,12 @@ def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
 def _check(opened: Opened, out: Path) -> None:
     """Check that everything that the compilation needs is given, then the folder, then the memory for batches."""
     opened.check_amount("compile")
-    images, measuring, prune = opened.recipe.images, opened.recipe.measure, opened.recipe.prune
+    images, measuring = opened.recipe.images, opened.recipe.measure
     if opened.on_noise:
         _check_noise(images)
     else:
         needed(images.eval_images or images.images, "--images", A_FOLDER)
-    opened.check_ranges()
-    if opened.reads_calibration and not opened.has_calibration:
-        needed(images.images, "--images", A_FOLDER)
-    if prune.counts_on_images:
-        needed(images.images, "--images", f"{A_FOLDER}: the MACs of a-star depend on them")
-    if prune.counted_by == SEARCH:
-        needed(images.images, "--images", f"{A_FOLDER}, to search counts on")
-    if prune.refit:
-        needed(images.images, "--images", f"{A_FOLDER}, to refit on")
-    if opened.as_given is not None and opened.as_given.inter_sha256:
-        known = opened.has_calibration or None
-        needed(known, "--calibration", "the calibration that the schedule was made with")
+    opened.check_needs(opened.policy.needs)
     writable_folder(out)
     check_batches("--batch", (measuring.batch, *measuring.more_batches), opened.vit.spec)
     if opened.on_noise:

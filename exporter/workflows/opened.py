@@ -35,8 +35,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import bytes_to_refit, refit
 from exporter.records import Gain, ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.methods import SEARCH
-from exporter.schedule.plan import schedule_of
+from exporter.schedule.plan import log_oddities, schedule_of
+from exporter.schedule.policy import UNSAID, Given, Need, Policy, check_needs, resolve
 from exporter.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.settings.fields import Settings, fields_of, sections_of, told_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
@@ -62,13 +62,12 @@ logger = logging.getLogger(__name__)
 class Opened:
     """A recipe whose settings go together: its model, calibration and images are read once, on first use.
 
-    `recipe` has, beside the user's settings, what its files say: the name of the checkpoint's network, and the way
-    of scoring of a given schedule. `given` is that schedule, from a file or from the `restored` checkpoint, which
-    was trained with it.
+    `recipe` has, beside the user's settings, the name of the checkpoint's network. `policy` is what it says of
+    pruning, or what its schedule does: that of a file, or of the `restored` checkpoint, which was trained with it.
     """
 
     recipe: Recipe
-    given: Schedule | None = None
+    policy: Policy
     restored: Pruning | None = None
     own: OwnModel | None = None
     stages: Stages = field(default_factory=Silent)
@@ -175,23 +174,24 @@ class Opened:
 
     def schedule(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
         """Return the schedule for a model, this one or a part of it; a MAC share of a-STAR is solved on images."""
-        prune = self.recipe.prune
-        if self.searches_counts:
+        if Need.SEARCH in self.policy.needs:
             with self.stages.stage("counts, on calibration images"):
                 return self._searched(vit, calibration)
-        if not prune.counts_on_images:
-            return schedule_of(prune, vit.spec, calibration, self.given)
-        with self.stages.stage("rho, on calibration images"):
-            cost = self.image_cost(vit, calibration)
-            return schedule_of(prune, vit.spec, calibration, self.given, image_cost=cost)
+        if Need.COST in self.policy.needs:
+            with self.stages.stage("rho, on calibration images"):
+                cost = self.image_cost(vit, calibration)
+                schedule = schedule_of(self.policy, vit.spec, calibration, image_cost=cost)
+        else:
+            schedule = schedule_of(self.policy, vit.spec, calibration)
+        log_oddities(schedule, self.policy, vit.spec)
+        return schedule
 
     def _searched(self, vit: PrunableViT, calibration: Calibration | None) -> Schedule:
-        prune, spec = self.recipe.prune, vit.spec
-        share = prune.mac_reduction
-        assert share is not None  # `Prune.check`
+        spec, share = vit.spec, self.recipe.prune.mac_reduction
+        assert share is not None  # `resolve`
         found = search_counts(
             vit,
-            prune,
+            self.policy,
             self._drawn(READ_FOR_COUNTS, spec),
             target=(1.0 - share) * dense_macs(spec).total,
             cost=lambda schedule: schedule_macs(spec, schedule).total,
@@ -215,11 +215,6 @@ class Opened:
         seed, preprocessing = self.recipe.images.seed, spec.preprocessing
         images = draw_images(self.folder, most, seed, preprocessing, InputKind.FLOAT32)
         return torch.from_numpy(images).split(32)
-
-    @property
-    def searches_counts(self) -> bool:
-        """Whether the counts are searched on the calibration images."""
-        return self.given is None and self.recipe.prune.counted_by == SEARCH
 
     def image_cost(
         self, vit: PrunableViT, calibration: Calibration | None
@@ -247,29 +242,24 @@ class Opened:
     @property
     def as_given(self) -> Schedule | None:
         """The given schedule, where no number for how much to prune scales it."""
-        return None if self.recipe.prune.has_number else self.given
-
-    @property
-    def follows_acs(self) -> bool:
-        """Whether the rates of the schedule follow from ACS."""
-        return self.given is None and self.recipe.prune.follows_acs
+        amount = self.policy.amount
+        return amount.schedule if isinstance(amount, Given) else None
 
     @property
     def reads_calibration(self) -> bool:
         """Whether ACS or inter-layer scores are needed, or a calibration is given."""
-        return self.follows_acs or self.recipe.prune.scores_inter or self.has_calibration
+        return self.has_calibration or not self.policy.needs.isdisjoint({Need.ACS, Need.INTER})
 
-    def check_ranges(self) -> None:
-        """Raise RecipeError where INT8 needs images for its activation ranges and none are given."""
+    def check_needs(self, needs: frozenset[Need] = frozenset()) -> None:
+        """Raise RecipeError unless everything that the target needs is given, and these."""
         if self.recipe.lower.row.takes_ranges:
-            expected = (
-                f"a folder of images, for the activation ranges of {self.recipe.lower.target}"
-            )
-            needed(self.recipe.images.images, "--images", expected)
+            needs |= {Need.RANGES}
+        images = self.recipe.images.images is not None
+        check_needs(needs, images=images, calibration=self.has_calibration)
 
     def check_amount(self, verb: str) -> None:
         """Raise RecipeError if nothing says how much to prune."""
-        if self.given is None and not self.recipe.prune.has_amount:
+        if self.policy.amount == UNSAID:
             raise RecipeError(verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}")
 
 
@@ -297,16 +287,14 @@ def open_recipe(
     check_device(recipe.model.device)
     _check_places(recipe.images)
     restored = _restored(recipe, restore=restore)
-    given = recipe.prune.given() if restored is None else restored.schedule
-    prune = recipe.prune if given is None else recipe.prune.as_scheduled(given)
-    recipe.lower.check_method(None if dense else prune.planned_by)
+    policy = resolve(recipe.prune, None if restored is None else restored.schedule)
+    recipe.lower.check_method(None if dense else policy.method)
     whole = replace(
         recipe,
         model=replace(recipe.model, name=recipe.model.name or _own_name(recipe.model)),
-        prune=prune,
-        calibrate=replace(recipe.calibrate, relevance=prune.scores_inter),
+        calibrate=replace(recipe.calibrate, relevance=Need.INTER in policy.needs),
     )
-    return Opened(whole, given, restored, model, stages or Silent())
+    return Opened(whole, policy, restored, model, stages or Silent())
 
 
 def _check_places(images: Images) -> None:
@@ -394,16 +382,18 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
     `recipe` is as the user gave it, and `settings` what else the run was given. `unknown` is what the
     schedule follows from, "" to find out.
     """
-    calibration, spec, prune = opened.calibration_of_vit, opened.vit.spec, opened.recipe.prune
-    if not unknown and (opened.searches_counts or prune.counts_on_images):
+    calibration, spec, policy = opened.calibration_of_vit, opened.vit.spec, opened.policy
+    if not unknown and not policy.needs.isdisjoint({Need.SEARCH, Need.COST}):
         unknown = "the images"
-    elif not unknown and opened.follows_acs and not opened.has_calibration:
+    elif not unknown and Need.ACS in policy.needs and not opened.has_calibration:
         unknown = "the calibration"
     dense, schedule, pruned = dense_macs(spec).gmacs, None, None
-    if prune.mac_reduction is not None:
-        pruned = (1 - prune.mac_reduction) * dense
-    if not unknown and (opened.given is not None or prune.has_amount):
-        schedule = schedule_of(prune, spec, calibration, opened.given)
+    share = opened.recipe.prune.mac_reduction
+    if share is not None:
+        pruned = (1 - share) * dense
+    if not unknown and policy.amount != UNSAID:
+        schedule = schedule_of(policy, spec, calibration)
+        log_oddities(schedule, policy, spec)
         pruned = schedule_macs(spec, schedule).gmacs
     return DryRun(spec.name, settings_of(recipe, *settings), dense, pruned, schedule, unknown)
 

@@ -111,7 +111,7 @@ class Lowering(Settings):
         if (
             self.laid_out
             and self.layout is not None
-            and (method is None or not method.counts_vary)
+            and (method is None or not method.adaptive)
         ):
             got = f"{self.layout} for {method or 'a dense model'}"
             expected = "none: its token counts are those of the graph"

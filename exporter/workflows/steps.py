@@ -41,7 +41,8 @@ from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec, Pair, Schedule
-from exporter.schedule.plan import keep_everything, schedule_of
+from exporter.schedule.plan import keep_everything, log_oddities, schedule_of
+from exporter.schedule.policy import UNSAID, resolve
 from exporter.schedule.prune import Prune
 from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout, Method
@@ -148,13 +149,17 @@ def plan(
         ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
     """
     how = amount if isinstance(amount, Prune) else Prune(rho=float(amount))
-    if not how.has_amount:
+    if how.method is None and calibration is not None:
+        how = replace(how, method=Method.STAR)
+    policy = resolve(how)
+    if policy.amount == UNSAID:
         raise ScheduleError(
             "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
         )
-    if how.method is None and calibration is not None:
-        how = replace(how, method=Method.STAR)
-    return schedule_of(how, vit.spec if isinstance(vit, PrunableViT) else vit, calibration)
+    spec = vit.spec if isinstance(vit, PrunableViT) else vit
+    schedule = schedule_of(policy, spec, calibration)
+    log_oddities(schedule, policy, spec)
+    return schedule
 
 
 def prune(

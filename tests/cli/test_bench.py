@@ -21,6 +21,7 @@ from exporter.records import Pair
 from exporter.runtimes.tensorrt.gpu_timer import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.schedule.plan import shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.workflows.folders.bench import Bench
 from tests.commands import Command, files_of
@@ -128,7 +129,7 @@ def printed(
     names, macs, schedule = (
         Pair("d.onnx", "p.onnx"),
         Pair(2, 1),
-        shape_schedule(make_vit().spec, 0.5, Prune()),
+        shape_schedule(make_vit().spec, 0.5, resolve(Prune())),
     )
     how = (BenchSettings(), environment())
     print_gpu_time(Bench("vit", "tensorrt", schedule, names, macs, (), *how, gpu, BUILT))

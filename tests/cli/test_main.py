@@ -238,7 +238,7 @@ def completions(line: str, folder: Path) -> list[str]:
     ("line", "offered"),
     [
         ("star-export ser", {"serve-config "}),
-        ("star-export compile --method a", {"a-star", "a-star-batch"}),
+        ("star-export compile --method a", {"a-star"}),
         ("star-export compile --max-", {"--max-images", "--max-eval-images"}),
         ("star-export models --why digits", {"digits_vit "}),
         ("star-export compile --model deit_small_dist", {"deit_small_distilled_patch16_224 "}),

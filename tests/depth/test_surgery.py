@@ -25,6 +25,7 @@ from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import manual_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import AttentionVariant, Method
@@ -206,7 +207,9 @@ def test_it_is_calibrated_and_scheduled(
         and found.inter.shape == (4, 16)
         and (found.inter.sum(1) > 0).all()
     )
-    schedule = star_schedule(vit.spec, list(found.acs), 0.5, Prune("intra", reduce="drop"))
+    schedule = star_schedule(
+        vit.spec, list(found.acs), 0.5, resolve(Prune("intra", reduce="drop"))
+    )
     assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(schedule.pruning_layers) <= {
         1,
         4,
@@ -228,7 +231,7 @@ def test_it_is_lowered_and_agrees(
 ) -> None:
     vit = apply_plan(seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant))
     settings = Prune("fused", alpha=0.5, method=method, reduce="drop")
-    schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, settings)
+    schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, resolve(settings))
     pruned = PrunedViT(vit, schedule, inter_of(vit), ONNXRUNTIME.layouts[0]).eval()
     lowered = lower(pruned, ONNXRUNTIME)
     report = check(pruned, lowered, varied_images(vit, 16).numpy(), threads=1)

@@ -87,7 +87,6 @@ COMBINED = (
         COMPILE,
         ("--method tome --scorer fused", "tome"),
         ("--method tome --reduce drop", "tome"),
-        ("--method a-star-batch", "a-star-batch"),
         ("--method star,tome,star", "--method | got star,tome,star | need each method once"),
         ("--method star,toe", "method | got 'toe' | need one of"),
         ("--method star,", "method | got ''"),

@@ -12,6 +12,7 @@ from onnx import parser
 from exporter.artefact import Artefact
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from tests.vits import make_vit
@@ -32,7 +33,9 @@ def artefact(*layers: int) -> Artefact:
         return Artefact(spec, keep_everything(spec), ONNXRUNTIME)
     return Artefact(
         spec,
-        manual_schedule(spec, dict.fromkeys(layers, 0.5), Prune("intra", reduce="drop")),
+        manual_schedule(
+            spec, dict.fromkeys(layers, 0.5), resolve(Prune("intra", reduce="drop"))
+        ),
         ONNXRUNTIME,
     )
 

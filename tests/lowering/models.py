@@ -19,6 +19,7 @@ from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.vocabulary import InputKind, Method
@@ -55,7 +56,9 @@ def pruned_of(
         "alpha": 0.5,
         "reduce": "drop",
     }  # the default hears little of the image
-    schedule = manual_schedule(vit.spec, rates, Prune(method=method, **{**heard, **settings}))
+    schedule = manual_schedule(
+        vit.spec, rates, resolve(Prune(method=method, **{**heard, **settings}))
+    )
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
 
@@ -133,7 +136,7 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
         # 3 or 4 patches are left of 16: of 2 or 3 tokens, OpenVINO 2026.4 computes some attention wrongly.
         rho = 0.4 if method == Method.TOME else 0.7
         pruned = PrunedViT(
-            vit, shape_schedule(vit.spec, rho, Prune(method=Method(method)))
+            vit, shape_schedule(vit.spec, rho, resolve(Prune(method=Method(method))))
         ).eval()
     elif method == "star":
         pruned = pruned_of(vit, scorer=detail, reduce=reduce)

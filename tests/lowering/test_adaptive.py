@@ -4,17 +4,9 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.errors import ModelError
-from exporter.lowering.pipeline import lower
 from exporter.lowering.variants import forced_variant, tracing_variant
-from exporter.models.base import PrunableViT
 from exporter.ops.onnx_functions import CDF_RETAIN
-from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import manual_schedule
-from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME
-from exporter.vocabulary import Method
 from tests.lowering.models import a_star, lowered
 from tests.vits import varied_images
 
@@ -72,11 +64,3 @@ def test_the_padded_layout_is_static_and_standard() -> None:
         "Loop",
         "If",
     }
-
-
-def test_a_count_for_a_batch_is_not_deployed(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(
-        tiny_vit.spec, {2: 0.5}, Prune("intra", method=Method.A_STAR_BATCH)
-    )
-    with pytest.raises(ModelError, match="who shares a batch"):
-        lower(PrunedViT(tiny_vit, schedule), ONNXRUNTIME)

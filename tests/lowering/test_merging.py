@@ -20,6 +20,7 @@ from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import (
     ONNXRUNTIME,
@@ -250,6 +251,6 @@ def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
     """The scorer alone: rates of a schedule by hand, plain attention; and fewer than every second patch stays."""
     vit = merging().vit
     settings = Prune("pairs", method=Method.STAR, reduce="merge")
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, settings)).eval()
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, resolve(settings))).eval()
     report = check(pruned, lowered(pruned, target), images_of(pruned))
     assert report.passed, report.checks

@@ -12,6 +12,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import manual_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
@@ -41,14 +42,16 @@ def test_what_is_missing_costs_nothing() -> None:
 
 def test_a_layer_without_attention_keeps_everything() -> None:
     spec = cut_vit().spec
-    schedule = star_schedule(spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, Prune())
+    schedule = star_schedule(spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, resolve(Prune()))
     assert schedule.rates[1] == 1.0 and 2 not in schedule.pruning_layers
-    whole = star_schedule(make_vit(depth=5).spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, Prune())
+    whole = star_schedule(
+        make_vit(depth=5).spec, [0.1, 0.9, 0.3, 0.5, 0.7], 0.5, resolve(Prune())
+    )
     assert whole.rates[:1] + whole.rates[2:] == schedule.rates[:1] + schedule.rates[2:]
     with pytest.raises(
         ScheduleError, match=r"schedule, layer 2 \| got rate 0.5 in a block without attention"
     ):
-        manual_schedule(spec, {2: 0.5}, Prune())
+        manual_schedule(spec, {2: 0.5}, resolve(Prune()))
     with pytest.raises(ScheduleError, match="layer 2"):
         PrunedViT(cut_vit(), whole)
 

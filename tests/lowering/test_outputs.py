@@ -20,6 +20,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.schedule.plan import keep_everything, manual_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
@@ -72,7 +73,9 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
     tower = make_tower()
     images = list_images(make_images(tmp_path / "images"))
     found = calibrate(tower, images, CalibrationSettings(relevance=False))
-    schedule = star_schedule(tower.spec, found.acs.tolist(), 0.5, Prune("intra", reduce="drop"))
+    schedule = star_schedule(
+        tower.spec, found.acs.tolist(), 0.5, resolve(Prune("intra", reduce="drop"))
+    )
     inputs = random_images(tower, 2)
     with torch.inference_mode():
         assert PrunedViT(tower, schedule)(inputs).shape == (2, tower.spec.outputs[0].channels)
@@ -106,7 +109,9 @@ def test_blocks_behind_the_last_output_are_not_exported(
 ) -> None:
     vit = with_outputs(make_vit(), names)
     rates = {layer: rate for layer, rate in RATES.items() if layer <= vit.spec.depth}
-    schedule = manual_schedule(vit.spec, rates, Prune("intra", method=method, reduce="drop"))
+    schedule = manual_schedule(
+        vit.spec, rates, resolve(Prune("intra", method=method, reduce="drop"))
+    )
     model = PrunedViT(vit, schedule, layout="packed").eval()
     (lowered,) = lower_each(model, [ONNXRUNTIME])
     assert check(model, lowered, varied_images(vit, 8).numpy(), threads=1).passed

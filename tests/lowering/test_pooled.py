@@ -9,6 +9,7 @@ from exporter.lowering.pipeline import lower
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.vocabulary import Method
@@ -60,7 +61,7 @@ def test_one_patch_may_be_all_that_is_left(layout: str) -> None:
     vit = make_vit("pooled")
     settings = Prune("received", method=Method.A_STAR, reduce="drop")
     pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {2: 0.001}, settings), layout=layout
+        vit, manual_schedule(vit.spec, {2: 0.001}, resolve(settings)), layout=layout
     ).eval()
     images = varied_images(vit, 4)
     assert (pruned.patches_left(images)[:, 1:] == 1).all()

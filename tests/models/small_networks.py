@@ -17,6 +17,7 @@ from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
@@ -57,7 +58,9 @@ def small(name: str, kwargs: Mapping[str, Any] | None = None) -> PrunableViT:
 def evenly_pruned(vit: PrunableViT) -> PrunedViT:
     """Keep 0.7 of the patches in each of the last three layers, with STAR."""
     layers = range(vit.spec.depth - 2, vit.spec.depth + 1)
-    schedule = manual_schedule(vit.spec, dict.fromkeys(layers, 0.7), own_settings(vit.spec))
+    schedule = manual_schedule(
+        vit.spec, dict.fromkeys(layers, 0.7), resolve(own_settings(vit.spec))
+    )
     return PrunedViT(vit, schedule)
 
 

@@ -26,6 +26,7 @@ from exporter.models.registry import describe, support_of
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from tests.disk_cache import shared_bytes
@@ -154,7 +155,7 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
     vit = describe(request)
     depth = vit.spec.depth
     schedule = manual_schedule(
-        vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, Prune("random", reduce="drop")
+        vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, resolve(Prune("random", reduce="drop"))
     )
     pruned = PrunedViT(vit, schedule)
     images = torch.empty(1, *vit.spec.preprocessing.input_size, device="meta")

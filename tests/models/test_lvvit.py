@@ -14,6 +14,7 @@ from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs, pruned_macs
 from exporter.schedule.plan import manual_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from tests.calibration.samples import relevance
 from tests.vits import make_model, make_vit, random_images
@@ -71,17 +72,18 @@ def test_alpha_is_the_models_where_the_user_gives_none() -> None:
     lvvit, deit = describe(small("lvvit_s", depth=2)).spec, make_vit("deit").spec
     acs = [0.1, 0.9]
     assert (
-        star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, Prune()).alpha == 0.15
+        star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, resolve(Prune())).alpha
+        == 0.15
     )
-    assert star_schedule(lvvit, acs, 0.7, Prune(alpha=0.5)).alpha == 0.5
-    schedule = star_schedule(lvvit, acs, 0.7, Prune())
+    assert star_schedule(lvvit, acs, 0.7, resolve(Prune(alpha=0.5))).alpha == 0.5
+    schedule = star_schedule(lvvit, acs, 0.7, resolve(Prune()))
     assert (schedule.alpha, schedule.keep) == (0.3, (196, 138))
 
 
 def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
     vit = make_vit("lvvit")
     pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop"))
+        vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, resolve(Prune("intra", reduce="drop")))
     )
     model: Any = vit.model
     seen: list[torch.Tensor] = []

@@ -16,6 +16,7 @@ from exporter.models.networks import source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from tests.calibration.samples import relevance
 from tests.vits import random_images
@@ -48,7 +49,9 @@ def test_relevance_runs(vit: PrunableViT) -> None:
 
 @pytest.mark.ort
 def test_it_is_exported_and_agrees(vit: PrunableViT) -> None:
-    schedule = manual_schedule(vit.spec, {1: 0.8, 3: 0.6}, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(
+        vit.spec, {1: 0.8, 3: 0.6}, resolve(Prune("intra", reduce="drop"))
+    )
     pruned = exporter.prune(vit, schedule)
     model = exporter.export(pruned)
     assert exporter.check(pruned, model, random_images(vit, 8).numpy(), threads=1).passed

@@ -9,6 +9,7 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT, Trace
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
@@ -25,7 +26,9 @@ def make_adaptive(
     vit: PrunableViT, layout: str = "shrinking", scorer: str = "fused"
 ) -> PrunedViT:
     """a-STAR of a model, with inter-layer scores that differ from patch to patch."""
-    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.5, method=Method.A_STAR))
+    schedule = manual_schedule(
+        vit.spec, RATES, resolve(Prune(scorer, alpha=0.5, method=Method.A_STAR))
+    )
     return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
 
 

@@ -8,8 +8,8 @@ from exporter.models.base import PrunableViT
 from exporter.ops.cdf_reference import cdf_retain
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
-from exporter.vocabulary import Method
 from tests.pruning.adaptive import LAYOUTS, RATES, kept_by, make_adaptive
 from tests.vits import FAMILIES, make_vit, random_images, varied_images
 
@@ -44,18 +44,8 @@ def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
         valid = expected.keep_count
 
 
-def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("intra", method=Method.A_STAR_BATCH))
-    pruned, images = PrunedViT(tiny_vit, schedule).eval(), varied_images(tiny_vit, 6)
-    with torch.inference_mode():
-        alone = pruned.patches_left(images[5:])
-        together = pruned.patches_left(images)
-    assert len({tuple(row) for row in together.tolist()}) == 1
-    assert together[5].tolist() != alone[0].tolist()
-
-
 def test_star_lies_in_a_grid_whatever_the_layout(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(tiny_vit.spec, RATES, resolve(Prune("intra", reduce="drop")))
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         one, other = (

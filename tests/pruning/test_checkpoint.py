@@ -23,6 +23,7 @@ from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, pruning_records, 
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import shape_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 
 IDENTITY = Identity("tiny", "vit_tiny_patch16_224")
@@ -37,7 +38,11 @@ def calibration(tiny_vit: PrunableViT, image_folder: Path) -> Calibration:
 def schedule(tiny_vit: PrunableViT, calibration: Calibration) -> Schedule:
     settings = Prune("fused", reduce="merge-weighted")
     return star_schedule(
-        tiny_vit.spec, calibration.acs.tolist(), 0.6, settings, calibration.inter_sha256
+        tiny_vit.spec,
+        calibration.acs.tolist(),
+        0.6,
+        resolve(settings),
+        calibration.inter_sha256,
     )
 
 
@@ -82,7 +87,10 @@ def test_its_tensors_are_the_networks_own(
 def test_a_schedule_without_scores_keeps_no_calibration(
     tiny_vit: PrunableViT, calibration: Calibration, tmp_path: Path
 ) -> None:
-    schedule, path = shape_schedule(tiny_vit.spec, 0.7, Prune()), tmp_path / "a.safetensors"
+    schedule, path = (
+        shape_schedule(tiny_vit.spec, 0.7, resolve(Prune())),
+        tmp_path / "a.safetensors",
+    )
     save_pruned(PrunedViT(tiny_vit, schedule), calibration, path)
     found = read_pruning(path)
     assert found is not None

@@ -15,6 +15,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import keep_everything
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import SHAPES, OutOfReachError
 
@@ -36,7 +37,7 @@ def _search(vit: PrunableViT, saved: float, candidates: int = 8) -> FoundCounts:
     target = (1.0 - saved) * dense_macs(vit.spec).total
     images = _images(vit)
     return search_counts(
-        vit, Prune(), images, target=target, cost=_cost(vit), candidates=candidates
+        vit, resolve(Prune()), images, target=target, cost=_cost(vit), candidates=candidates
     )
 
 
@@ -76,7 +77,7 @@ def test_the_dense_model_diverges_from_itself_by_nothing(tiny_vit: PrunableViT) 
 def test_too_few_images_and_too_much_to_save_are_one_line(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ImageError, match="8 images"):
         search_counts(
-            tiny_vit, Prune(), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit)
+            tiny_vit, resolve(Prune()), _images(tiny_vit, 8), target=1e12, cost=_cost(tiny_vit)
         )
     with pytest.raises(OutOfReachError):
         _search(tiny_vit, 0.999)

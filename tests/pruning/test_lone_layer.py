@@ -19,6 +19,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.plan import keep_everything, manual_schedule, schedule_of, shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 from tests.multiply_adds import counted
@@ -70,8 +71,8 @@ def test_logits_of_every_method_are_those_of_all_tokens(family: str) -> None:
         (Method.TOME, None),
     ):
         settings = Prune(scorer, method=method)
-        assert_all_tokens_give_it(vit, manual_schedule(vit.spec, RATES, settings))
-    adaptive = manual_schedule(vit.spec, RATES, Prune("intra", method=Method.A_STAR))
+        assert_all_tokens_give_it(vit, manual_schedule(vit.spec, RATES, resolve(settings)))
+    adaptive = manual_schedule(vit.spec, RATES, resolve(Prune("intra", method=Method.A_STAR)))
     for layout in Layout:
         assert_all_tokens_give_it(vit, adaptive, layout)
 
@@ -83,7 +84,9 @@ def test_other_models_whose_class_token_is_read(make: Callable[[], PrunableViT])
     vit = make()
     assert vit.spec.lone_layer == vit.spec.depth
     assert_all_tokens_give_it(vit, keep_everything(vit.spec))
-    assert_all_tokens_give_it(vit, manual_schedule(vit.spec, {1: 0.8, 3: 0.7}, Prune("intra")))
+    assert_all_tokens_give_it(
+        vit, manual_schedule(vit.spec, {1: 0.8, 3: 0.7}, resolve(Prune("intra")))
+    )
 
 
 def test_the_last_attention_is_the_lone_one() -> None:
@@ -139,13 +142,15 @@ def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -
 
 def test_what_a_plan_drops_behind_the_last_attention_stays(tiny_vit: PrunableViT) -> None:
     settings = Prune(method=Method.TOME)
-    planned = schedule_of(replace(settings, rho=0.6), tiny_vit.spec)
-    whole = shape_schedule(tiny_vit.spec, 0.6, settings)
+    planned = schedule_of(resolve(replace(settings, rho=0.6)), tiny_vit.spec)
+    whole = shape_schedule(tiny_vit.spec, 0.6, resolve(settings))
     assert planned.keep == (*whole.keep[:3], whole.keep[2])
     assert whole.keep[3] < whole.keep[2]
     assert (planned.lone_layer(tiny_vit.spec), whole.lone_layer(tiny_vit.spec)) == (4, 0)
     # A rate that is given by hand stays: then all survivors go on.
-    given = manual_schedule(tiny_vit.spec, {2: 0.5, 4: 0.5}, Prune("intra", reduce="drop"))
+    given = manual_schedule(
+        tiny_vit.spec, {2: 0.5, 4: 0.5}, resolve(Prune("intra", reduce="drop"))
+    )
     assert given.keep[3] < given.keep[2]
     assert_all_tokens_give_it(tiny_vit, given)
 
@@ -154,7 +159,7 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     """As the reference computes it, but for the queries of other tokens, which lowering leaves out."""
     vit = make_vit("registers")
     spec, images = vit.spec, random_images(vit, 1)
-    schedule = manual_schedule(spec, {2: 0.6}, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(spec, {2: 0.6}, resolve(Prune("intra", reduce="drop")))
     pruned = PrunedViT(vit, schedule)
     tokens = spec.num_prefix_tokens + schedule.keep[-1]
     queries = (tokens - 1) * spec.dim**2

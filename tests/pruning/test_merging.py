@@ -10,6 +10,7 @@ from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from tests.ops.references import reference_into, reference_mean
 from tests.pruning.adaptive import RATES, inter_of
@@ -20,7 +21,7 @@ FAMILIES = ("vit", "registers", "distilled", "lvvit")
 
 def merging(vit: PrunableViT, scorer: str = "fused", reduce: str = "merge") -> PrunedViT:
     settings = Prune(scorer, alpha=0.3, reduce=reduce)
-    return PrunedViT(vit, manual_schedule(vit.spec, RATES, settings), inter_of(vit))
+    return PrunedViT(vit, manual_schedule(vit.spec, RATES, resolve(settings)), inter_of(vit))
 
 
 @pytest.mark.parametrize("reduce", ["merge", "merge-weighted"])

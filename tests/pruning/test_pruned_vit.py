@@ -12,6 +12,7 @@ from exporter.models.spec import as_it_came
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.pruning.adaptive import RATES, inter_of
@@ -30,7 +31,7 @@ def test_rates_of_one_are_the_untouched_model(family: str) -> None:
     vit = make_vit(family)
     images, everything = random_images(vit, 3), as_it_came(vit)
     for settings in (DROP, MERGE, TOME, A_STAR):
-        schedule = manual_schedule(vit.spec, {}, settings)
+        schedule = manual_schedule(vit.spec, {}, resolve(settings))
         with torch.inference_mode():
             assert torch.equal(
                 PrunedViT(everything, schedule)(images), make_model(family)(images)
@@ -45,7 +46,9 @@ def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str
     """One image at a time, scores as products of powers, positions as sets: nothing of the batched code."""
     vit = make_vit(family)
     inter = inter_of(vit)
-    schedule = manual_schedule(vit.spec, RATES, Prune(scorer, alpha=0.3, reduce="drop"))
+    schedule = manual_schedule(
+        vit.spec, RATES, resolve(Prune(scorer, alpha=0.3, reduce="drop"))
+    )
     images = random_images(vit, 3)
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule, inter).trace(images)
@@ -91,7 +94,7 @@ def plain_loop(
 def test_forced_decisions_take_the_place_of_the_models_own(
     tiny_vit: PrunableViT, settings: Prune
 ) -> None:
-    pruned = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, settings))
+    pruned = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings)))
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         own = pruned.trace(images)
@@ -110,7 +113,7 @@ def test_forced_decisions_take_the_place_of_the_models_own(
 
 @FORCED
 def test_gradients_flow_through_pruning(tiny_vit: PrunableViT, settings: Prune) -> None:
-    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, settings))
+    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings)))
     model.requires_grad_(True)
     model(random_images(tiny_vit, 2)).sum().backward()
     gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad
@@ -119,7 +122,7 @@ def test_gradients_flow_through_pruning(tiny_vit: PrunableViT, settings: Prune) 
 
 
 def test_missing_or_misshapen_inter_scores_are_named(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, Prune("fused", reduce="drop"))
+    schedule = manual_schedule(tiny_vit.spec, RATES, resolve(Prune("fused", reduce="drop")))
     with pytest.raises(ScheduleError, match="no inter-layer scores"):
         PrunedViT(tiny_vit, schedule)
     with pytest.raises(ScheduleError, match=r"shape \[4, 15\]"):
@@ -137,7 +140,7 @@ def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
     kept = []
     for seed in (0, 0, 1):
         schedule = manual_schedule(
-            tiny_vit.spec, RATES, Prune("random", seed=seed, reduce="drop")
+            tiny_vit.spec, RATES, resolve(Prune("random", seed=seed, reduce="drop"))
         )
         with torch.inference_mode():
             kept.append(PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist())

@@ -14,6 +14,7 @@ from exporter.pruning.divergence import divergences
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import _fit, refit
 from exporter.schedule.plan import as_read, keep_everything, shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.lowering.models import a_star, pruned_of
@@ -43,7 +44,7 @@ def _error(mlp: MlpParts, batches: list[tuple[Tensor, Tensor]]) -> float:
 
 
 def _matched(vit: PrunableViT, rho: float = 0.6) -> PrunedViT:
-    schedule = shape_schedule(vit.spec, rho, Prune(method=Method.MATCHING))
+    schedule = shape_schedule(vit.spec, rho, resolve(Prune(method=Method.MATCHING)))
     return PrunedViT(vit, as_read(schedule, vit.spec)).eval()
 
 

@@ -29,6 +29,7 @@ from exporter.pruning.scores import (
 from exporter.pruning.tokens import Grid, Packed, Tokens
 from exporter.schedule.methods import SCORERS, Scorer
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from tests.pruning.adaptive import LAYOUTS, decided, make_adaptive
 from tests.vits import make_vit, random_images, varied_images
@@ -270,7 +271,7 @@ def test_merging_keeps_the_mean_over_all_patches() -> None:
     grid = grid_of(vit)
     with torch.inference_mode():
         settings = Prune("received", reduce="merge")
-        pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.5, 3: 0.5}, settings))
+        pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.5, 3: 0.5}, resolve(settings)))
         decisions = pruned.trace(random_images(vit, 3)).decisions
         merged = grid
         for decision in decisions.values():

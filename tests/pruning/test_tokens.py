@@ -8,6 +8,7 @@ from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Grid, Packed
 from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.pruning.adaptive import RATES, decided, make_adaptive
@@ -71,7 +72,9 @@ def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(
     method: Method, layout: str
 ) -> None:
     vit = with_outputs(make_vit("registers"), ("grid",))
-    schedule = manual_schedule(vit.spec, RATES, Prune("intra", method=method, reduce="drop"))
+    schedule = manual_schedule(
+        vit.spec, RATES, resolve(Prune("intra", method=method, reduce="drop"))
+    )
     images, prefix = varied_images(vit, 3), vit.spec.num_prefix_tokens
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule, layout=layout).trace(images)
@@ -101,9 +104,9 @@ def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(
 def test_a_merged_patch_has_the_token_that_it_went_into(way: str) -> None:
     vit = with_outputs(make_vit(), ("grid", "tokens"))
     schedule = (
-        shape_schedule(vit.spec, 0.5, Prune())
+        shape_schedule(vit.spec, 0.5, resolve(Prune()))
         if way == "tome"
-        else manual_schedule(vit.spec, RATES, Prune("intra", reduce="merge"))
+        else manual_schedule(vit.spec, RATES, resolve(Prune("intra", reduce="merge")))
     )
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule).trace(varied_images(vit, 3))

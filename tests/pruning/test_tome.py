@@ -14,6 +14,7 @@ from exporter.models.base import (
 )
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.ops.references import Pairs, reference_mean, reference_pairs
@@ -23,7 +24,7 @@ FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 
 def tome(vit: PrunableViT, rho: float = 0.4, method: Method = Method.TOME) -> PrunedViT:
-    return PrunedViT(vit, shape_schedule(vit.spec, rho, Prune(method=method)))
+    return PrunedViT(vit, shape_schedule(vit.spec, rho, resolve(Prune(method=method))))
 
 
 @pytest.mark.parametrize("method", [Method.TOME, Method.MATCHING])

@@ -27,6 +27,7 @@ from exporter.schedule.macs import (
     schedule_macs,
 )
 from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.multiply_adds import counted
@@ -48,12 +49,12 @@ def spec_of(model: str) -> ModelSpec:
 
 def star_macs(model: PublishedModel, rho: float) -> MacCount:
     spec = spec_of(model.name)
-    return pruned_macs(spec, star_schedule(spec, model.acs, rho, PAPER).keep)
+    return pruned_macs(spec, star_schedule(spec, model.acs, rho, resolve(PAPER)).keep)
 
 
 def manual_macs(layers: Layers, rates: Rates) -> MacCount:
     spec = spec_of(DEIT_B.name)
-    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), PAPER)
+    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), resolve(PAPER))
     return pruned_macs(spec, schedule.keep)
 
 
@@ -123,7 +124,7 @@ def test_our_macs_of_manual_schedules() -> None:
 def test_the_closed_form_counts_what_runs(family: str) -> None:
     vit = as_it_came(make_vit(family))
     pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, Prune("intra", reduce="drop"))
+        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, resolve(Prune("intra", reduce="drop")))
     )
     images = random_images(vit, 1)
     # The class rows are one operator, which the counter does not look into.
@@ -140,7 +141,7 @@ def test_merging_costs_two_products_more() -> None:
     """Similarities of mean keys, whose length is that of a head, and means."""
     vit = make_vit("registers")
     settings = Prune("intra", reduce="merge")
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, settings))
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, resolve(settings)))
     dropped = pruned_macs(vit.spec, pruned.schedule.keep)
     assert pruned.macs.network == dropped.network
     prefix, dim = vit.spec.num_prefix_tokens, vit.spec.dim
@@ -156,7 +157,7 @@ def test_merging_costs_two_products_more() -> None:
 def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
     """No class row; a product of mean keys, whose length is that of a head."""
     vit = make_vit(family)
-    pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, Prune(method=Method.TOME)))
+    pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, resolve(Prune(method=Method.TOME))))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
     prefix, dim, before, expected = (
@@ -183,7 +184,7 @@ def test_a_schedule_counts_by_its_own_scorer_and_reduction() -> None:
         ("pairs", "merge"),
     ):
         settings = Prune(scorer, reduce=reduce)
-        macs = schedule_macs(vit.spec, manual_schedule(vit.spec, {2: 0.5}, settings))
+        macs = schedule_macs(vit.spec, manual_schedule(vit.spec, {2: 0.5}, resolve(settings)))
         scoring[scorer, reduce] = macs.scoring
     assert scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]
     assert scoring["intra", "merge"] == scoring["intra", "merge-weighted"]

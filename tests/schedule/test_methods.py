@@ -7,23 +7,28 @@ import pytest
 
 from exporter.errors import RecipeError
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.fits import check_factor, check_fits
 from exporter.schedule.macs import schedule_macs
 from exporter.schedule.methods import (
     CLASS,
+    DROP,
     FUSED,
+    MERGE,
+    MERGE_WEIGHTED,
     METHODS,
+    PAIRS,
     PROBE,
     RECEIVED,
     REDUCTIONS,
     SCORERS,
     SIMILARITY,
     check_choices,
+    check_factor,
     default_method,
     default_reduction,
     scorer_named,
 )
-from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.plan import check_fits, keep_everything, manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from tests.vits import make_vit
@@ -54,7 +59,7 @@ def test_their_multiply_adds() -> None:
 def test_a_schedule_counts_the_rows_that_it_reads(scorer: str, stride: int, rows: int) -> None:
     spec = make_vit("pooled").spec
     settings = Prune(scorer, reduce="drop", query_stride=stride)
-    macs = schedule_macs(spec, manual_schedule(spec, {2: 0.5, 3: 0.5}, settings))
+    macs = schedule_macs(spec, manual_schedule(spec, {2: 0.5, 3: 0.5}, resolve(settings)))
     fusion = 16 + 8
     tokens = {16 + 8: 16**2 + 8**2, 4 + 2: 4 * 16 + 2 * 8, 0: 0}[rows]
     assert macs.scoring == tokens * 48 + fusion
@@ -83,18 +88,18 @@ def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
             with pytest.raises(
                 RecipeError, match=rf"scorer \| got {scorer} for tiny, which has no .*received"
             ):
-                manual_schedule(spec, {2: 0.5}, settings)
+                manual_schedule(spec, {2: 0.5}, resolve(settings))
         else:
-            schedule = manual_schedule(spec, {2: 0.5}, settings)
+            schedule = manual_schedule(spec, {2: 0.5}, resolve(settings))
             check_fits(schedule, spec)
     with pytest.raises(RecipeError, match="one of"):
-        check_factor(sorted(refused)[0], spec)
+        check_factor(SCORERS[sorted(refused)[0]], spec)
 
 
 def test_a_schedule_of_another_model_is_refused_when_it_prunes() -> None:
     with_class, pooled = make_vit().spec, make_vit("pooled").spec
     check_fits(keep_everything(with_class), pooled)
-    schedule = manual_schedule(with_class, {2: 0.5}, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(with_class, {2: 0.5}, resolve(Prune("intra", reduce="drop")))
     with pytest.raises(RecipeError, match="no class token that the head reads"):
         check_fits(schedule, pooled)
 
@@ -104,10 +109,12 @@ def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
     with pytest.raises(
         RecipeError, match=rf"query_stride \| got 2 for the scorer {scorer} \| need 1"
     ):
-        Prune(scorer, query_stride=2)
+        resolve(Prune(scorer, query_stride=2))
     with pytest.raises(RecipeError, match="2 for tiny, whose class token scores its patches"):
-        manual_schedule(make_vit().spec, {2: 0.5}, Prune("fused", query_stride=2))
-    good = manual_schedule(make_vit("pooled by attention").spec, {2: 0.5}, Prune("received"))
+        manual_schedule(make_vit().spec, {2: 0.5}, resolve(Prune("fused", query_stride=2)))
+    good = manual_schedule(
+        make_vit("pooled by attention").spec, {2: 0.5}, resolve(Prune("received"))
+    )
     with pytest.raises(RecipeError, match="query_stride"):
         check_fits(
             replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec
@@ -118,7 +125,7 @@ def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
 def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
     vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
     spec, reduce = vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
-    schedule = manual_schedule(spec, {2: 0.5}, Prune(scorer, reduce=reduce))
+    schedule = manual_schedule(spec, {2: 0.5}, resolve(Prune(scorer, reduce=reduce)))
     inter = (
         np.full((spec.depth, spec.num_patches), 0.5)
         if scorer_named(scorer).calibrated
@@ -132,8 +139,8 @@ def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
 def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -> None:
     choices = METHODS[method]
     assert set(choices.scorers) <= set(SCORERS) and set(choices.reductions) <= set(REDUCTIONS)
-    for scorer in choices.scorers:
-        check_choices(method, scorer, default_reduction(method, scorer))
+    for name in choices.scorers:
+        check_choices(method, SCORERS[name], default_reduction(method, SCORERS[name]))
 
 
 def test_star_where_anything_is_given_that_only_star_uses() -> None:
@@ -148,28 +155,27 @@ def test_star_where_anything_is_given_that_only_star_uses() -> None:
 
 
 def test_star_combines_every_score_with_every_reduction_but_pairs_with_drop() -> None:
-    for scorer in SCORERS:
-        for reduction, row in REDUCTIONS.items():
-            if scorer_named(scorer).pairs and not row.merges:
+    for scorer in SCORERS.values():
+        for reduction in REDUCTIONS.values():
+            if scorer.pairs and not reduction.merges:
                 with pytest.raises(
                     RecipeError,
-                    match=rf"drop for the scorer {scorer} \| need merge \| pairs are",
+                    match=rf"drop for the scorer {scorer.name} \| need merge \| pairs are",
                 ):
                     check_choices(Method.STAR, scorer, reduction)
             else:
                 check_choices(Method.STAR, scorer, reduction)
 
 
-@pytest.mark.parametrize("method", [Method.A_STAR, Method.A_STAR_BATCH])
-def test_where_counts_depend_on_the_image_patches_are_dropped(method: Method) -> None:
-    for reduction in ("merge", "merge-weighted"):
-        message = rf"reduce \| got {reduction} for {method} \| need drop \| its counts depend on the image"
+def test_where_counts_depend_on_the_image_patches_are_dropped() -> None:
+    for reduction in (MERGE, MERGE_WEIGHTED):
+        message = rf"reduce \| got {reduction.name} for a-star \| need drop \| its counts depend on the image"
         with pytest.raises(RecipeError, match=message):
-            check_choices(method, "fused", reduction)
+            check_choices(Method.A_STAR, FUSED, reduction)
     with pytest.raises(
-        RecipeError, match=rf"scorer \| got pairs for {method} \| need one of fused, intra"
+        RecipeError, match=r"scorer \| got pairs for a-star \| need one of fused, intra"
     ):
-        check_choices(method, "pairs", "drop")
+        check_choices(Method.A_STAR, PAIRS, DROP)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +193,11 @@ def test_other_counts_of_its_pairs_are_named_by_the_method_that_has_them(
     with pytest.raises(
         RecipeError, match=rf"counts \| got {counts} for {method} \| need one of"
     ) as refused:
-        Prune(method=method, counts=counts)
+        resolve(Prune(method=method, counts=counts))
     scorer = METHODS[method].scorers[0]
     hint = (
         "" if other is None else f"these counts with its pairs: method {other}, scorer {scorer}"
     )
     assert refused.value.hint == hint
     if other is not None:
-        assert Prune(scorer, method=other, counts=counts).counted_by == counts
+        assert resolve(Prune(scorer, method=other, counts=counts)).counts == counts

@@ -25,7 +25,7 @@ from exporter.schedule.policy import (
     Need,
     Rates,
     Rho,
-    Scaled,
+    ScaledRates,
     check_needs,
     resolve,
 )
@@ -59,14 +59,16 @@ def test_a_models_alpha_holds_unless_one_is_said(tiny_vit: PrunableViT) -> None:
 
 
 def test_a_number_stands_alone_or_scales_rates(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("intra", seed=3, round_to=2))
+    schedule = manual_schedule(
+        tiny_vit.spec, {2: 0.5}, resolve(Prune("intra", seed=3, round_to=2))
+    )
     assert resolve(Prune()).amount == UNSAID
     assert resolve(Prune(rho=0.5)).amount == Rho(0.5)
     assert resolve(Prune(rates={2: 0.5})).amount == Rates({2: 0.5})
-    scaled = Scaled(Rates({2: 0.5}), MacShare(0.3))
+    scaled = ScaledRates(Rates({2: 0.5}), MacShare(0.3))
     assert resolve(Prune(rates={2: 0.5}, mac_reduction=0.3)).amount == scaled
     policy = resolve(Prune(rho=0.5, seed=7), schedule)
-    assert policy.amount == Scaled(Given(schedule), Rho(0.5))
+    assert policy.amount == ScaledRates(Given(schedule), Rho(0.5))
     assert (policy.scorer, policy.seed, policy.round_to) == (INTRA, 3, 2)
 
 
@@ -92,7 +94,7 @@ def test_what_a_schedule_needs(settings: dict[str, Any], needs: set[Need]) -> No
 
 
 def test_a_schedule_of_inter_layer_scores_needs_the_same_ones(tiny_vit: PrunableViT) -> None:
-    drawn = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("inter"), "some digest")
+    drawn = manual_schedule(tiny_vit.spec, {2: 0.5}, resolve(Prune("inter")), "some digest")
     assert resolve(Prune(), drawn).needs == {Need.INTER, Need.SAME_INTER}
     assert resolve(Prune(rho=0.5), drawn).needs == {Need.INTER}
 

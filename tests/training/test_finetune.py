@@ -14,6 +14,7 @@ from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError
 from exporter.models.registry import adapt, trainable
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings
@@ -53,7 +54,9 @@ def pruned_student(
     method: Method = Method.STAR, layout: str = "shrinking", family: str = "vit"
 ) -> PrunedViT:
     vit = make_vit(family)
-    schedule = manual_schedule(vit.spec, RATES, Prune("intra", method=method, reduce="drop"))
+    schedule = manual_schedule(
+        vit.spec, RATES, resolve(Prune("intra", method=method, reduce="drop"))
+    )
     return PrunedViT(vit, schedule, layout=layout).eval()
 
 

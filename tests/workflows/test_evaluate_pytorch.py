@@ -21,6 +21,7 @@ from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.runtimes.choice import on_this_cpu
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO
 from exporter.workflows import steps
@@ -44,7 +45,7 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
         "pytorch",
         2,
     )
-    schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra", reduce="drop")))
     models = torch_models(vit, schedule, threads=1)
     assert [model.name for model in models] == ["dense", "pruned"]
     result, _ = evaluate_models(models, [images], EvalSettings(batch=4))
@@ -57,7 +58,7 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
     """A module and its pruned adapter; two of one name are numbered, and one place needs no list."""
     vit, module = make_vit(num_classes=2), make_model(num_classes=2).train()
     images = make_images(tmp_path / "images", classes=2, each=3)
-    schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", reduce="drop"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra", reduce="drop")))
     expected, _ = evaluate_models(torch_models(vit, schedule), [images])
     found, _ = evaluate_models([module, steps.prune(vit, schedule)], str(images))
     assert list(found.models) == ["dense", "star"]
@@ -77,7 +78,7 @@ def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> No
     """The pruned bundled model on held-out digits, in fp32."""
     vit = load(ModelRequest("digits_vit"))
     schedule = manual_schedule(
-        vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, Prune("intra", reduce="drop")
+        vit.spec, {4: 0.7, 7: 0.7, 10: 0.7}, resolve(Prune("intra", reduce="drop"))
     )
 
     def lower_both(folder: Path) -> None:

@@ -27,6 +27,7 @@ from exporter.pruning.checkpoint import TUNED, read_pruning
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
@@ -247,7 +248,7 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
     # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
     module.load_state_dict(load_file(tmp_path / "module.safetensors"))
     opened = open_recipe(Recipe.of(checkpoint=tmp_path / "module.safetensors"))
-    assert opened.given is not None and opened.given.rho == recipe.prune.rho
+    assert opened.as_given is not None and opened.as_given.rho == recipe.prune.rho
     assert (
         load(replace(workplace.request, checkpoint=opened.recipe.model.checkpoint)).spec
         == adapter.spec
@@ -362,7 +363,7 @@ def answers(right: int) -> Predictions:
 
 
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
-    schedule = shape_schedule(tiny_vit.spec, 0.6, Prune())
+    schedule = shape_schedule(tiny_vit.spec, 0.6, resolve(Prune()))
     trained = Trained("w.safetensors", 2, 36, 4, {"torn.png": "why"}, FinetuneSettings(), 1)
     exam: Any = SimpleNamespace(class_names={1: "one"}, skipped={"b.png": "why"})
     three = answers(9), answers(5), answers(8)

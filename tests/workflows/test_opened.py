@@ -27,7 +27,9 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import load
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.methods import DROP, FUSED, RANDOM
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.training.settings import FinetuneSettings
@@ -58,52 +60,39 @@ def opened(vit: PrunableViT | None = None, /, **values: Any) -> Opened:
 
 def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
     settings = Prune("random", method=Method.A_STAR, seed=7)
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, settings)
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, resolve(settings))
     save_json(schedule, tmp_path / "s.json")
     numbers: tuple[dict[str, Any], ...] = ({}, {"rho": 0.7})
     for number in numbers:
         found = opened(schedule=tmp_path / "s.json", **number)
-        prune = found.recipe.prune
-        assert (found.given, prune.scorer, prune.method, prune.seed) == (
-            schedule,
-            "random",
-            Method.A_STAR,
-            7,
-        )
-        assert not found.recipe.calibrate.relevance and not found.follows_acs
+        policy = found.policy
+        assert (policy.scorer, policy.method, policy.seed) == (RANDOM, Method.A_STAR, 7)
+        assert found.as_given == (None if number else schedule)
+        assert not found.recipe.calibrate.relevance and not policy.needs
     with pytest.raises(ModelError, match=r"tensorrt-plugin-fp16 .* a-star"):
         opened(schedule=tmp_path / "s.json", target="tensorrt-plugin-fp16")
 
 
 @pytest.mark.parametrize(
-    ("values", "follows", "reads"),
+    ("values", "reads"),
     [
-        ({"rho": 0.5}, False, False),
-        ({"rho": 0.5, "reduce": "drop"}, True, True),
-        ({"rho": 0.5, "scorer": "intra"}, True, True),
-        ({"mac_reduction": 0.3, "scorer": "intra"}, True, True),
-        ({"rates": {2: 0.5}, "scorer": "intra"}, False, False),
-        ({"rho": 0.5, "rates": {2: 0.5}, "scorer": "intra"}, False, False),
-        ({"rates": {2: 0.5}, "scorer": "fused"}, False, True),
-        ({"rates": {2: 0.5}, "scorer": "intra", "calibration": "c.safetensors"}, False, True),
-        ({"rho": 0.5, "method": "tome", "calibration": "c.safetensors"}, False, True),
+        ({"rho": 0.5}, False),
+        ({"rho": 0.5, "reduce": "drop"}, True),
+        ({"rho": 0.5, "scorer": "intra"}, True),
+        ({"rates": {2: 0.5}, "scorer": "intra"}, False),
+        ({"rates": {2: 0.5}, "scorer": "fused"}, True),
+        ({"rates": {2: 0.5}, "scorer": "intra", "calibration": "c.safetensors"}, True),
+        ({"rho": 0.5, "method": "tome", "calibration": "c.safetensors"}, True),
     ],
 )
-def test_whether_a_calibration_is_read(
-    values: dict[str, Any], follows: bool, reads: bool
-) -> None:
-    found = opened(**values)
-    assert (found.follows_acs, found.reads_calibration) == (follows, reads)
+def test_whether_a_calibration_is_read(values: dict[str, Any], reads: bool) -> None:
+    assert opened(**values).reads_calibration == reads
 
 
 def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
     found = opened(rho=0.5, calibration="c.safetensors")
-    prune = found.recipe.prune
-    assert (prune.planned_by, prune.scored_by, prune.reduced_by) == (
-        Method.STAR,
-        "fused",
-        "drop",
-    )
+    policy = found.policy
+    assert (policy.method, policy.scorer, policy.reduction) == (Method.STAR, FUSED, DROP)
     assert found.recipe.calibrate.relevance
     assert not opened(rho=0.5, scorer="intra").recipe.calibrate.relevance
     assert not opened(rho=0.5).recipe.calibrate.relevance
@@ -240,7 +229,7 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
     overlap = np.array([0.5, 0.5, 0.6, 1.0])
     made = replace(acs_alone(tiny_vit, ACS), inter=np.ones((4, 16)), overlap=overlap)
     how = Prune(scorer=scorer, reduce="drop")
-    schedule = manual_schedule(tiny_vit.spec, {3: 0.5, 4: 0.5}, how, made.inter_sha256)
+    schedule = manual_schedule(tiny_vit.spec, {3: 0.5, 4: 0.5}, resolve(how), made.inter_sha256)
     warn_of_few_images(schedule, made)
     warn_of_few_images(schedule, None)
     assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [
@@ -297,7 +286,9 @@ def test_what_is_missing_for_a_compilation_is_named(
 def test_a_schedule_of_inter_layer_scores_needs_them(
     tiny_vit: PrunableViT, tmp_path: Path
 ) -> None:
-    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, Prune("fused", reduce="drop"), "abc")
+    schedule = manual_schedule(
+        tiny_vit.spec, {2: 0.5}, resolve(Prune("fused", reduce="drop")), "abc"
+    )
     save_json(schedule, tmp_path / "s.json")
     with pytest.raises(RecipeError, match="--calibration"):
         dry_compile(Recipe.of(schedule=tmp_path / "s.json", images=PHOTOS), tmp_path)

@@ -19,6 +19,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
 from exporter.records import Schedule
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows import steps
@@ -158,7 +159,7 @@ INTRA = exporter.Prune("intra", reduce="drop")
 
 
 def schedule_of(vit: PrunableViT, method: Method = Method.STAR) -> Schedule:
-    return manual_schedule(vit.spec, {2: 0.5}, replace(INTRA, method=method))
+    return manual_schedule(vit.spec, {2: 0.5}, resolve(replace(INTRA, method=method)))
 
 
 def test_pruning_takes_the_layout(tiny_vit: PrunableViT) -> None:

@@ -24,8 +24,7 @@ from exporter.runtimes.tensorrt.manifest import (
     manifest_path,
     read_manifest,
 )
-from exporter.schedule.fits import check_fits
-from exporter.schedule.plan import keep_everything
+from exporter.schedule.plan import check_fits, keep_everything
 from exporter.targets import Target
 from exporter.tensor_names import (
     ALL_VARIANTS,

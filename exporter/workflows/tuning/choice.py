@@ -199,8 +199,8 @@ def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
     ranked = sorted(ways, key=right, reverse=True)
     best: dict[Any, Way] = {}
     for way in ranked:
-        weights, prune = way[0].weights, way[0].prune
-        best.setdefault((weights, prune and (prune.planned_by, prune.reduced_by)), way)
+        weights, policy = way[0].weights, way[0].policy
+        best.setdefault((weights, policy and (policy.method, policy.reduction)), way)
     others = (way for way in ranked if way not in best.values())
     return [*best.values(), *islice(others, max(0, LEFT - len(best)))]
 

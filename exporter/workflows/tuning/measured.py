@@ -29,7 +29,8 @@ from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.runtimes.choice import runner_here
-from exporter.schedule.plan import ImageCost, keep_everything, schedule_of
+from exporter.schedule.plan import Cost, keep_everything, schedule_of
+from exporter.schedule.policy import Need, resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import LEAST_RHO
 from exporter.targets import TARGETS, Target
@@ -173,13 +174,15 @@ class Meter:
         )
         if candidate.given or prune is None:
             return network.as_given if candidate.given else keep_everything(spec)
-        cost = self._macs_by_rho(candidate, prune) if prune.counts_on_images else None
+        policy, cost = resolve(prune), None
+        if Need.COST in policy.needs:
+            cost = self._macs_by_rho(candidate, prune)
         try:
-            return schedule_of(prune, spec, calibration, image_cost=cost, told=False)
+            return schedule_of(policy, spec, calibration, image_cost=cost)
         except ScheduleError:
             return None
 
-    def _macs_by_rho(self, candidate: Candidate, prune: Prune) -> ImageCost:
+    def _macs_by_rho(self, candidate: Candidate, prune: Prune) -> Cost:
         """Return a-STAR's mean multiply-adds, counted on images at a few rho and linear in between.
 
         To solve rho for every share by itself would run the model ten times as often.
@@ -193,8 +196,7 @@ class Meter:
             pixels = draw_images(self._some, COUNTED, seed, spec.preprocessing, kind)
             macs = image_cost(network.whole, pixels, calibration, BATCH)
             plans = (
-                schedule_of(replace(free, rho=rho), spec, calibration, told=False)
-                for rho in RHOS
+                schedule_of(resolve(replace(free, rho=rho)), spec, calibration) for rho in RHOS
             )
             return [macs(each) for each in plans]
 

@@ -22,8 +22,10 @@ from exporter.formats.canonical_json import save_json
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.machine import job_identity
 from exporter.processes import processes
+from exporter.records import Schedule
 from exporter.runtimes.choice import targets_here
-from exporter.schedule.prune import Prune
+from exporter.schedule.policy import UNSAID, MacShare, Rho
+from exporter.schedule.prune import SCORING, Prune
 from exporter.targets import ONNXRUNTIME, TARGETS
 from exporter.vocabulary import Precision
 from exporter.workflows import steps
@@ -175,7 +177,8 @@ def _networks(
     }
     own = every[OWN].recipe
     needed(own.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
-    if every[OWN].given is not None or own.prune.rates:
+    amount = every[OWN].policy.amount
+    if amount != UNSAID and not isinstance(amount, Rho | MacShare):
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
         raise RecipeError(
             "tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint
@@ -245,10 +248,15 @@ def _ways(networks: Mapping[str, Opened]) -> list[Way]:
     own, weights = networks[OWN], dict[str, Candidate | None]()
     for name, each in networks.items():
         if name != OWN:
-            prune = None if each.as_given is None else Prune().as_scheduled(each.as_given)
-            weights[name] = None if prune is None else Candidate(prune, name, given=True)
+            weights[name] = None if each.as_given is None else _as_trained(name, each.as_given)
     # A calibration that a recipe names pins no method.
     return ways_of(own.whole.spec, replace(own.recipe.prune, calibration=None), weights)
+
+
+def _as_trained(name: str, schedule: Schedule) -> Candidate:
+    """Return the candidate of weights that come with a schedule."""
+    prune = Prune(**{field: getattr(schedule, field) for field in SCORING})
+    return Candidate(prune, name, given=True)
 
 
 def _identity(opened: Opened, parts: Mapping[str, ImageFolder]) -> str:

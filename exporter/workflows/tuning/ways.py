@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCH, scorer_named
+from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCHED, scorer_named
+from exporter.schedule.policy import UNSAID, Need, Policy, resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 
@@ -50,9 +51,13 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        return self.given or (
-            self.prune is not None and (self.prune.follows_acs or self.prune.scores_inter)
-        )
+        needs = frozenset[Need]() if self.policy is None else self.policy.needs
+        return self.given or not needs.isdisjoint({Need.ACS, Need.INTER})
+
+    @property
+    def policy(self) -> Policy | None:
+        """What its settings mean; None prunes nothing."""
+        return None if self.prune is None else resolve(self.prune)
 
     @property
     def label(self) -> str:
@@ -60,11 +65,11 @@ class Candidate:
         return ", ".join(part for part in (self.weights, *self._how(), self.target) if part)
 
     def _how(self) -> Iterator[str]:
-        prune = self.prune
-        if prune is None:
+        prune, policy = self.prune, self.policy
+        if prune is None or policy is None:
             yield "unpruned"
             return
-        yield f"{prune.planned_by}, {prune.scored_by}, {prune.reduced_by}"
+        yield f"{policy.method}, {policy.scorer.name}, {policy.reduction.name}"
         if prune.alpha is not None:
             yield f"α {prune.alpha:g}"
         if prune.counts is not None:
@@ -99,9 +104,12 @@ def ways_of(
         pinned: What it sets pins an axis; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
     """
-    if pinned.counts == SEARCH:
+    if pinned.counts == SEARCHED:
         raise RecipeError(
-            "counts", f"{SEARCH} for tune", "acs or a shape", "compile searches, for one model"
+            "counts",
+            f"{SEARCHED} for tune",
+            "acs or a shape",
+            "compile searches, for one model",
         )
     axes = {
         name: values if getattr(pinned, name) is None else (getattr(pinned, name),)
@@ -146,10 +154,10 @@ def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:
     ):
         return ()
     try:
-        one = replace(pinned, **values)
+        prune = replace(pinned, **values)
+        policy = resolve(prune)
     except RecipeError:
         return ()
-    shares = (
-        [one] if one.has_number else [replace(one, mac_reduction=share) for share in SHARES]
-    )
-    return tuple(map(Candidate, shares))
+    if policy.amount != UNSAID:
+        return (Candidate(prune),)
+    return tuple(Candidate(replace(prune, mac_reduction=share)) for share in SHARES)

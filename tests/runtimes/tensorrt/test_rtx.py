@@ -21,6 +21,7 @@ from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_program
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
 from exporter.schedule.plan import as_read, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import (
     TARGETS,
@@ -139,11 +140,11 @@ def deit(method: str) -> PrunedViT:
     if method in (Method.TOME, Method.MATCHING):
         rho = 0.7 if method == Method.TOME else 0.9
         schedule = as_read(
-            shape_schedule(vit.spec, rho, Prune(method=Method(method))), vit.spec
+            shape_schedule(vit.spec, rho, resolve(Prune(method=Method(method)))), vit.spec
         )
         return PrunedViT(vit, schedule).eval()
     settings = Prune("fused", alpha=0.5, method=Method.named(method))
-    schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), settings)
+    schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), resolve(settings))
     return PrunedViT(vit, schedule, inter, Layout.PADDED).eval()
 
 

@@ -10,6 +10,7 @@ from exporter.errors import ArtefactError
 from exporter.models.spec import with_outputs
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import manual_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
@@ -55,7 +56,7 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
 def test_a_file_name_cannot_add_to_a_config() -> None:
     vit = make_vit()
     artefact = Artefact(
-        vit.spec, manual_schedule(vit.spec, {2: 0.5}, Prune("intra")), ONNXRUNTIME
+        vit.spec, manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra"))), ONNXRUNTIME
     )
     text = config_text(
         'm" max_batch_size: "7', artefact, ServeSettings(), backend="onnxruntime"
@@ -66,7 +67,7 @@ def test_a_file_name_cannot_add_to_a_config() -> None:
 def test_every_tensor_of_an_output_is_served() -> None:
     vit = with_outputs(make_vit(), ("embedding", "layer:-1"))
     for method, counted in ((Method.STAR, False), (Method.A_STAR, True)):
-        schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra", method=method))
+        schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra", method=method)))
         artefact = Artefact(vit.spec, schedule, ONNXRUNTIME)
         lines = config_text("m", artefact, ServeSettings(), backend="onnxruntime").splitlines()
         assert [line for line in lines if line.startswith("output")] == [

@@ -17,6 +17,7 @@ from exporter.evaluation.parity.reference import image_cost
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
@@ -168,7 +169,8 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
         assert [*skipped] == ["class_0/0.png"] and network.recipe.prune.calibration == path
     assert len(made) == 2
     opened = open_recipe(recipe)
-    given = replace(opened, given=shape_schedule(opened.whole.spec, 0.5, Prune()))
+    schedule = shape_schedule(opened.whole.spec, 0.5, resolve(Prune()))
+    given = replace(opened, policy=resolve(Prune(), schedule))
     assert calibrated(given, tmp_path / "none", book) == (given, {})
 
 

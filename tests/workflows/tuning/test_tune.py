@@ -24,7 +24,9 @@ from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.pruning.checkpoint import pruning_records
+from exporter.schedule.methods import DROP, RANDOM
 from exporter.schedule.plan import manual_schedule, schedule_of
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
 from exporter.workflows.folders.export_folder import verify_checksums
@@ -75,7 +77,8 @@ class Machine:
     def loss(self, candidate: Candidate) -> float:
         how = candidate.prune or Prune()
         share = how.mac_reduction or (0.0 if how.rho is None else 1 - how.rho)
-        more = 10 if how.scored_by == "random" else 2 if how.reduced_by == "drop" else 1
+        policy = resolve(how)
+        more = 10 if policy.scorer == RANDOM else 2 if policy.reduction == DROP else 1
         return 0.1 * more * share**2 + 0.01 * ("int8" in candidate.target)
 
     def predict(
@@ -92,9 +95,8 @@ class Machine:
         found = []
         for each in placed:
             how = each.prune or Prune()
-            share = (how.mac_reduction or 0.0) * (
-                0.7 if how.planned_by == Method.MATCHING else 0.9
-            )
+            matching = resolve(how).method == Method.MATCHING
+            share = (how.mac_reduction or 0.0) * (0.7 if matching else 0.9)
             ms = 10 * (1 - share) * (0.5 if "int8" in each.target else 1.0)
             found.append(asdict(Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)))
         return found
@@ -361,7 +363,7 @@ def test_other_weights_are_tried_as_they_are(
     identity, plan = identity_of(workplace.request, vit.spec.num_classes), DepthPlan((2,))
     smaller, trained = tmp_path / "smaller.safetensors", tmp_path / "trained.safetensors"
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
-    schedule = manual_schedule(vit.spec, {2: 0.5}, Prune("intra"))
+    schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra")))
     save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(machine.timed[-1])

@@ -4,7 +4,8 @@ import pytest
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import METHODS, check_choices
+from exporter.schedule.methods import METHODS
+from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
 from exporter.workflows.tuning.ways import AXES, SHARES, UNPRUNED, Candidate, ways_of
@@ -26,7 +27,7 @@ def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> 
     pairs = set()
     for each in prunes_of(FREE):
         assert each.method is not None and each.scorer is not None and each.reduce is not None
-        check_choices(each.method, each.scorer, each.reduce)
+        resolve(each)
         assert each.alpha is None or each.scorer == "fused"
         pairs.add((each.method, each.scorer))
     assert pairs == {
@@ -64,7 +65,7 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
     for pinned in (Prune(counts="geometric"), Prune(counts="acs", method=Method.STAR)):
         found = prunes_of(pinned)
         assert Method.STAR in {each.method for each in found}
-        assert all(each.counted_by == pinned.counts for each in found)
+        assert all(each.counts == pinned.counts for each in found)
     both, geometric = {Method.MATCHING, Method.STAR}, prunes_of(Prune(counts="geometric"))
     assert {each.method for each in geometric} == both
     assert {each.method for each in geometric if each.scorer == "token-pairs"} == {
