@@ -227,9 +227,11 @@ OPENVINO_INT8 = replace(
     OPENVINO,
     name="openvino-int8",
     precision=Precision.INT8,
-    # Attention is in parts, for pairs between them; their masks need no row for every query.
+    # Attention is in parts, for pairs between them; their masks need a row for every head, not for every query.
     passes=(
-        *("split_heads" if name == "spread_masks" else name for name in OPENVINO.passes),
+        *OPENVINO.passes[: OPENVINO.passes.index("spread_masks")],
+        *("masks_by_head", "split_heads"),
+        *OPENVINO.passes[OPENVINO.passes.index("spread_masks") + 1 :],
         *("patches_as_linear", "split_gemm"),
     ),
     quantization="qdq",

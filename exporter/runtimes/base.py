@@ -5,7 +5,7 @@ the checks for every runtime. A wrong feed raises a one-line error, not a stack 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -96,6 +96,9 @@ class Runner(ABC):
         self._times_entered -= 1
         if not self.active:
             self._deactivate()
+
+    def fix(self, batches: Collection[int]) -> None:  # noqa: B027
+        """Fix these batch sizes alone, in a runtime that fixes each otherwise; others run with a dynamic batch."""
 
     def _activate(self) -> None:  # noqa: B027  (nothing where all is in memory)
         """Load the model; called once before the first `_run`."""

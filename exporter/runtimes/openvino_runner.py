@@ -1,11 +1,13 @@
 """`Runner` for OpenVINO on the CPU. It refuses a file with a precision that the CPU does not compute in."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from exporter.errors import ArtefactError, UserError, imported
 from exporter.runtimes.base import Feed, Runner, TensorInfo
@@ -22,7 +24,6 @@ class OpenVinoRunner(Runner):
     """An ONNX model, from a file or from memory, compiled at the first run of each batch size.
 
     With a fixed batch OpenVINO plans its memory and its kernels once: up to a tenth faster than with a dynamic one.
-    A batch of 1 stays dynamic: fixed, OpenVINO 2026.4 computes ToMe in INT8 wrongly.
     The file states the precision of every node. OpenVINO computes in fp32 what is bf16 if the CPU has no
     instructions for it; this runner raises an error.
     """
@@ -38,8 +39,14 @@ class OpenVinoRunner(Runner):
         )
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
         self._model, self._threads = model, threads
+        self._fixed: Collection[int] | None = None
         self._network: Any = None
-        self._requests: OrderedDict[int, Any] = OrderedDict()  # by batch size, the latest last
+        # By batch size, -1 for a dynamic one; the latest last.
+        self._requests: OrderedDict[int, Any] = OrderedDict()
+
+    @override
+    def fix(self, batches: Collection[int]) -> None:
+        self._fixed = batches
 
     def _activate(self) -> None:
         try:
@@ -68,6 +75,8 @@ class OpenVinoRunner(Runner):
 
     def _request_of(self, batch: int) -> Any:
         """Return the request of a batch size; the size that was used least recently is forgotten."""
+        if self._fixed is not None and batch not in self._fixed:
+            batch = -1
         if batch not in self._requests:
             self._requests[batch] = self._compiled(batch).create_infer_request()
         self._requests.move_to_end(batch)
@@ -79,7 +88,7 @@ class OpenVinoRunner(Runner):
         fixed = self._network.clone()
         shapes = {port: port.get_partial_shape() for port in fixed.inputs}
         for shape in shapes.values():
-            shape[0] = batch if batch > 1 else -1
+            shape[0] = batch
         try:
             fixed.reshape(shapes)
             return _core().compile_model(fixed, _DEVICE, self._options())

@@ -100,9 +100,9 @@ def check(
 ) -> ParityReport:
     """Compare a lowered model with its reference, on its target's runtime on the CPU.
 
-    Half of the images run one by one, the others eight at a time. The target in the model's metadata
-    determines the runtime and the tolerance. The images are [n, 3, H, W], as the model takes them; 0 threads
-    are one per physical core.
+    Half of the images run one by one, the others eight at a time; on OpenVINO the first with a fixed batch, the
+    others with a dynamic one. The target in the model's metadata determines the runtime and the tolerance. The
+    images are [n, 3, H, W], as the model takes them; 0 threads are one per physical core.
     """
     artefact = artefact_of(model)
     target = artefact.target

@@ -334,6 +334,27 @@ def spread_masks(graph: gs.Graph, _: Artefact) -> int:
     return len(masked)
 
 
+def masks_by_head(graph: gs.Graph, _: Artefact) -> int:
+    """Give a float mask [batch, 1, 1, keys] of an attention, fused or on heads, a row for every head.
+
+    At a batch of 1, OpenVINO 2026.4 on a CPU with AMX takes a mask of as many numbers as there are keys into its
+    INT8 product of query and key, and computes that wrongly. A product by ones stays in its graph; an Expand would
+    be left out again, since the sum broadcasts.
+    """
+    attentions = (*nodes_of(graph, "Attention"), *markers(graph, ATTENTION))
+    masked = [
+        node
+        for node in attentions
+        if len(node.inputs) > 3 and node.inputs[3].dtype == np.float32
+    ]
+    for node in masked:
+        heads = node.attrs.get("q_num_heads") or int(node.inputs[0].shape[1])
+        op = Builder(graph, node, prefix=node.outputs[0].name)
+        ones = np.ones((1, heads, 1, 1), np.float32)
+        node.inputs[3] = op.Mul(node.inputs[3], ones, name="mask_by_head")
+    return len(masked)
+
+
 def sum_class_rows(graph: gs.Graph, _: Artefact) -> int:
     """Write the row of one class token as a product by elements and its sum over channels.
 

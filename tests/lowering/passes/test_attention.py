@@ -11,6 +11,7 @@ from exporter.lowering.passes.attention import (
     expand_attention,
     fold_attention_biases,
     fuse_attention,
+    masks_by_head,
     split_heads,
     spread_masks,
     sum_class_rows,
@@ -228,6 +229,28 @@ def test_without_a_mask_nothing_is_added() -> None:
     graph = masked("")
     assert applied(spread_masks, graph) == 0
     assert operators(graph) == {"Attention": 1}
+
+
+@pytest.mark.ort
+def test_a_float_mask_has_a_row_for_every_head() -> None:
+    graph = masked(", m", "float")
+    graph.nodes[0].attrs["scale"] = 3**-0.5  # the default of this head's size
+    assert applied(masks_by_head, graph) == 1
+    assert applied(masks_by_head, masked(", m")) == 0  # one that leaves keys out
+    feed = {"q": noise(2, 3, 6), "k": noise(2, 5, 6), "v": noise(2, 5, 6)}
+    feed["m"] = noise(2, 1, 1, 5)
+    graph.outputs.append(graph.nodes[-1].inputs[3])
+    graph.outputs[-1].shape = ["b", 2, 1, 5]
+    applied(split_heads, graph)
+    applied(expand_attention, graph)
+    results = run(graph, **feed)
+    np.testing.assert_array_equal(
+        results["y/mask_by_head"], np.broadcast_to(feed["m"], (2, 2, 1, 5))
+    )
+    by_query = masked(", m", "float")
+    applied(spread_masks, by_query)
+    expected = run(by_query, **feed)["y"]
+    np.testing.assert_allclose(results["y/merged"], expected, atol=1e-5)
 
 
 BY_HEAD = "float[b, 2, 5, 3]"
