@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from exporter.errors import ModelError, reason_of
 from exporter.models.base import PrunableViT, attention_half, mlp_half
-from exporter.models.huggingface.instances import answers_of, is_instance
+from exporter.models.huggingface.instances import is_instance, results_of
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING, TOKENS
 from exporter.vocabulary import OutputKind
@@ -118,7 +118,7 @@ def _own(vit: PrunableViT, own: nn.Module, images: Tensor) -> dict[str, Tensor]:
 
 def _librarys(vit: PrunableViT, own: nn.Module, images: Tensor) -> dict[str, Tensor]:
     """Return what a model of Hugging Face's gives, by the same places."""
-    tokens, given = answers_of(own, images)
+    tokens, given = results_of(own, images)
     places = (PATCHES, *map(_block, range(1, vit.spec.depth + 1)))
     if vit.outputs[0].name != EMBEDDING:
         # Of a tower with text embeddings, the projection is a part of the classes' layer.

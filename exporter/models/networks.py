@@ -19,12 +19,8 @@ from typing_extensions import override
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models import torchvision_vit
-from exporter.models.huggingface.repository import (
-    Repository,
-    hub_or_cache,
-    is_path,
-    repository_of,
-)
+from exporter.models.hub import hub_or_cache
+from exporter.models.huggingface.repository import Repository, is_path, repository_of
 from exporter.models.identity import Identity, read_identity
 from exporter.models.listed import model_list
 from exporter.models.lvvit import LVVITS, LvVit

@@ -51,8 +51,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     source, own = source_of(request), None
     if source.repository is not None:
         model = create(source)
-        source.repository.load_weights(model, source.asked)
-        own = source.repository.library_model()
+        own = source.repository.load_weights(model)
     elif source.checkpoint is not None:
         state = read_state_dict(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))

@@ -246,22 +246,18 @@ CONFIGS: dict[str, Any] = {
     "number for the architecture": {**VIT, "architectures": 7},
 }
 VALUES: tuple[tuple[str, Any, str], ...] = (
-    *(("hidden_size", value, "got hidden_size ") for value in ("wide", 0, True)),
+    *(("hidden_size", value, "its config, of which") for value in ("wide", 0, True, 10**400)),
     ("num_attention_heads", 7, "hf | got dim should be divisible by num_heads"),
-    *(
-        (key, 10**400, "… (401 characters) | need ")
-        for key in ("hidden_size", "image_size", "layer_norm_eps")
-    ),
-    *(
-        ("image_size", value, "need one or two integers above 0")
-        for value in ([], [32, 0], "large")
-    ),
+    *(("image_size", value, "hf | got ") for value in ([], [32, 0], "large", 10**400)),
     ("num_channels", 1, "in_chans=1 | need 3"),
-    ("id2label", [], "a config with values of other types"),
+    ("id2label", [], "its config, of which"),
     ("hidden_act", "nosuch", "got hidden_act 'nosuch' | need one of gelu"),
-    ("layer_norm_eps", "tiny", "got layer_norm_eps 'tiny' | need a number above 0"),
-    ("mlp_ratio", float("inf"), "got mlp_ratio inf | need a number above 0"),
-    ("qkv_bias", "yes", "qkv_bias='yes', a text | need true or false"),
+    *(
+        ("layer_norm_eps", value, "'layer_norm_eps' expected float")
+        for value in ("tiny", 10**400)
+    ),
+    ("qkv_bias", "yes", "'qkv_bias' expected bool"),
+    ("auto_map", {"AutoConfig": "code.Config"}, "hf | got "),
 )
 
 
@@ -285,9 +281,10 @@ PROCESSORS: dict[str, Any] = {
     "a rescaling to nothing": {"rescale_factor": 1e-300},
     "a word for a size": {"size": "large"},
     "an infinite size": {"size": {"height": float("inf")}},
+    "a size of many pixels": {"size": {"height": 10**9, "width": 10**9}},
     "a size of many digits": {"size": "9" * 5001},
     "a list for a filter": {"resample": []},
-    "an object that is none": {"image_processor": 7},
+    "code for a class": {"auto_map": {"AutoImageProcessor": "code.Processor"}, "size": "x"},
 }
 
 
@@ -301,20 +298,22 @@ def _processor(content: object, place: Place) -> None:
 def _index(content: object, place: Place) -> None:
     _config(VIT, place)
     index = place.work / "hf" / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": content}), encoding="utf-8")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": content}), encoding="utf-8")
 
 
 def _repositories() -> Iterator[Hostile]:
     line = "calibrate --model {work}/hf --images {images} --out {work}/c.safetensors"
     for name, content in PROCESSORS.items():
-        says = "preprocessor_config.json"
+        says = "image processor"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
     for shards in (7, {"a": 7}, {"a": "../x.safetensors"}, {"a": ".."}, {"a": "/etc/passwd"}):
-        yield Hostile(
-            line, "weight_map", prepare=partial(_index, shards), name=f"weights in {shards}"
-        )
+        says = "its weights, of which"
+        yield Hostile(line, says, prepare=partial(_index, shards), name=f"weights in {shards}")
     yield Hostile(
-        line, "no b.bin", prepare=partial(_index, {"a": "b.bin"}), name="weights in no file"
+        line,
+        "its weights, of which",
+        prepare=partial(_index, {"a": "b.bin"}),
+        name="weights in no file",
     )
 
 

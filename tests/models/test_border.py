@@ -18,7 +18,7 @@ import exporter
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
-from exporter.models.huggingface import repository
+from exporter.models.huggingface import keys
 from exporter.models.parts import WeightedModule
 from exporter.models.registry import adapt, load
 from exporter.models.request import ModelRequest
@@ -343,20 +343,12 @@ def test_positions_that_are_resampled_otherwise_are_refused(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(make(kind), tmp_path)
-    sharp = nn.functional.interpolate
+    resampled = keys._positions
 
-    def smooth(*args: Any, **kwargs: Any) -> Tensor:
-        return sharp(*args, **{**kwargs, "antialias": True})
+    def shifted(model: Any, positions: Tensor, size: tuple[int, int]) -> Tensor:
+        return resampled(model, positions, size).roll(1, dims=1)
 
-    monkeypatch.setattr(nn.functional, "interpolate", smooth)
-    # The library calls the same function: it gets the original again before it runs.
-    load_weights = repository.Repository.library_model
-
-    def librarys(self: repository.Repository) -> nn.Module | None:
-        monkeypatch.setattr(nn.functional, "interpolate", sharp)
-        return load_weights(self)
-
-    monkeypatch.setattr(repository.Repository, "library_model", librarys)
+    monkeypatch.setattr(keys, "_positions", shifted)
     with pytest.raises(ModelError, match="got the embedding of patches differs"):
         load(ModelRequest(str(tmp_path), model_kwargs={"img_size": 24}))
 
@@ -383,23 +375,3 @@ def test_a_subclass_of_hugging_faces_is_refused_by_what_it_overrides() -> None:
         ModelError, match="got forward of its own: the embedding of patches differs"
     ):
         exporter.load_model(halved)
-
-
-def test_without_the_library_a_line_says_what_was_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    save(make("vit"), tmp_path / "mine")
-
-    def missing(*_: object) -> Any:
-        raise ImportError
-
-    monkeypatch.setattr(repository, "library_model", missing)
-    load(ModelRequest(str(tmp_path / "mine")))
-    assert "mine is not compared with Hugging Face's own: no transformers here" in caplog.text
-
-    def broken(*_: object) -> Any:
-        raise AttributeError("too old")
-
-    monkeypatch.setattr(repository, "library_model", broken)
-    load(ModelRequest(str(tmp_path / "mine")))
-    assert "mine is not compared with Hugging Face's own: too old" in caplog.text

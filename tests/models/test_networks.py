@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError
-from exporter.models.huggingface import repository
+from exporter.models import hub
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import Source, create, on_device, source_of
 from exporter.models.registry import describe
@@ -23,7 +23,8 @@ from exporter.models.request import ModelRequest
 from tests.vits import TINY
 
 NAME = "vit_tiny_patch16_224"
-CONFIG = """{"architectures": ["ViTForImageClassification"], "hidden_size": 48, "num_hidden_layers": 2,
+CONFIG = """{"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 48,
+ "num_hidden_layers": 2,
  "id2label": {"0": "a", "1": "b", "2": "c"}}"""
 
 
@@ -74,8 +75,8 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
     own = source_of(ModelRequest(str(folder)))
     assert (own.name, own.checkpoint) == ("mine", None)
     assert own.repository is not None
-    with pytest.raises(CheckpointError, match="no weights"):
-        own.repository.load_weights(create(own), own.asked)
+    with pytest.raises(CheckpointError, match="no file named"):
+        own.repository.load_weights(create(own))
     assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
     assert own.preprocessing["crop_mode"] == "squash"
     request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})
@@ -133,7 +134,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_by_timm(
         return nn.Identity()
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(repository, "_answers", lambda: False)
+    monkeypatch.setattr(hub, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", build)
     create(source(name), pretrained=pretrained)
     assert seen == [offline]
@@ -189,7 +190,7 @@ def test_a_hub_that_does_not_answer_says_nothing_of_the_model(
     def offline(*args: object, **kwargs: object) -> nn.Module:
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr(repository, "_answers", lambda: False)
+    monkeypatch.setattr(hub, "_answers", lambda: False)
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(
         HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"

@@ -1,4 +1,4 @@
 """Models of Hugging Face's library as timm's networks: from its folders, its hub, and its instances.
 
-`config.json` and the weights are read directly; the transformers library is not needed.
+The library itself, transformers, reads configs, weights and processors, and its model is the reference of ours.
 """

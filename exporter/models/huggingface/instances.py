@@ -1,31 +1,21 @@
 """A model of the library that is in memory: it becomes timm's network with the same weights, and runs as it is."""
 
-import importlib
+import copy
 import inspect
-import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import timm
-import torch
 from torch import Tensor, nn
 
-from exporter.models.huggingface.keys import to_timm
-from exporter.models.huggingface.kinds import (
-    KINDS,
-    Config,
-    class_of,
-    kind_of,
-    network_of,
-    vision_config,
-)
-from exporter.models.huggingface.preprocessing import preprocessing_from_processor
+from exporter.models.huggingface.keys import sides_of, timm_weights
+from exporter.models.huggingface.kinds import KINDS, kind_of, network_of
+from exporter.models.huggingface.preprocessing import usual_preprocessing
 from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into
 from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
 
 # What the library's models give, and our names for it; a projected embedding comes after the pooled one.
-ANSWERS = (
+RESULTS = (
     ("logits", LOGITS),
     ("pooler_output", EMBEDDING),
     ("image_embeds", EMBEDDING),
@@ -38,7 +28,7 @@ def is_instance(model: nn.Module) -> bool:
     return any(base.__module__.startswith("transformers.") for base in type(model).__mro__)
 
 
-def answers_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def results_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """Run the library's model as its documentation does, at the size of the images.
 
     Returns:
@@ -46,49 +36,22 @@ def answers_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str
         logits, embedding and tokens, by our names.
     """
     settings: dict[str, bool] = {"output_hidden_states": True}
-    own = model.config.image_size
-    if tuple(images.shape[2:]) != (tuple(own) if isinstance(own, list | tuple) else (own, own)):
-        asked = {"interpolate_pos_encoding"} & inspect.signature(
-            model.forward
-        ).parameters.keys()
-        settings |= dict.fromkeys(asked, True)
-    given = model(pixel_values=images, **settings)
-    tokens = given.hidden_states or ()
-    found = {ours: given[theirs] for theirs, ours in ANSWERS if given.get(theirs) is not None}
-    if tokens and TOKENS in found and found[TOKENS].equal(tokens[-1]):
-        del found[TOKENS]  # CLIP's: without the final norm
-    return tokens, found
+    is_resized = tuple(images.shape[2:]) != sides_of(model.config.image_size)
+    # DINOv3 has no such argument: it rotates by the grid of the image.
+    argument = "interpolate_pos_encoding"
+    if is_resized and argument in inspect.signature(model.forward).parameters:
+        settings[argument] = True
+    output = model(pixel_values=images, **settings)
+    tokens = output.hidden_states or ()
+    results = {name: output[field] for field, name in RESULTS if output.get(field) is not None}
+    if tokens and TOKENS in results and results[TOKENS].equal(tokens[-1]):
+        del results[TOKENS]  # CLIP's: without the final norm
+    return tokens, results
 
 
-def library_model(config: Config, state: Mapping[str, Tensor]) -> nn.Module:
-    """Let the library load a model, in fp32, from its config and weights under its keys.
-
-    Raises:
-        ImportError: The library is not installed.
-        ValueError: It misses weights, or has a reason of its own.
-    """
-    library: Any = importlib.import_module("transformers")
-    kind, logs = getattr(library, class_of(config)), library.utils.logging
-    verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
-    logs.set_verbosity_error()
-    logs.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            given = {
-                "config": kind.config_class.from_dict(dict(config)),
-                "state_dict": dict(state),
-            }
-            model, told = kind.from_pretrained(
-                None, **given, dtype=torch.float32, output_loading_info=True
-            )
-    finally:
-        logs.set_verbosity(verbosity)
-        if bars:
-            logs.enable_progress_bar()
-    if told["missing_keys"]:
-        raise ValueError(f"it finds no {min(told['missing_keys'])}")
-    return model.eval()
+def load_instance(network: Any, model: Any, source: str) -> None:
+    """Load the weights of the library's model into timm's network, for the images that this one takes."""
+    load_into(network, timm_weights(model, network.patch_embed.img_size), source)
 
 
 def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -96,13 +59,12 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
 
     `model` is a vision tower or a classifier; of a LLaVA-style parent its `vision_tower`.
     """
-    names = [base.__name__ for base in type(model).__mro__]
-    known = next((name for name in names if name in KINDS), names[0])
-    config = vision_config({**model.config.to_dict(), "architectures": [known]})
+    classes = [base.__name__ for base in type(model).__mro__]
+    config = copy.copy(model.config)
+    # A subclass of the user's is one of the library's with other methods, as the border check will say.
+    config.architectures = [next((known for known in classes if known in KINDS), classes[0])]
     architecture, kwargs = network_of(config, name)
     network = timm.create_model(architecture, **arguments(kwargs, name))
-    load_into(network, to_timm(model.state_dict(), config), name)
+    load_instance(network, model, name)
     device = next(model.parameters()).device
-    return network.to(device), preprocessing_from_processor(
-        {}, kind_of(config, name).preprocessing
-    )
+    return network.to(device), usual_preprocessing(kind_of(config, name))

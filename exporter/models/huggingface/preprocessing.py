@@ -1,272 +1,151 @@
-"""The preprocessing of a folder's image processor, under timm's keys: carried exactly, or refused by name."""
+"""The preprocessing of the library's image processor under timm's keys: proven on images, or refused by name."""
 
-import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from timm.data import (
-    IMAGENET_DEFAULT_MEAN,
-    IMAGENET_DEFAULT_STD,
-    OPENAI_CLIP_MEAN,
-    OPENAI_CLIP_STD,
-)
+import numpy as np
+from PIL import Image
 
+from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
+from exporter.models.huggingface.kinds import Kind
 from exporter.models.spec import crop_share, preprocessing_from
+from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, CropRounding
 
-Config = Mapping[str, Any]
 Size = tuple[int, int]  # height and width
 
-RESAMPLING = (
-    "nearest",
-    "lanczos",
-    "bilinear",
-    "bicubic",
-    "box",
-    "hamming",
-)  # by Pillow's numbers
-
-# What the library's classes do where a file does not say it; a test compares each with the class.
-HALF = (0.5, 0.5, 0.5)
-SQUARE = {"height": 224, "width": 224}
-ALL = {
-    "do_resize": True,
-    "size": SQUARE,
-    "default_to_square": True,
-    "resample": 3,
-    "do_center_crop": False,
-    "crop_size": None,
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": HALF,
-    "image_std": HALF,
-}
-IMAGENET = {"image_mean": IMAGENET_DEFAULT_MEAN, "image_std": IMAGENET_DEFAULT_STD}
-OPENAI = {"image_mean": OPENAI_CLIP_MEAN, "image_std": OPENAI_CLIP_STD}
-EDGE = {"size": {"shortest_edge": 224}, "default_to_square": False}
-CROP = {"do_center_crop": True, "crop_size": SQUARE}
-CLIP = {**ALL, **OPENAI, **EDGE, **CROP}
-PROCESSORS: Mapping[str, Config] = {
-    "Beit": {**ALL, "crop_size": SQUARE},
-    "Bit": CLIP,
-    "Blip": {**ALL, **OPENAI, "size": {"height": 384, "width": 384}},
-    "ChineseCLIP": CLIP,
-    "CLIP": CLIP,
-    "ConvNext": {**ALL, **EDGE, "size": {"shortest_edge": 384}, "crop_pct": 224 / 256},
-    "DeiT": {**ALL, **CROP, "size": {"height": 256, "width": 256}},
-    "DINOv3ViT": {**ALL, **IMAGENET, "resample": 2},
-    "Levit": {**ALL, **IMAGENET, **EDGE, **CROP},
-    "Llava": CLIP,
-    "Siglip": {**ALL, "default_to_square": False},
-    "ViT": {**ALL, "resample": 2},
-}
-NAME = re.compile(r"(\w+?)(?:ImageProcessor|FeatureExtractor)(?:Fast|Pil)?")
-FLAGS = ("do_resize", "do_rescale", "do_normalize", "do_center_crop", "default_to_square")
-# Keys that change no pixel of a model's input, which is RGB in any case.
-WITHOUT_EFFECT = (
-    *(
-        "image_processor_type",
-        "feature_extractor_type",
-        "processor_class",
-        "auto_map",
-        "transformers_version",
-    ),
-    *(
-        "_valid_processor_keys",
-        "model_input_names",
-        "image_seq_length",
-        "image_seq_len",
-        "num_image_tokens",
-    ),
-    *("do_convert_rgb", "do_reduce_labels", "reduce_labels", "pad_size", "use_fast"),
-    *("data_format", "input_data_format", "return_tensors", "device", "disable_grouping"),
-)
+# By Pillow's numbers.
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+# Of those settings that begin so; the others change no pixel, or the proof refuses the processor.
+STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
 MOST_PIXELS = 10_000  # of a side
 ALL_GIVEN = "or give all of it in a recipe: interpolation, mean, std, crop_pct and crop_mode of preprocess"
-# ConvNeXt's processor crops below this size only, and LeViT's resizes to more than it is told.
-CONVNEXT_WHOLE, LEVIT_MORE = 384, 256 / 224
+# Of 256, the mean difference of pixels that is allowed: torchvision rounds to 8 bits otherwise than Pillow, by a
+# quarter of a level in the mean. Noise that is cropped one pixel aside differs by 80.
+GREY_LEVELS = 0.5
 
 
-def preprocessing_from_processor(
-    told: Config, usual: Config, kind: str = "ViT", source: str = "image processor"
-) -> dict[str, Any]:
-    """Return the values of an image processor's config, with the `input_size` that it makes of every image.
+def usual_preprocessing(kind: Kind) -> dict[str, Any]:
+    """Return the preprocessing of a kind of models where no processor comes with the weights."""
+    halves = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    plain = {"interpolation": "bilinear", "crop_mode": "squash", "crop_pct": 1.0}
+    return {**halves, **plain, **kind.preprocessing}
 
-    Args:
-        told: The config; {} where there is none, and then there is no `input_size`.
-        usual: The values of the kind of model without a processor.
-        kind: The processor of such models, for a config that does not name its class.
-        source: In errors.
+
+def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
+    """Return the values of an image processor, with the `input_size` that it makes of every image.
+
+    Raises:
+        ModelError: Its pixels are not ours, or images keep several sizes. `source` is named.
     """
-    if not told:
-        own = {
-            "mean": HALF,
-            "std": HALF,
-            "interpolation": "bilinear",
-            "crop_mode": "squash",
-            "crop_pct": 1.0,
-        }
-        return {**own, **usual}
-    name, config = _checked(told, kind, source)
-    mode, scaled, size = _geometry(config, name, source)
-    whole = mode == CropMode.SQUASH and scaled == size
-    found = {
-        **_scale(config, source),
-        "interpolation": _interpolation(config["resample"], source),
+    mode, resized, size = _geometry(processor, source)
+    is_squashed = mode == CropMode.SQUASH and resized == size
+    values = {
+        **_scale(processor),
+        "interpolation": RESAMPLING[int(processor.resample)],
         "crop_mode": str(mode),
-        "crop_pct": _share(config, size, scaled, source),
-        "crop_rounding": str(CropRounding.EVEN if whole else CropRounding.DOWN),
+        "crop_pct": _share(processor, size, resized, source),
+        "crop_rounding": str(CropRounding.EVEN if is_squashed else CropRounding.DOWN),
         "input_size": (3, *size),
     }
     try:
-        preprocessing_from(found, size)
+        preprocessing = preprocessing_from(values, size)
     except ModelError as error:
         raise ModelError(source, error.got, error.expected, ALL_GIVEN) from None
-    return found
+    _prove(processor, preprocessing, source)
+    return values
 
 
-def _checked(told: Config, kind: str, source: str) -> tuple[str, Config]:
-    """Return the class of a config, and all that it says and that its class adds."""
-    named = (
-        told.get("image_processor_type")
-        or told.get("feature_extractor_type")
-        or f"{kind}ImageProcessor"
-    )
-    match = NAME.fullmatch(str(named))
-    if match is None or match[1] not in PROCESSORS:
-        raise ModelError(
-            source, f"the processor {named!r}", f"one of {', '.join(PROCESSORS)}", ALL_GIVEN
-        )
-    defaults = PROCESSORS[match[1]]
-    config = {**defaults, **{key: value for key, value in told.items() if value is not None}}
-    for key, value in config.items():
-        if value and key not in (*defaults, *WITHOUT_EFFECT):
-            raise _refused(source, key, value, "a processor without it")
-        if key in FLAGS and type(value) is not bool:
-            raise _refused(source, key, value, "true or false")
-    return match[1], config
-
-
-def _geometry(config: Config, name: str, source: str) -> tuple[CropMode, Size | None, Size]:
+def _geometry(processor: Any, source: str) -> tuple[CropMode, Size | None, Size]:
     """Return how an image is fitted, the size to which it is resized, if it is, and the size of the input.
 
     Under "center", the first of the two sizes is a square of the shorter side.
     """
-    crop = _box(config, "crop_size", source) if config["do_center_crop"] else None
-    if not config["do_resize"]:
+    crop = _box(processor, "crop_size", source) if processor.do_center_crop else None
+    if not processor.do_resize:
         if crop is None:
-            raise _refused(
-                source, "do_resize", False, "a crop, so that all images get one size"
-            )
+            expected = "a crop, so that all images get one size"
+            raise ModelError(source, "do_resize=False", expected, ALL_GIVEN)
         return CropMode.NONE, None, crop
-    told = _sides(config, "size", source, square=config["default_to_square"])
-    if set(told) == {"height", "width"} and name != "ConvNext":
-        scaled = told["height"], told["width"]
-        return CropMode.SQUASH, scaled, crop or scaled
-    if set(told) != {"shortest_edge"}:
+    sides = _sides(processor, "size", source)
+    if sides.keys() == {"height", "width"}:
+        resized = sides["height"], sides["width"]
+        return CropMode.SQUASH, resized, crop or resized
+    if sides.keys() != {"shortest_edge"} or crop is None:
         expected = (
-            "shortest_edge"
-            if name == "ConvNext"
-            else "height and width, or shortest_edge alone"
+            "height and width, or shortest_edge with a crop, so that all images get one size"
         )
-        raise _refused(source, "size", config["size"], expected)
-    edge = told["shortest_edge"]
-    if name == "ConvNext":
-        if crop not in (None, (edge, edge)):
-            raise _refused(
-                source, "crop_size", config["crop_size"], f"{edge}, that of its own crop"
-            )
-        if edge >= CONVNEXT_WHOLE:
-            return CropMode.SQUASH, (edge, edge), (edge, edge)
-        resized = int(edge / _number(config["crop_pct"], "crop_pct", source))
-        return CropMode.CENTER, (resized, resized), (edge, edge)
-    if crop is None:
-        expected = "a crop, or height and width, so that all images get one size"
-        raise _refused(source, "size", config["size"], expected)
-    resized = int(LEVIT_MORE * edge) if name == "Levit" else edge
-    return CropMode.CENTER, (resized, resized), crop
+        raise ModelError(source, f"size={sides}", expected, ALL_GIVEN)
+    edge = sides["shortest_edge"]
+    return CropMode.CENTER, (edge, edge), crop
 
 
-def _share(config: Config, size: Size, scaled: Size | None, source: str) -> float:
+def _share(processor: Any, size: Size, resized: Size | None, source: str) -> float:
+    if resized is None:
+        return 1.0
     try:
-        return 1.0 if scaled is None else crop_share(size, scaled)
+        return crop_share(size, resized)
     except ValueError as error:
-        got = f"size={config['size']!r} crop_size={config['crop_size']!r}: {error}"
-        raise ModelError(
-            source, got, "a crop within the size, of the same share of both sides"
-        ) from None
+        got = f"size={dict(processor.size)} crop_size={dict(processor.crop_size)}: {error}"
+        expected = "a crop within the size, of the same share of both sides"
+        raise ModelError(source, got, expected) from None
 
 
-def _sides(config: Config, key: str, source: str, *, square: bool) -> dict[str, int]:
-    """Return the sides of a size in any of its forms, by their names in the library."""
-    told = config[key]
-    if isinstance(told, int) and square:
-        sides = {"height": told, "width": told}
-    elif isinstance(told, int):
-        sides = {"shortest_edge": told}
-    elif isinstance(told, list | tuple) and len(told) == 2:
-        sides = dict(zip(("height", "width"), told, strict=True))
-    elif isinstance(told, Mapping):
-        sides = {name: side for name, side in told.items() if side is not None}
-    else:
-        sides = {}
-    if not sides or not all(
-        type(side) is int and 1 <= side <= MOST_PIXELS for side in sides.values()
-    ):
-        raise _refused(source, key, told, f"sides of 1 to {MOST_PIXELS} pixels")
+def _sides(processor: Any, name: str, source: str) -> dict[str, int]:
+    """Return the sides of a size, by their names in the library."""
+    size = getattr(processor, name)
+    sides = {side: pixels for side, pixels in dict(size or {}).items() if pixels is not None}
+    if not sides or not all(1 <= pixels <= MOST_PIXELS for pixels in sides.values()):
+        expected = f"sides of 1 to {MOST_PIXELS} pixels"
+        raise ModelError(source, f"{name}={sides}", expected, ALL_GIVEN)
     return sides
 
 
-def _box(config: Config, key: str, source: str) -> Size:
-    sides = _sides(config, key, source, square=True)
-    if set(sides) != {"height", "width"}:
-        raise _refused(source, key, config[key], "height and width")
+def _box(processor: Any, name: str, source: str) -> Size:
+    sides = _sides(processor, name, source)
+    if sides.keys() != {"height", "width"}:
+        raise ModelError(source, f"{name}={sides}", "height and width", ALL_GIVEN)
     return sides["height"], sides["width"]
 
 
-def _scale(config: Config, source: str) -> dict[str, tuple[float, ...]]:
+def _scale(processor: Any) -> Mapping[str, tuple[float, ...]]:
     """Return mean and deviation of pixels on a scale from 0 to 1, whatever the processor's scale is."""
-    factor = (
-        _number(config["rescale_factor"], "rescale_factor", source)
-        if config["do_rescale"]
-        else 1.0
-    )
-    mean: tuple[float, ...] = (0.0,) * 3
-    std: tuple[float, ...] = (1.0,) * 3
-    if config["do_normalize"]:
-        mean, std = (_channels(config[key], key, source) for key in ("image_mean", "image_std"))
-    most = 255 * factor
+    white = 255 * (processor.rescale_factor if processor.do_rescale else 1.0)
+    mean: Any = processor.image_mean if processor.do_normalize else 0.0
+    std: Any = processor.image_std if processor.do_normalize else 1.0
+    # One number stands for all channels.
     return {
-        "mean": tuple(each / most for each in mean),
-        "std": tuple(each / most for each in std),
+        "mean": tuple(np.broadcast_to(np.divide(mean, white), 3).tolist()),
+        "std": tuple(np.broadcast_to(np.divide(std, white), 3).tolist()),
     }
 
 
-def _channels(told: Any, key: str, source: str) -> tuple[float, ...]:
-    values = (told,) * 3 if isinstance(told, int | float) else told
-    if not isinstance(values, list | tuple) or len(values) != 3:
-        raise _refused(source, key, told, "three numbers")
-    if not all(type(each) in (int, float) and math.isfinite(each) for each in values):
-        raise _refused(source, key, told, "three numbers")
-    return tuple(map(float, values))
+def _prove(processor: Any, preprocessing: Preprocessing, source: str) -> None:
+    """Compare our pixels with the processor's on an upright and an oblong image of noise, of odd sizes."""
+    _, height, width = preprocessing.input_size
+    level = 1 / 255 / np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
+    for shape in ((height + 13, 2 * width + 7), (2 * height + 7, width + 13)):
+        noise = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+        image = Image.fromarray(noise)
+        pixels = normalise(to_pixels(to_input_size(image, preprocessing)), preprocessing)
+        batch = np.asarray(processor(image, return_tensors="np")["pixel_values"])
+        if batch.shape != (1, *pixels.shape):
+            difference = f"of shape {list(batch.shape)} for an image, not {[1, *pixels.shape]}"
+        elif not float((np.abs(batch[0] - pixels) / level).mean()) <= GREY_LEVELS:  # or NaN
+            difference = "that differ from ours"
+        else:
+            continue
+        got = f"pixels {difference}, by {_described(processor)}"
+        raise ModelError(source, got, "a processor that resizes, crops and scales", ALL_GIVEN)
 
 
-def _number(told: Any, key: str, source: str) -> float:
-    if type(told) not in (int, float) or not 0 < told < math.inf:
-        raise _refused(source, key, told, "a number above 0")
-    return float(told)
-
-
-def _interpolation(told: Any, source: str) -> str:
-    if type(told) is not int or not 0 <= told < len(RESAMPLING):
-        expected = ", ".join(f"{number} ({word})" for number, word in enumerate(RESAMPLING))
-        raise _refused(source, "resample", told, f"one of {expected}")
-    return RESAMPLING[told]
-
-
-def _refused(source: str, key: str, value: object, expected: str) -> ModelError:
-    return ModelError(source, f"{key}={value!r}", expected, ALL_GIVEN)
+def _described(processor: Any) -> str:
+    """Return the class of a processor and the steps that no other one of ours has."""
+    steps = [
+        f"{name}={value}"
+        for name, value in sorted(processor.to_dict().items())
+        if name.startswith("do_") and value and name not in STEPS
+    ]
+    return f"{type(processor).__name__}{' with ' if steps else ''}{', '.join(steps)}"

@@ -1,4 +1,4 @@
-"""A model of the library on disk or on its hub: its config, its preprocessing and its weights.
+"""A model on disk or on the hub: its config, preprocessing and weights, as the library reads them.
 
 A name may end in `#PATH`, the place of a vision tower in its parent, e.g. ./llava#vision_tower: so one string names
 the tower in flags and recipes, and no name on the hub holds a #.
@@ -6,69 +6,46 @@ the tower in flags and recipes, and no name on the hub holds a #.
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, get_session, hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from torch import Tensor, nn
+import torch
+from huggingface_hub import try_to_load_from_cache
+from torch import nn
 
-from exporter.errors import CheckpointError, HubError, ModelError, reason_of
+from exporter.errors import (
+    LONGEST,
+    CheckpointError,
+    HubError,
+    ModelError,
+    UserError,
+    imported,
+    reason_of,
+)
 from exporter.files import path_of
-from exporter.formats.canonical_json import read_json
 from exporter.models.class_names import config_names
-from exporter.models.conversion import without_shared_prefix
-from exporter.models.huggingface.instances import library_model
-from exporter.models.huggingface.keys import resampled, to_timm
-from exporter.models.huggingface.kinds import (
-    Config,
-    class_named,
-    kind_of,
-    network_of,
-    vision_config,
+from exporter.models.hub import hub_or_cache
+from exporter.models.huggingface.instances import load_instance
+from exporter.models.huggingface.keys import UNUSED
+from exporter.models.huggingface.kinds import class_of, kind_of, network_of, tower_config
+from exporter.models.huggingface.preprocessing import (
+    ALL_GIVEN,
+    preprocessing_of,
+    usual_preprocessing,
 )
-from exporter.models.huggingface.preprocessing import preprocessing_from_processor
-from exporter.models.weights import UNREADABLE, load_into, read_state_dict
 
-SECONDS = 3.0
-
-
-@contextmanager
-def hub_or_cache() -> Iterator[None]:
-    """Within the `with`, the library reads its cache alone if the hub does not answer, timm's downloads too."""
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not _answers()
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-@cache
-def _answers() -> bool:
-    """Whether the hub answers within seconds; asked once a process."""
-    try:
-        get_session().head(constants.ENDPOINT, timeout=SECONDS)
-    except Exception:  # of the library's HTTP client, which is another one in other versions
-        return False
-    return True
-
-
-CONFIG = "config.json"
-PROCESSOR, WHOLE_PROCESSOR = "preprocessor_config.json", "processor_config.json"
-# One file of weights, or the index of several; in the library's order.
-FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-logger = logging.getLogger(__name__)
+CONFIG, PROCESSOR_FILE = "config.json", "preprocessor_config.json"
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+# The library's types of timm's own models.
+TIMM = "timm_wrapper"
+PROCESSOR = "its image processor"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,175 +58,160 @@ class Repository:
     @property
     def name(self) -> str:
         """The name of the model in artefacts."""
-        whole = (
-            Path(self.root).resolve().name
-            if _is_folder(self.root)
-            else self.root.rpartition("/")[2]
-        )
-        return f"{whole}-{self.part.replace('.', '-')}" if self.part else whole
+        name = self.root.rpartition("/")[2]
+        if _is_folder(self.root):
+            name = Path(self.root).resolve().name
+        return f"{name}-{self.part.replace('.', '-')}" if self.part else name
 
     @property
     def network(self) -> tuple[str, dict[str, Any]]:
         """Timm's architecture and its keyword arguments; ModelError if there are none for this model."""
-        return network_of(self._config(), self.root)
+        with one_line(self.root, "its config"):
+            return network_of(self.config, self.root)
 
     @property
     def preprocessing(self) -> dict[str, Any]:
         """That of the image processor under timm's keys, with the `input_size` that it makes of images.
 
-        Where there is no file, it is the usual one of such models, at any size. ModelError where the file says what
-        is not done here.
+        Where there is no file, it is the usual one of such models, at any size. ModelError where the processor does
+        what is not done here.
         """
-        kind = kind_of(self._config(), self.root)
-        told, place = self._processor()
-        try:
-            return preprocessing_from_processor(told, kind.preprocessing, kind.processor, place)
-        except (AttributeError, OverflowError, TypeError, ValueError) as error:
-            raise ModelError(
-                place, reason_of(error), "the config of an image processor"
-            ) from None
+        if not self._load(PROCESSOR, _processor_settings):
+            return usual_preprocessing(kind_of(self.config, self.root))
+        processor = self._load(PROCESSOR, _library().AutoImageProcessor.from_pretrained)
+        with one_line(self.root, PROCESSOR):
+            return preprocessing_of(processor, f"{self.root}: image processor")
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes in the order of the logits, none where the config has none."""
-        return config_names(self._config().get("id2label"), self.root)
-
-    def load_weights(self, network: nn.Module, asked: Collection[str]) -> None:
-        """Load the weights into timm's network; positions for another size are resampled as the library does.
-
-        `asked` has the names of the arguments that the user gave.
-        """
-        config = self._config()
-        try:
-            found = to_timm(without_shared_prefix(self._state), config)
-        except UNREADABLE as error:
-            got, expected = reason_of(error), f"weights of a {class_named(config)}"
-            raise CheckpointError(self.root, got, expected) from None
-        self._check_positions(found, config)
-        load_into(network, resampled(found, network), self.root, asked)
-
-    def library_model(self) -> nn.Module | None:
-        """Return the library's own model of the same weights; None, with a warning, where it cannot be had."""
-        try:
-            return library_model(self._config(), without_shared_prefix(self._state))
-        except ImportError:
-            logger.warning(
-                "%s is not compared with Hugging Face's own: no transformers here", self.name
-            )
-        except Exception as error:
-            logger.warning(
-                "%s is not compared with Hugging Face's own: %s", self.name, reason_of(error)
-            )
-        return None
+        return config_names(self.config.id2label, self.root)
 
     @cached_property
-    def _state(self) -> dict[str, Tensor]:
-        state = {
-            key: value
-            for place in self._weight_files()
-            for key, value in read_state_dict(place).items()
-        }
-        if self.part:
-            inside = re.compile(rf"(?:^|.*\.){re.escape(self.part)}\.(.*)")
-            found = ((inside.fullmatch(key), value) for key, value in state.items())
-            state = {match[1]: value for match, value in found if match}
-        if not state:
-            raise CheckpointError(
-                self.root, f"no weights below {self.part}", "the place of its vision tower"
-            )
-        return state
-
-    def _processor(self) -> tuple[dict[str, Any], str]:
-        """Return the config of the image processor and the file that it is in; {} if no file has one."""
-        whole = self._file(WHOLE_PROCESSOR)
-        inner = {} if whole is None else _json(whole).get("image_processor", {})
-        if inner:
-            return inner, str(whole)
-        place = self._file(PROCESSOR)
-        return {} if place is None else _json(place), str(place)
-
-    def _config(self) -> dict[str, Any]:
-        place = self._file(CONFIG)
-        whole = {} if place is None else _json(place)
-        if "pretrained_cfg" in whole:
-            where = f"local-dir:{self.root}" if _is_folder(self.root) else f"hf-hub:{self.root}"
-            raise ModelError(
-                self.root, "a model of timm's", "its name in timm", f"--model {where}"
-            )
-        inner = vision_config(whole)
-        parent = class_named(whole)
-        if "vision_config" in whole and "architectures" not in inner and not self.part:
+    def config(self) -> Any:
+        """The library's config of the model, or of its vision tower."""
+        config = self._parent
+        tower, name = tower_config(config), (config.architectures or ["a model"])[0]
+        if tower is not config and not tower.architectures and not self.part:
             hint = f"name the tower: {self.root}#vision_tower"
-            raise ModelError(
-                self.root, f"{parent}, a model of images and text", "its vision tower", hint
-            )
-        if self.part and "vision_config" not in whole:
-            got = f"{parent}, which has no tower"
+            got = f"{name}, a model of images and text"
+            raise ModelError(self.root, got, "its vision tower", hint)
+        if self.part and tower is config:
+            got = f"{name}, which has no tower"
             raise ModelError(f"{self.root}#{self.part}", got, "a model of images and text")
-        return inner
+        return tower
 
-    def _check_positions(self, found: Mapping[str, Tensor], config: Config) -> None:
-        """Refuse positions of another grid than the config's; up to two tokens have a position in front of it."""
-        kwargs = network_of(config, self.root)[1]
-        sides, patch = kwargs["img_size"], kwargs["patch_size"]
-        rows, columns = (
-            side // patch for side in ((sides, sides) if isinstance(sides, int) else sides)
+    @cached_property
+    def _parent(self) -> Any:
+        config = self._load("its config", _library().AutoConfig.from_pretrained)
+        if config.model_type == TIMM:
+            place = f"local-dir:{self.root}" if _is_folder(self.root) else f"hf-hub:{self.root}"
+            raise ModelError(
+                self.root, "a model of timm's", "its name in timm", f"--model {place}"
+            )
+        return config
+
+    def load_weights(self, network: nn.Module) -> nn.Module:
+        """Load the weights into timm's network; return the library's model of them, the reference of that one."""
+        model = self._model()
+        with one_line(self.root, "its weights", CheckpointError):
+            load_instance(network, model, self.root)
+        return model
+
+    def _model(self) -> nn.Module:
+        """Return the library's own model in fp32, all of whose weights are in the files; no code in them is run."""
+        kind_of(self.config, self.root)
+        # Of a parent, the weights below the tower's place are the tower's.
+        places = {rf"^(?:.*\.)?{re.escape(self.part)}\.": ""} if self.part else None
+        model, report = self._load(
+            "its weights",
+            getattr(_library(), class_of(self.config)).from_pretrained,
+            CheckpointError,
+            config=self.config,
+            dtype=torch.float32,
+            weights_only=True,
+            key_mapping=places,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            output_loading_info=True,
         )
-        count = found["pos_embed"].shape[1] if "pos_embed" in found else rows * columns
-        if not 0 <= count - rows * columns <= 2:
-            expected = f"those of {rows}×{columns} patches, as its config.json has it"
-            raise CheckpointError(
-                self.root, f"{count} positions", expected, "correct image_size there"
-            )
+        self._check_report(report, type(model).__name__)
+        return model.eval()
 
-    def _weight_files(self) -> list[Path]:
-        place = next(filter(None, map(self._file, FILES)), None)
-        if place is None:
-            raise CheckpointError(
-                self.root, "no weights", f"{FILES[0]} or {FILES[2]}, or an index of several"
-            )
-        if place.suffix != ".json":
-            return [place]
-        shards = _json(place).get("weight_map", {})
-        if not isinstance(shards, dict) or not all(map(_is_name, shards.values())):
-            raise CheckpointError(
-                str(place), "a weight_map of another form", "names of files beside it by key"
-            )
-        names = sorted(
-            {shard for key, shard in shards.items() if not self.part or self.part in key}
-        )
-        files = {name: self._file(name) for name in names}
-        for name, file in files.items():
-            if file is None:
-                raise CheckpointError(
-                    str(place), f"no {name} beside it", "all files that it names", "copy it too"
-                )
-        return [file for file in files.values() if file is not None]
+    def _check_report(self, report: Mapping[str, Any], name: str) -> None:
+        """Refuse missing weights and those of other shapes; say which of the model's own are not used."""
+        if missing := sorted(report["missing_keys"]):
+            below = f" below {self.part}" if self.part else ""
+            got = f"{len(missing)} weights missing{below} ({missing[0]})"
+            raise CheckpointError(self.root, got, f"those of a {name}")
+        for key, shape, expected in sorted(report["mismatched_keys"]):
+            got, hint = f"{key} of shape {list(shape)}", "correct its config.json"
+            raise CheckpointError(self.root, got, f"{list(expected)}", hint)
+        unused = [key for key in report["unexpected_keys"] if not UNUSED.search(key)]
+        if unused and self.config is self._parent:
+            text = "%s: %d weights are not used by a %s with this config.json, e.g. %s"
+            logger.warning(text, self.root, len(unused), name, min(unused))
 
-    def _file(self, name: str) -> Path | None:
-        """Return a file of the folder, or of the hub after a download; None if there is no such file."""
-        if _is_folder(self.root):
-            place = Path(self.root) / name
-            return place if place.is_file() else None
-        try:
-            with hub_or_cache():
-                return Path(hf_hub_download(self.root, name))
-        except LocalEntryNotFoundError:
-            raise _unreached(self.root, "no network") from None
-        except EntryNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise _unreached(self.root, reason_of(error)) from None
+    def _load(
+        self,
+        subject: str,
+        load: Callable[..., Any],
+        error: type[UserError] = ModelError,
+        **options: Any,
+    ) -> Any:
+        """Call a loader of the library: on what is here; if that does not suffice, on the hub."""
+        options = {**options, "trust_remote_code": False}
+        is_folder = _is_folder(self.root)
+        with one_line(self.root, subject, error), quiet():
+            try:
+                return load(self.root, local_files_only=True, **options)
+            except OSError:
+                if is_folder:
+                    raise
+        with one_line(self.root, subject, HubError), hub_or_cache():
+            return load(self.root, **options)
+
+
+@contextmanager
+def one_line(source: str, subject: str, kind: type[UserError] = ModelError) -> Iterator[None]:
+    """Turn what the library raises into one line: what was asked of it, and what it said."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # each of its many backends has exceptions of its own
+        # The first line may be a title: the reason is in one of the next.
+        message = " ".join(f"{error}".split())[:LONGEST] or type(error).__name__
+        said = reason_of(error) if isinstance(error, KeyError) else message
+        got = f"{subject}, of which transformers says: {said}"
+        expected = "a folder that its save_pretrained wrote"
+        if kind is HubError:
+            expected = "a hub that can be reached, or a local folder with a config.json"
+        raise kind(source, got, expected, ALL_GIVEN if subject == PROCESSOR else "") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library's warnings and progress bars away: what matters of them is checked."""
+    logs = _library().utils.logging
+    verbosity, has_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logs.set_verbosity(verbosity)
+        if has_bars:
+            logs.enable_progress_bar()
 
 
 def repository_of(name: str) -> Repository | None:
     """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's."""
     root, _, part = name.partition("#")
-    return (
-        Repository(root, part)
-        if _is_folder(root) or (ID.fullmatch(root) and not is_path(root))
-        else None
-    )
+    if _is_folder(root) or (ID.fullmatch(root) and not is_path(root)):
+        return Repository(root, part)
+    return None
 
 
 def is_path(name: str) -> bool:
@@ -260,12 +222,6 @@ def is_path(name: str) -> bool:
     return False
 
 
-def _is_name(name: object) -> bool:
-    return (
-        isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
-    )
-
-
 def _is_folder(root: str) -> bool:
     # The name may be one that no file system takes.
     with suppress(ValueError):
@@ -273,17 +229,16 @@ def _is_folder(root: str) -> bool:
     return False
 
 
-def _unreached(root: str, got: str) -> HubError:
-    return HubError(
-        root, got, "a hub that can be reached, or a local folder with a config.json"
-    )
+def _processor_settings(root: str, **options: Any) -> dict[str, Any]:
+    """Return what the files of a model say of its image processor, nothing where there is no such file."""
+    auto = _library().models.auto.image_processing_auto
+    settings = auto.get_image_processor_config(root, **options)
+    # Of a file that is not in its cache, the library does not say whether the hub has it; the cache may know.
+    is_sure = _is_folder(root) or try_to_load_from_cache(root, PROCESSOR_FILE) is not None
+    if not settings and not is_sure:
+        raise FileNotFoundError(f"{PROCESSOR_FILE} is not in the cache")
+    return settings
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise ModelError(str(path), reason_of(error), "a JSON object") from None
-    if not isinstance(content, dict):
-        raise ModelError(str(path), f"a JSON {type(content).__name__}", "a JSON object")
-    return content
+def _library() -> Any:
+    return imported("transformers", "transformers", "huggingface")

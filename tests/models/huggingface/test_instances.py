@@ -6,8 +6,6 @@ import torch
 from exporter.errors import ModelError
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.registry import adapt
-
-pytest.importorskip("transformers")
 from tests.models.huggingface.saved import KINDS, answer, make
 
 

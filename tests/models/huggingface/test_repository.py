@@ -1,22 +1,21 @@
 """Hugging Face's models from the folders that its library saved, and from its hub where that answers."""
 
 import json
-from collections.abc import Iterator
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
-from exporter.errors import CheckpointError, ModelError
+from exporter.errors import CheckpointError, HubError, MissingDependencyError, ModelError
 from exporter.formats.canonical_json import from_json, to_json
+from exporter.models import hub
 from exporter.models.base import PrunableViT
-from exporter.models.huggingface import repository
-from exporter.models.huggingface.repository import hub_or_cache, is_path, repository_of
+from exporter.models.huggingface.repository import is_path, repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
 from exporter.models.registry import describe, load
@@ -24,10 +23,6 @@ from exporter.models.request import ModelRequest
 from exporter.models.spec import with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything
-
-pytest.importorskip("transformers")
-from transformers import AutoModel
-
 from tests.models.huggingface.saved import KINDS, answer, make, save
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -96,50 +91,47 @@ def test_a_tower_is_named_by_its_place_in_the_parent(tmp_path: Path) -> None:
         ]
         ours, _ = PrunedViT(chosen, keep_everything(chosen.spec))(IMAGES)
     torch.testing.assert_close(ours, seen, rtol=1e-4, atol=1e-4)
-    with pytest.raises(CheckpointError, match="no weights below wings"):
+    with pytest.raises(CheckpointError, match=r"weights missing below wings \("):
         load(ModelRequest(f"{tmp_path}/llava#wings"))
     saved(tmp_path / "vit")
     with pytest.raises(ModelError, match="which has no tower"):
         describe(ModelRequest(f"{tmp_path}/vit#vision_tower"))
 
 
-def test_weights_may_be_in_shards_of_which_only_the_towers_are_read(tmp_path: Path) -> None:
-    model = saved(tmp_path / "llava", "LlavaForConditionalGeneration")
-    whole = tmp_path / "llava/model.safetensors"
-    state, whole = load_file(whole), whole.rename(tmp_path / "whole")
-    tower = {key: value for key, value in state.items() if "vision_tower" in key}
-    save_file(tower, tmp_path / "llava/a.safetensors")
-    shards = {key: "a.safetensors" if key in tower else "missing.safetensors" for key in state}
-    (tmp_path / "llava/model.safetensors.index.json").write_text(
-        json.dumps({"weight_map": shards})
+@pytest.mark.parametrize("kind", ["vit", "LlavaForConditionalGeneration"])
+def test_weights_may_be_in_shards(tmp_path: Path, kind: str) -> None:
+    model = make(kind)
+    model.save_pretrained(tmp_path, max_shard_size="40KB")
+    assert len([*tmp_path.glob("model-*.safetensors")]) > 1
+    if kind == "vit":
+        agrees(tmp_path, model)
+    else:
+        agrees(f"{tmp_path}#vision_tower", model.model.vision_tower)
+
+
+def test_a_tower_as_llavas_files_name_it(tmp_path: Path) -> None:
+    model, file = (
+        saved(tmp_path, "LlavaForConditionalGeneration"),
+        tmp_path / "model.safetensors",
     )
-    agrees(f"{tmp_path}/llava#vision_tower", model.model.vision_tower)
+    tower = model.model.vision_tower
+    weights = {
+        f"vision_tower.vision_model.{key.removeprefix('vision_model.')}": value.contiguous()
+        for key, value in tower.state_dict().items()
+    }
+    save_file(weights, file, {"format": "pt"})
+    agrees(f"{tmp_path}#vision_tower", tower)
 
 
-def test_shards_of_pytorchs_own_format_are_read_without_running_code(tmp_path: Path) -> None:
-    model, whole = saved(tmp_path), tmp_path / "model.safetensors"
-    state = load_file(whole)
-    whole.unlink()
-    own = {key: f"pytorch_model-{index % 2}.bin" for index, key in enumerate(state)}
-    for name in set(own.values()):
-        torch.save({key: state[key] for key in state if own[key] == name}, tmp_path / name)
-    index = tmp_path / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"weight_map": own}))
+def test_files_of_pytorchs_own_format_are_read_without_running_code(tmp_path: Path) -> None:
+    model, file = saved(tmp_path), tmp_path / "model.safetensors"
+    state = load_file(file)
+    file.unlink()
+    torch.save(state, tmp_path / "pytorch_model.bin")
     agrees(tmp_path, model)
-    index.write_text(json.dumps({"weight_map": {**own, "x": "more.bin"}}))
-    torch.save({"x": print}, tmp_path / "more.bin")
-    with pytest.raises(CheckpointError, match=r"more\.bin \| got a pickled print"):
+    torch.save({**state, "x": print}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="of which transformers says: Weights only load"):
         load(ModelRequest(str(tmp_path)))
-
-
-@pytest.mark.parametrize("kind", ["vit", "clip", "siglip", "dinov2", "dinov3"])
-def test_a_prefix_that_all_weights_share_is_removed(tmp_path: Path, kind: str) -> None:
-    model, file = saved(tmp_path, kind), tmp_path / "model.safetensors"
-    save_file(
-        {f"base_model.model._orig_mod.{key}": value for key, value in load_file(file).items()},
-        file,
-    )
-    agrees(tmp_path, model)
 
 
 @pytest.mark.parametrize("kind", ["vit", "distilled", "clip", "siglip", "dinov2, registers"])
@@ -149,63 +141,116 @@ def test_positions_of_another_grid_than_the_configs_are_refused(
     """One that was asked for is resampled to: then the weights are still those of the config."""
     saved(tmp_path, kind)
     assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})).spec.grid == (6, 6)
-    place = tmp_path / "config.json"
-    place.write_text(place.read_text().replace('"image_size": 32', '"image_size": 48'))
-    with pytest.raises(CheckpointError, match=r"1[678] positions \| need those of 6×6 patches"):
+    change(tmp_path / "config.json", image_size=48)
+    with pytest.raises(
+        CheckpointError, match=r"position_embedding.* of shape .*, 48\] \| need"
+    ):
         load(ModelRequest(str(tmp_path)))
+
+
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def test_weights_are_those_of_the_config(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path)
+    change(tmp_path / "config.json", num_hidden_layers=3)
+    with pytest.raises(CheckpointError, match=r"16 weights missing \(vit\.layers\.2\."):
+        load(ModelRequest(str(tmp_path)))
+    state = load_file(tmp_path / "model.safetensors")
+    unread = ("vit.pooler.dense.weight", "vit.embeddings.mask_token")
+    save_file(
+        {**state, **{name: torch.zeros(1) for name in unread}},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
+    change(tmp_path / "config.json", num_hidden_layers=2)
+    assert load(ModelRequest(str(tmp_path))).spec.depth == 2
+    assert not caplog.messages
+    change(tmp_path / "config.json", num_hidden_layers=1)
+    assert load(ModelRequest(str(tmp_path))).spec.depth == 1
+    assert "16 weights are not used by a ViTForImageClassification" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("values", "says"),
     [
-        ("query.weight", torch.tensor(1.0), r"query\.weight has no dimensions"),
-        (
-            "query.weight",
-            torch.zeros(3, 5),
-            r"parts of blocks\.0\.attn\.qkv\.weight of shapes \[3, 5\] and",
-        ),
-        ("layernorm_before.weight", torch.zeros(5), r"blocks\.0\.norm1\.weight of shape \[5\]"),
+        ({"hidden_size": "wide"}, "its config, of which transformers says: Validation error"),
+        ({"model_type": "nosuch"}, "model type `nosuch`"),
+        ({"architectures": ["ViTModel"]}, "got ViTModel . need one of ViTForImage"),
+        ({"hidden_act": "mish"}, "hidden_act 'mish'"),
+        ({"num_channels": 1}, "in_chans=1"),
+        ({"num_attention_heads": 7}, "dim should be divisible by num_heads"),
     ],
 )
-def test_a_tensor_of_another_form_is_named(
-    tmp_path: Path, key: str, value: torch.Tensor, says: str
+def test_a_config_that_gives_no_network_is_one_line(
+    tmp_path: Path, values: dict[str, Any], says: str
 ) -> None:
     saved(tmp_path)
-    state = load_file(tmp_path / "model.safetensors")
-    name = next(each for each in state if each.endswith(key))
-    save_file({**state, name: value}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=says):
-        load(ModelRequest(str(tmp_path)))
+    change(tmp_path / "config.json", **values)
+    with pytest.raises(ModelError, match=says) as caught:
+        describe(ModelRequest(str(tmp_path)))
+    assert str(caught.value).isprintable()
 
 
-def test_an_id_is_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = saved(tmp_path, "clip, projected")
+def test_a_config_that_is_no_json_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("not json")
+    with pytest.raises(ModelError, match=r"its config, of which transformers says: .*JSON"):
+        describe(ModelRequest(str(tmp_path)))
 
-    def download(name: str, file: str) -> str:
-        assert name == "someone/clip-tiny"
-        if not (tmp_path / file).is_file():
-            raise EntryNotFoundError("404")
-        return str(tmp_path / file)
 
-    monkeypatch.setattr(repository, "hf_hub_download", download)
+def test_without_the_library_a_line_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"pip install 'star-export\[huggingface\]'"
+    ):
+        describe(ModelRequest(str(tmp_path)))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the hub's cache where the files of someone/clip-tiny belong; the hub itself fails."""
+    commit, model = "a" * 40, tmp_path / "cache/models--someone--clip-tiny"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs/main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hub, "_answers", lambda: False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return model / "snapshots" / commit
+
+
+def test_an_id_in_the_cache_needs_no_hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(cache, "clip, projected")
+    processor = {"image_processor_type": "CLIPImageProcessor", "size": 32, "crop_size": 32}
+    with pytest.raises(HubError, match=r"preprocessor_config\.json is not in the cache"):
+        describe(ModelRequest("someone/clip-tiny"))
+    (cache / "preprocessor_config.json").write_text(json.dumps(processor))
+
+    def asked() -> bool:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(hub, "_answers", asked)
     assert agrees("someone/clip-tiny", model).spec.name == "clip-tiny"
 
 
-@pytest.mark.parametrize(
-    "error", [LocalEntryNotFoundError("no\nconnection"), OSError("no\nroute"), ValueError("x")]
-)
-def test_without_a_network_it_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def offline(*_: object) -> str:
-        raise error
+def test_an_id_without_a_processor_is_known_to_have_none(cache: Path) -> None:
+    model, absent = saved(cache, "clip, projected"), cache.parents[1] / ".no_exist" / cache.name
+    absent.mkdir(parents=True)
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        (absent / name).touch()
+    agrees("someone/clip-tiny", model)
 
-    monkeypatch.setattr(repository, "hf_hub_download", offline)
-    with pytest.raises(
-        ModelError, match=r"someone/clip-tiny \| got .* \| need a hub that can be reached"
-    ) as raised:
-        load(ModelRequest("someone/clip-tiny"))
-    assert "\n" not in str(raised.value)
+
+def test_an_id_that_cannot_be_had_is_one_line(cache: Path) -> None:
+    for name in ("someone/other", "someone/clip-tiny"):
+        with pytest.raises(HubError, match="need a hub that can be reached") as caught:
+            load(ModelRequest(name))
+        assert str(caught.value).isprintable()
 
 
 def test_names_that_are_no_repositorys() -> None:
@@ -234,7 +279,7 @@ def test_a_folder_without_a_config_is_no_id(
 
 def test_a_folder_of_timms_is_named_as_timms(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
-        '{"architecture": "vit_tiny_patch16_224", "pretrained_cfg": {}}'
+        '{"architecture": "vit_tiny_patch16_224", "num_classes": 2, "pretrained_cfg": {}}'
     )
     with pytest.raises(ModelError, match=f"--model local-dir:{tmp_path}"):
         describe(ModelRequest(str(tmp_path)))
@@ -244,22 +289,8 @@ def test_describe_needs_the_config_alone(tmp_path: Path) -> None:
     saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     assert describe(ModelRequest(str(tmp_path))).spec.grid == (4, 4)
-    with pytest.raises(CheckpointError, match="no weights"):
+    with pytest.raises(CheckpointError, match=r"no file named model\.safetensors"):
         load(ModelRequest(str(tmp_path)))
-
-
-def test_what_no_answer_depends_on_is_left_out(tmp_path: Path) -> None:
-    saved(tmp_path)
-    state = load_file(tmp_path / "model.safetensors")
-    unread = (
-        "vit.pooler.dense.weight",
-        "vit.embeddings.mask_token",
-        "vit.embeddings.position_ids",
-    )
-    save_file(
-        {**state, **{name: torch.zeros(1) for name in unread}}, tmp_path / "model.safetensors"
-    )
-    assert load(ModelRequest(str(tmp_path))).spec.num_classes == 7
 
 
 def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> None:
@@ -270,18 +301,33 @@ def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> Non
     (tmp_path / "preprocessor_config.json").write_text(
         json.dumps({**content, "image_std": [0.4, 0.4, 0.4]})
     )
-    assert describe(request).spec.preprocessing.std == (0.4,) * 3
-    (tmp_path / "processor_config.json").write_text(
-        '{"processor_class": "ViTProcessor", "patch_size": 8}'
-    )
-    assert describe(request).spec.preprocessing.std == (0.4,) * 3
+    assert describe(request).spec.preprocessing.std == pytest.approx((0.4,) * 3)
     # As in the library, the one within another file comes first.
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
     assert describe(request).spec.preprocessing.std == (0.5,) * 3
-    other = describe(
+    preprocessing = describe(
         ModelRequest(str(tmp_path), preprocess={"crop_pct": 0.9})
     ).spec.preprocessing
-    assert (other.crop_pct, other.mean) == (0.9, (0.1, 0.2, 0.3))
+    assert preprocessing.crop_pct == 0.9
+    assert preprocessing.mean == pytest.approx((0.1, 0.2, 0.3))
+
+
+def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(
+    tmp_path: Path,
+) -> None:
+    saved(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"size": {"shortest_edge": 8}}')
+    with pytest.raises(ModelError, match=r"processor \| got size=.* crop_mode of preprocess"):
+        describe(ModelRequest(str(tmp_path)))
+    preprocess = {
+        "interpolation": "box",
+        "mean": (0.1,) * 3,
+        "std": (0.2,) * 3,
+        "crop_pct": 0.8,
+        "crop_mode": "squash",
+    }
+    spec = describe(ModelRequest(str(tmp_path), preprocess=preprocess)).spec
+    assert spec.preprocessing.interpolation == "box"
 
 
 @pytest.mark.parametrize(
@@ -332,74 +378,3 @@ def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(
     processor = {"size": {"height": 38, "width": 38}, "do_center_crop": False}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
     agrees(tmp_path, AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval())
-
-
-def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(
-    tmp_path: Path,
-) -> None:
-    saved(tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text('{"do_pad": true}')
-    request = ModelRequest(str(tmp_path))
-    with pytest.raises(
-        ModelError,
-        match=r"preprocessor_config\.json \| got do_pad=True .* crop_mode of preprocess",
-    ):
-        describe(request)
-    whole = {
-        "interpolation": "box",
-        "mean": (0.1,) * 3,
-        "std": (0.2,) * 3,
-        "crop_pct": 0.8,
-        "crop_mode": "squash",
-    }
-    assert (
-        describe(ModelRequest(str(tmp_path), preprocess=whole)).spec.preprocessing.interpolation
-        == "box"
-    )
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The time limits of the questions to a hub that is out of reach."""
-    seen: list[float] = []
-
-    def head(_endpoint: str, timeout: float) -> None:
-        seen.append(timeout)
-        raise RuntimeError("no route")
-
-    monkeypatch.setattr(repository, "get_session", lambda: SimpleNamespace(head=head))
-    repository._answers.cache_clear()
-    yield seen
-    repository._answers.cache_clear()
-
-
-def test_without_an_answer_the_cache_alone_is_read(asked: list[float]) -> None:
-    for _ in range(2):
-        with hub_or_cache():
-            assert constants.HF_HUB_OFFLINE
-            with pytest.raises(LocalEntryNotFoundError):
-                hf_hub_download("someone/mistyped", "config.json")
-    assert asked == [repository.SECONDS] and repository.SECONDS < 5
-
-
-def test_the_library_is_as_it_was_afterwards(
-    asked: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for before in (False, True):
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
-        with pytest.raises(KeyError), hub_or_cache():
-            raise KeyError
-        assert constants.HF_HUB_OFFLINE is before
-
-
-def test_a_config_that_is_no_json_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("not json")
-    with pytest.raises(ModelError, match=r"config\.json \| got .* \| need a JSON object"):
-        describe(ModelRequest(str(tmp_path)))
-
-
-def test_a_hub_that_answers_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repository, "_answers", lambda: True)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with hub_or_cache():
-        assert not constants.HF_HUB_OFFLINE
