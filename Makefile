@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 # Threads that spin while they wait take their time from whatever else runs on the machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-exhaustive lint docs clean
+.PHONY: demo test test-other-sums test-exhaustive lint docs clean
 
 # One environment serves both; it is made again only when what it installs has changed.
 $(VENV)/.installed: pyproject.toml
@@ -22,6 +22,11 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(PYTEST)
+
+# Where sums take part, once more with MKL's kernels for any CPU: they sum in another order, on which no test may lean.
+test-other-sums: $(VENV)/.installed
+	MKL_CBWR=COMPATIBLE $(PYTEST) tests/models tests/depth tests/pruning tests/lowering tests/workflows \
+	  -k 'not preprocessing and not openvino and not tensorrt and not tune'
 
 # What `make test` leaves out: the same checks on further models, and whole documents. CI runs both.
 test-exhaustive: $(VENV)/.installed

@@ -3,14 +3,12 @@
 import hashlib
 import json
 import os
-import platform
-import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -46,12 +44,12 @@ StateT = TypeVar("StateT")
 class Unfinished:
     """The file of a job that may be interrupted: it names the job, and no other job continues from it.
 
-    A job either replaces a state, or appends a line for each record that is finished. `job` is all that the
-    result depends on, as text; `what` is its kind, for people.
+    A job either replaces a state, or appends a line for each record that is finished. `kind` is for people, `job`
+    is all that the result depends on, as text.
     """
 
     path: Path
-    what: str
+    kind: str
     job: str
 
     def state(self, read: Callable[[Path], tuple[object, StateT]]) -> StateT | None:
@@ -64,9 +62,9 @@ class Unfinished:
         try:
             job, state = read(regular(self.path))
         except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError) as error:
-            raise self._refused(reason_of(error), f"an unfinished {self.what}") from None
+            raise self._refused(reason_of(error), f"an unfinished {self.kind}") from None
         if job != self.job:
-            got = f"a {self.what} of other settings, images or versions"
+            got = f"a {self.kind} of other settings, images or versions"
             raise self._refused(got, "that of this job")
         return state
 
@@ -129,17 +127,17 @@ def path_of(text: str) -> Path:
 def written_beside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and rename it to `path` if the body raises no error.
 
-    A link stays: what it points to is replaced. What killed processes left of earlier ones is removed.
+    A link stays: what it points to is replaced. What a killed process leaves is hidden, and stays: no name tells
+    whether another machine or container still writes it.
 
     Raises:
         OutputError: The folder cannot be created or written, or the disk is full. The temporary file is removed.
             Or `path` is a folder, a device, a pipe or a read-only file.
     """
     place = _replaceable(path)
-    partial = partial_of(place)
+    partial = _partial_of(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        remove_left(place)
         yield partial
         partial.replace(place)
     except (OSError, RecursionError) as error:
@@ -159,9 +157,9 @@ def folder_beside(folder: Path) -> Iterator[Path]:
         OutputError: The folder cannot be created or written, the disk is full, or what lies where a file belongs
             cannot be replaced. What was created is removed.
     """
-    made: list[Path] = []
+    missing: list[Path] = []
     try:
-        made += [each for each in (folder, *folder.parents) if not each.exists()]
+        missing += [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
             aside = Path(name)
@@ -177,7 +175,7 @@ def folder_beside(folder: Path) -> Iterator[Path]:
     except (OSError, RecursionError) as error:
         raise _cannot_write(folder, error) from None
     finally:
-        _remove_empty(made)
+        _remove_empty(missing)
 
 
 def writable_folder(path: Path) -> Path:
@@ -186,10 +184,10 @@ def writable_folder(path: Path) -> Path:
     A job that is refused leaves nothing: the folders that are missing are made in a temporary one, beside where
     they belong. So processes that try the same place at once do not remove what another one has just made.
     """
-    there = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
     try:
-        with tempfile.TemporaryDirectory(dir=there, prefix=".star-export-") as alone:
-            folder = Path(alone, path.relative_to(there))
+        with tempfile.TemporaryDirectory(dir=there, prefix=".star-export-") as aside:
+            folder = Path(aside, path.relative_to(there))
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 return path
@@ -232,7 +230,8 @@ def _replaceable(path: Path) -> Path:
             got = "no regular file"
         elif place.is_file() and not place.stat().st_mode & WRITABLE:
             got = "a read-only file"
-        partial_of(place).exists()  # its name may be too long
+        if not got:
+            _partial_of(place).exists()  # its name may be too long
     except OSError as error:
         raise _cannot_write(path, error) from None
     if got:
@@ -241,9 +240,9 @@ def _replaceable(path: Path) -> Path:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    for each in folders:
+    for folder in folders:
         with suppress(OSError):
-            each.rmdir()
+            folder.rmdir()
 
 
 def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:
@@ -254,44 +253,6 @@ def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:
     return OutputError(str(path), reason_of(error), "a writable path with free space")
 
 
-def partial_of(path: Path) -> Path:
-    """Return where this process writes what becomes `path`, in the same folder."""
-    return (
-        path.with_name(f".{path.name}.{_numbers()}-{os.getpid()}.partial")
-        if path.name
-        else path
-    )
-
-
-def remove_left(path: Path) -> None:
-    """Remove the temporary files of `path` whose processes have ended, here and since this machine was started.
-
-    A process of another machine or container, which may share the folder, cannot be seen from here: its file stays.
-    """
-    name = re.compile(re.escape(f".{path.name}.{_numbers()}-") + r"(\d{1,9})\.partial")
-    with suppress(OSError):
-        found = [(each, name.fullmatch(each.name)) for each in path.parent.iterdir()]
-        for each, match in found:
-            if match and not _runs(int(match[1])):
-                each.unlink(missing_ok=True)
-
-
-@cache
-def _numbers() -> str:
-    """Return what tells where a process's number means something: this start of this machine, and the container."""
-    where = platform.node()
-    with suppress(OSError):  # not on Linux
-        start, container = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
-        where += f"{start.read_text()}{container.readlink()}"
-    return hashlib.sha256(where.encode()).hexdigest()[:8]
-
-
-def _runs(process: int) -> bool:
-    """Whether there is such a process, of any user."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+def _partial_of(path: Path) -> Path:
+    """Return a new place beside `path`, which no other process or thread writes to."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

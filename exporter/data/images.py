@@ -235,9 +235,7 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     """Draw at most `count` of the images by the seed, and keep their order; all of them for None."""
     if count is None or count >= len(images.files):
         return images
-    return replace(
-        images, files=tuple(images.files[i] for i in draw(len(images.files), count, f"{seed}"))
-    )
+    return _at(images, draw(len(images.files), count, f"{seed}"))
 
 
 def set_apart(items: Iterable[ItemT], share: float) -> tuple[list[ItemT], list[ItemT]]:
@@ -255,23 +253,23 @@ def set_apart(items: Iterable[ItemT], share: float) -> tuple[list[ItemT], list[I
 
 
 def split(images: ImageFolder, share: float, seed: int) -> tuple[ImageFolder, ImageFolder]:
-    """Return the images that stay, and a share of each class; the first images of either are a fair sample of it.
+    """Return the images that stay, and a share of each class, both in their order.
 
-    Images are ranked by the hash of their name with the seed, so that a renamed folder or another order of files
-    changes nothing. All have labels, or none has.
+    Images of a class are ranked by the hash of their name with the seed, so that a renamed folder changes nothing.
+    All have labels, or none has.
     """
 
-    def rank(file: ImageFile) -> bytes:
-        return hashlib.sha256(os.fsencode(f"{seed}/{images.name_of(file.path)}")).digest()
+    def class_and_rank(place: int) -> tuple[int, bytes]:
+        file = images.files[place]
+        name = os.fsencode(f"{seed}/{images.name_of(file.path)}")
+        return UNKNOWN if file.label is None else file.label, hashlib.sha256(name).digest()
 
-    def class_and_rank(file: ImageFile) -> tuple[int, bytes]:
-        return UNKNOWN if file.label is None else file.label, rank(file)
+    rest, apart = set_apart(sorted(range(len(images.files)), key=class_and_rank), share)
+    return _at(images, sorted(rest)), _at(images, sorted(apart))
 
-    rest, apart = set_apart(sorted(images.files, key=class_and_rank), share)
-    return (
-        replace(images, files=tuple(sorted(rest, key=rank))),
-        replace(images, files=tuple(sorted(apart, key=rank))),
-    )
+
+def _at(images: ImageFolder, places: Iterable[int]) -> ImageFolder:
+    return replace(images, files=tuple(images.files[place] for place in places))
 
 
 def draw(total: int, count: int, seed: str) -> list[int]:

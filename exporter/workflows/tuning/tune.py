@@ -235,12 +235,8 @@ def _parts(opened: Opened, settings: TuneSettings) -> dict[str, ImageFolder]:
             "%g %% do; give twice as many (--eval-images, --max-eval-images)",
             *(count, most, images_needed(most), images_needed(most, USUAL), 100 * USUAL),
         )
-    screen, rest = search.files[:SCREENED], search.files[SCREENED:]
-    return {
-        "screen": ImageFolder(search.root, screen),
-        "rest": ImageFolder(search.root, rest),
-        "final": final,
-    }
+    rest, screen = split(search, min(1.0, SCREENED / len(search.files)), images.seed)
+    return {"screen": screen, "rest": rest, "final": final}
 
 
 def _ways(networks: Mapping[str, Opened]) -> list[Way]:
