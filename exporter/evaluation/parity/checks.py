@@ -7,7 +7,7 @@ from itertools import repeat
 import numpy as np
 
 from exporter.evaluation.parity.decisions import LayerResult, MergeResult
-from exporter.evaluation.parity.differences import Differences
+from exporter.evaluation.parity.differences import Differences, OutputDifferences
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.intervals import Interval, wilson
 from exporter.records import Output
@@ -66,7 +66,8 @@ class OutputParity:
 
     `measure` is "top1", the share of images of equal class, or "cosine", the lowest of any image, for tokens of
     any position that both sides keep. `agreement` is over images that keep the same patches on both sides,
-    `agreement_all` over all images, `agreement_forced` over all images with forced decisions. Each has the 95 %
+    `agreement_all` over all images, `agreement_forced` over all images with forced decisions; of classes, over
+    those whose best class the reference has clear of the next (`Tolerance.class_margin`). Each has the 95 %
     interval (Wilson) of its share beside it, None for a cosine. `top5_agreement` is the shared part of the five
     best classes, None but for logits.
     """
@@ -187,17 +188,35 @@ def _agreement_checks(
     if output.kind != OutputKind.LOGITS:
         return [_check(f"{output.name}_{output.measure}", agreement, ">=", tolerance.cosine)]
     interval = output.interval_forced if forced else output.interval
-    checks = [_equal_classes("top1", agreement, interval, tolerance.top1_agreement)]
+    clear = _clear(measured.outputs[output.name], output.std, tolerance)
+    images = measured.finite if forced else measured.steady
+    tied = bool(images.any()) and not (images & clear).any()
+    checks = [_equal_classes("top1", agreement, interval, tolerance.top1_agreement, tied=tied)]
     if measured.layers:
         every, allowed = output.agreement_all, tolerance.top1_agreement_all
-        checks.append(_equal_classes("top1_all", every, output.interval_all, allowed))
+        tied = bool(measured.finite.any()) and not (measured.finite & clear).any()
+        checks.append(
+            _equal_classes("top1_all", every, output.interval_all, allowed, tied=tied)
+        )
     return checks
 
 
+def _clear(own: OutputDifferences, std: float, tolerance: Tolerance) -> Array:
+    """Return of which images the reference's best class is clear of the next, [images]."""
+    return own.class_margin >= tolerance.class_margin * std
+
+
 def _equal_classes(
-    name: str, share: float | None, interval: Interval | None, allowed: float
+    name: str, share: float | None, interval: Interval | None, allowed: float, *, tied: bool
 ) -> Check:
-    """Check that the interval of a share reaches what is allowed: a few images do not fail by chance."""
+    """Check that the interval of a share reaches what is allowed: a few images do not fail by chance.
+
+    `tied` says that there are images, but no clear class among them.
+    """
+    if tied:
+        return Check(
+            name, None, ">=", allowed, True, "the best two classes nearly tie in every image"
+        )
     if interval is None:
         return _check(name, None, ">=", allowed)
     low, high = interval
@@ -294,12 +313,12 @@ def _output(
     forced = _largest(own.forced_diff[finite]) if measured.layers else None
     tracing = _largest(own.tracing_diff[finite]) if measured.layers else None
     measure = "top1" if output.kind == OutputKind.LOGITS else "cosine"
-    agreements = own.agreements[measure]
+    agreements, clear = own.agreements[measure], _clear(own, std, tolerance)
     forced_agreements = (
-        own.forced_agreements[measure][finite] if measured.layers else np.empty(0)
+        own.forced_agreements[measure][finite & clear] if measured.layers else np.empty(0)
     )
-    agreement, interval = _summary(measure, agreements[steady])
-    agreement_all, interval_all = _summary(measure, agreements[finite])
+    agreement, interval = _summary(measure, agreements[steady & clear])
+    agreement_all, interval_all = _summary(measure, agreements[finite & clear])
     agreement_forced, interval_forced = _summary(measure, forced_agreements)
     top5 = own.agreements.get("top5", np.empty(0))
     return OutputParity(

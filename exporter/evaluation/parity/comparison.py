@@ -27,6 +27,7 @@ from exporter.evaluation.parity.differences import (
     Spread,
     agreements,
     check_shapes,
+    class_margin,
     distance,
     finite,
     own_values,
@@ -274,6 +275,7 @@ def _measure(
             diff=distance(output, ours, expected),
             tracing_diff=distance(output, ours, traced),
             forced_diff=distance(output, forced, expected),
+            class_margin=class_margin(output, expected),
             agreements=agreements(output, ours, expected),
             forced_agreements=agreements(output, forced, expected),
         )

@@ -67,6 +67,15 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
     return {"cosine": np.where(both.any(axis=1), least, -1.0)}
 
 
+def class_margin(output: Output, reference: Tensors) -> Array:
+    """Return by how much the best class of each image leads the next, [images]; infinite without two classes."""
+    logits = reference[output.name]
+    if output.kind != OutputKind.LOGITS or logits.shape[1] < 2:
+        return np.full(len(logits), np.inf)
+    best = np.sort(logits.astype(np.float64), axis=1)[:, -2:]
+    return np.asarray(best[:, 1] - best[:, 0])
+
+
 def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors) -> None:
     """Raise ParityError unless the shapes match the expected ones; the number of tokens may differ."""
     got, needed = tensors[output.name].shape, expected[output.name].shape
@@ -131,12 +140,16 @@ class Spread:
 
 @dataclass(frozen=True)
 class OutputDifferences:
-    """One value per image in every array; agreements by the measures of the output's kind."""
+    """One value per image in every array; agreements by the measures of the output's kind.
+
+    `class_margin` is the reference's, see `class_margin`.
+    """
 
     finite: Array
     diff: Array
     tracing_diff: Array
     forced_diff: Array
+    class_margin: Array
     agreements: dict[str, Array]
     forced_agreements: dict[str, Array]
 

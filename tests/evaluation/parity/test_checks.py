@@ -227,6 +227,7 @@ TOLERANCE = Tolerance(
     flip_margin=0.5,
     flip_mass=0.2,
     merge_gap=0.1,
+    class_margin=0.5,
     top1_agreement=1.0,
     top1_agreement_all=0.9,
     cosine=0.99,
@@ -294,6 +295,31 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     check = next(each for each in made.checks if each.name == "top1")
     assert check.measured == wilson(images - others, images)[1]
     assert check.detail.startswith(f"equal on {1 - others / images:.2%} of the images")
+
+
+@pytest.mark.parametrize(
+    ("margin", "std", "fails"), [(0.6, 1.0, ["top1"]), (0.4, 1.0, []), (0.6, 2.0, [])]
+)
+def test_an_image_whose_best_classes_nearly_tie_is_not_asked_for_its_class(
+    margin: float, std: float, fails: list[str]
+) -> None:
+    """The margin of the reference counts in deviations of its logits; of the other images all agree."""
+    what = measured([0.0] * 4)
+    logits = replace(what.outputs["logits"], class_margin=np.array([margin, 9.0, 9.0, 9.0]))
+    logits.agreements["top1"] = np.array([0.0, 1.0, 1.0, 1.0])
+    made = report(replace(what, outputs={"logits": logits}), std=std)
+    assert failing(made) == fails
+    assert made.outputs[0].agreement == (0.75 if fails else 1.0)
+
+
+def test_where_every_image_is_nearly_tied_there_is_no_class_to_ask_for() -> None:
+    what = measured([0.0] * 4)
+    logits = replace(what.outputs["logits"], class_margin=np.zeros(4))
+    logits.agreements["top1"] = np.zeros(4)
+    made = report(replace(what, outputs={"logits": logits}))
+    assert made.passed
+    assert (made.checks[-1].measured, made.outputs[0].agreement) == (None, None)
+    assert "nearly tie" in made.checks[-1].detail
 
 
 @pytest.mark.parametrize(
