@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,110 +32,119 @@ LIBRARIES = ("exporter", "timm", "torch", "torchvision", "transformers")
 
 
 @torch.inference_mode()
-def check_border(vit: PrunableViT, own: nn.Module | None = None) -> None:
+def check_border(vit: PrunableViT, model: nn.Module | None = None) -> None:
     """Compare an adapter, part by part and at rates of 1, with the model that it stands for, on images of noise.
 
     Two images suffice. What `torch.compile` wraps runs uncompiled.
 
     Args:
         vit: The adapter, with its weights.
-        own: The model as its owner has it, in eval mode and on the adapter's device: a wrapper around the adapter's
+        model: As its owner has it, in eval mode and on the adapter's device: a wrapper around the adapter's
             network, or that of another library. None: the adapter's network.
 
     Raises:
-        ModelError: The owner's model does not run on images, its answers are not finite or have one value
+        ModelError: The owner's model does not run on images, its outputs are not finite or have one value
             everywhere, or the adapter's differ from them beyond rounding. The message has the first block that
             differs, and the methods that a subclass overrides.
     """
-    own = vit.model if own is None else own
-    like, name = next(vit.model.parameters()), vit.spec.name
-    noise = torch.randn(
-        2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(SEED)
-    )
-    images = noise.to(like)
+    model, name = vit.model if model is None else model, vit.spec.name
+    generator = torch.Generator().manual_seed(SEED)
+    noise = torch.randn(2, *vit.spec.preprocessing.input_size, generator=generator)
+    images = noise.to(next(vit.model.parameters()))
     try:
-        compiled = "torch._dynamo" in sys.modules
-        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
-            expected = (
-                _librarys(vit, own, images) if is_instance(own) else _own(vit, own, images)
-            )
-    except Exception as error:
-        got = f"a {type(own).__name__} that does not run on images alone: {reason_of(error)}"
-        raise ModelError(
-            name, got, "a model that takes images [batch, 3, height, width]"
-        ) from None
-    _check_answer(name, vit.outputs[0].name, expected)
-    for place, before, given in _adapters(vit, images, expected):
-        if place in expected:
-            difference = _difference(before, given, expected[place])
-            if difference:
-                got = f"{_overridden(own)}{place} {difference}"
-                needed = f"the same as from this {type(own).__name__}, to rounding"
-                raise ModelError(name, got, needed, "or write an adapter: docs/models.md")
+        expected = _expected(vit, model, images)
+    except Exception as error:  # of whatever the owner's model calls
+        got = f"a {type(model).__name__} that does not run on images alone: {reason_of(error)}"
+        needed = "a model that takes images [batch, 3, height, width]"
+        raise ModelError(name, got, needed) from None
+    _check_output(name, vit.outputs[0].name, expected)
+    for part in _parts(vit, images, expected):
+        if part.place not in expected:
+            continue
+        if difference := _difference(part, expected[part.place]):
+            got = f"{_overridden(model)}{part.place} {difference}"
+            needed = f"the same as from this {type(model).__name__}, to rounding"
+            raise ModelError(name, got, needed, "or write an adapter: docs/models.md")
     vit.faithful = True
 
 
-def _adapters(
-    vit: PrunableViT, images: Tensor, expected: Mapping[str, Tensor]
-) -> Iterator[tuple[str, Tensor | None, Tensor]]:
-    """Yield what the adapter gives, each with its place and the tokens that it is added to, first to last.
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What a part of the adapter gives at its place, and the tokens that it is added to, None for none."""
+
+    place: str
+    values: Tensor
+    before: Tensor | None = None
+
+
+def _parts(vit: PrunableViT, images: Tensor, expected: Mapping[str, Tensor]) -> Iterator[Part]:
+    """Yield what the adapter gives, first to last.
 
     Each part takes what the owner's model gives before it, where that is known: so rounding does not add up.
     """
     tokens = vit.embed(images)
-    yield PATCHES, None, tokens
+    yield Part(PATCHES, tokens)
     tokens = expected.get(PATCHES, tokens)
     for layer, block in enumerate(vit.blocks, start=1):
         before = tokens
         if block.attention is not None:
             tokens, _ = attention_half(block, tokens)
         tokens = mlp_half(block, tokens)
-        yield _block(layer), before, tokens
+        yield Part(_block(layer), tokens, before)
         tokens = expected.get(_block(layer), tokens)
     normed = vit.norm(tokens)
-    yield TOKENS, None, normed
+    yield Part(TOKENS, normed)
     if vit.spec.read_tokens:
         # The pruned model computes these alone: a head that reads others must not pass.
         normed = normed.clone()
         normed[:, vit.spec.read_tokens :] = torch.nan
     sizes = None if vit.pooling is None else torch.ones_like(normed[..., 0])
     for output in dict.fromkeys((*vit.outputs, Output(EMBEDDING, OutputKind.EMBEDDING))):
-        yield output.name, None, vit.head(normed, output, sizes)
+        yield Part(output.name, vit.head(normed, output, sizes))
 
 
-def _own(vit: PrunableViT, own: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Return what a model gives that runs the adapter's own modules, by the same places."""
-    found: dict[str, Tensor] = {}
-    with _watched(vit, found):
-        given = own(images)
-    if not isinstance(given, Tensor):
-        raise TypeError(f"it returns a {type(given).__name__}, not a tensor")
+def _expected(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """Return what the owner's model gives, by the places of the adapter's parts."""
+    is_compiled = "torch._dynamo" in sys.modules
+    with torch.compiler.set_stance("force_eager") if is_compiled else nullcontext():
+        if is_instance(model):
+            return _library_values(vit, model, images)
+        return _own_values(vit, model, images)
+
+
+def _own_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """Return what a model gives that runs the adapter's own modules."""
+    values: dict[str, Tensor] = {}
+    with _watched(vit, values):
+        output = model(images)
+    if not isinstance(output, Tensor):
+        raise TypeError(f"it returns a {type(output).__name__}, not a tensor")
     network: Any = vit.model
     if hasattr(network, "forward_features"):
-        found[TOKENS] = network.forward_features(images)
-        found[EMBEDDING] = network.forward_head(found[TOKENS], pre_logits=True)
-    return {**found, vit.outputs[0].name: given}
+        values[TOKENS] = network.forward_features(images)
+        values[EMBEDDING] = network.forward_head(values[TOKENS], pre_logits=True)
+    return {**values, vit.outputs[0].name: output}
 
 
-def _librarys(vit: PrunableViT, own: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Return what a model of Hugging Face's gives, by the same places."""
-    tokens, given = results_of(own, images)
-    places = (PATCHES, *map(_block, range(1, vit.spec.depth + 1)))
+def _library_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    """Return what a model of Hugging Face's gives."""
+    tokens, values = results_of(model, images)
     if vit.outputs[0].name != EMBEDDING:
         # Of a tower with text embeddings, the projection is a part of the classes' layer.
-        given.pop(EMBEDDING, None)
-    return {**dict(zip(places, tokens, strict=False)), **given}
+        values.pop(EMBEDDING, None)
+    places = (PATCHES, *map(_block, range(1, vit.spec.depth + 1)))
+    return {**dict(zip(places, tokens, strict=False)), **values}
 
 
 @contextmanager
-def _watched(vit: PrunableViT, found: dict[str, Tensor]) -> Iterator[None]:
-    """Within the `with`, the tokens before the first block and after each one are put into `found`."""
+def _watched(vit: PrunableViT, values: dict[str, Tensor]) -> Iterator[None]:
+    """Within the `with`, the tokens before the first block and after each one are put into `values`."""
 
     def before(_: nn.Module, args: tuple[Any, ...]) -> None:
-        found[PATCHES] = args[0]
+        values[PATCHES] = args[0]
 
     def after(place: str) -> Any:
-        return lambda _, __, given: found.update({place: given})
+        return lambda _, __, tokens: values.update({place: tokens})
 
     with ExitStack() as hooks:
         hooks.enter_context(vit.blocks[0].whole.register_forward_pre_hook(before))
@@ -147,9 +157,9 @@ def _block(layer: int) -> str:
     return f"block {layer}"
 
 
-def _check_answer(name: str, output: str, answers: Mapping[str, Tensor]) -> None:
+def _check_output(name: str, output: str, expected: Mapping[str, Tensor]) -> None:
     """Refuse what no later step could use: untrained or broken weights."""
-    values = answers.get(output)
+    values = expected.get(output)
     if values is None:
         return
     is_finite = bool(values.isfinite().all())
@@ -158,43 +168,40 @@ def _check_answer(name: str, output: str, answers: Mapping[str, Tensor]) -> None
         raise ModelError(name, got, "weights that tell images apart", "are they trained?")
 
 
-def _difference(before: Tensor | None, given: Tensor, expected: Tensor) -> str:
+def _difference(part: Part, expected: Tensor) -> str:
     """Return how values differ, in words; "" for no more than rounding.
 
     The unit is the standard deviation of what is expected, or of what a block adds to its tokens: beside large
     tokens a wrong branch would not be seen. The sum of both is rounded, too.
     """
-    if given.shape != expected.shape:
-        return f"of shape {list(given.shape)} in place of {list(expected.shape)}"
-    unit, kind = (
-        (expected if before is None else expected - before).std(),
-        torch.finfo(expected.dtype),
-    )
-    of_sum = 0 if before is None else SUMS * kind.eps * expected.abs()
-    largest = float(
-        (((given - expected).abs() - of_sum).clamp_min(0) / unit.clamp_min(kind.tiny)).max()
-    )
-    return (
-        ""
-        if largest <= ROUNDING[expected.dtype]
-        else f"differs by up to {largest:.2g} standard deviations"
-    )
+    if part.values.shape != expected.shape:
+        return f"of shape {list(part.values.shape)} in place of {list(expected.shape)}"
+    precision = torch.finfo(expected.dtype)
+    difference, unit = (part.values - expected).abs(), expected.std()
+    if part.before is not None:
+        unit = (expected - part.before).std()
+        difference = (difference - SUMS * precision.eps * expected.abs()).clamp_min(0)
+    largest = float((difference / unit.clamp_min(precision.tiny)).max())
+    if largest <= ROUNDING[expected.dtype]:
+        return ""
+    return f"differs by up to {largest:.2g} standard deviations"
 
 
-def _overridden(own: nn.Module) -> str:
+def _overridden(model: nn.Module) -> str:
     """Name the methods that a user's class, or the instance itself, has in place of the library's."""
-    bases = [base for base in type(own).__mro__ if base.__module__.split(".")[0] in LIBRARIES]
-    users = [
-        each
-        for each in type(own).__mro__
-        if each.__module__.split(".")[0] not in (*LIBRARIES, "builtins")
-    ]
+    methods: dict[str, object] = dict(vars(model))
+    bases = []
+    for base in type(model).__mro__:
+        library = base.__module__.partition(".")[0]
+        if library in LIBRARIES:
+            bases.append(base)
+        elif library != "builtins":
+            methods |= vars(base)
     names = [
         name
-        for place in (vars(own), *map(vars, users))
-        for name, value in place.items()
+        for name, value in methods.items()
         if inspect.isroutine(value)
         and not name.startswith("__")
         and any(hasattr(base, name) for base in bases)
     ]
-    return f"{', '.join(dict.fromkeys(names))} of its own: " if names else ""
+    return f"{', '.join(names)} of its own: " if names else ""

@@ -35,18 +35,19 @@ DEEPEST = 16
 
 # Where the files that are converted have their positions, in how many dimensions, and the kernel of their patches.
 # RADIO's positions are not among them: its own code resamples them for every size.
-PLACES = (
-    ("pos_embed", 3, "patch_embed.proj.weight"),
-    ("visual.trunk.pos_embed", 3, "visual.trunk.patch_embed.proj.weight"),
-    ("trunk.pos_embed", 3, "trunk.patch_embed.proj.weight"),
-    ("visual.pos_embed", 3, "visual.patch_embed.proj.weight"),
-    ("visual.positional_embedding", 2, "visual.conv1.weight"),
-    ("positional_embedding", 2, "conv1.weight"),
-    ("vision_encoder.pos_embed", 3, "vision_encoder.patch_embed.proj.weight"),
-    ("preprocessor.pos_embed", 3, "preprocessor.patchifier.proj.weight"),
-    ("beit3.encoder.embed_positions.A.weight", 2, "beit3.vision_embed.proj.weight"),
-    ("encoder.pos_embedding", 3, "conv_proj.weight"),
-)
+PLACES = {
+    "pos_embed": (3, "patch_embed.proj.weight"),
+    "visual.trunk.pos_embed": (3, "visual.trunk.patch_embed.proj.weight"),
+    "trunk.pos_embed": (3, "trunk.patch_embed.proj.weight"),
+    "visual.pos_embed": (3, "visual.patch_embed.proj.weight"),
+    "visual.positional_embedding": (2, "visual.conv1.weight"),
+    "positional_embedding": (2, "conv1.weight"),
+    "vision_encoder.pos_embed": (3, "vision_encoder.patch_embed.proj.weight"),
+    "preprocessor.pos_embed": (3, "preprocessor.patchifier.proj.weight"),
+    "beit3.encoder.embed_positions.A.weight": (2, "beit3.vision_embed.proj.weight"),
+    "encoder.pos_embedding": (3, "conv_proj.weight"),
+}
+KERNELS = tuple(kernel for _, kernel in PLACES.values())
 # Positions in front of those that the network has too, by a key that tells of them.
 MORE_POSITIONS = {"register_tokens": 1, "beit3.encoder.embed_positions.A.weight": 2}
 # Keys of open_clip's image encoders; in its whole models they start with `visual.`.
@@ -65,67 +66,87 @@ class Size:
         grid = "" if self.grid is None else f"{_by(self.grid)} "
         return f"{grid}patches of {_by(self.patch)} pixels"
 
+    def arguments(self, names: Sequence[str]) -> str:
+        """Return keyword arguments that ask for this size, by the names of those for patches and for images."""
+        sides = {name: self.patch if name == SIZES[1] else self.pixels for name in names}
+        return " ".join(f"{name}={_side(size)}" for name, size in sides.items())
+
 
 def own_part(
-    state: Mapping[str, Tensor], own: Collection[str], source: str
+    state: Mapping[str, Tensor], keys: Collection[str], source: str
 ) -> dict[str, Tensor]:
-    """Return the weights below the prefix where the keys of a network are, without it.
+    """Return the weights below the prefix where a network's keys are, without it.
 
     A prefix that all weights share carries no information, and is removed. Of the weights of a larger module,
-    the network's own are taken, and one line is logged of the others. Keys of other forms stay as they are.
-    `own` are the network's keys.
+    the network's are taken, and one line is logged of the others. Keys of other forms stay as they are.
     """
-    found = {
-        key: value for key, value in state.items() if key in own or not COUNTERS.search(key)
+    weights = _unwrapped(state, keys)
+    matches = _prefixes(weights, keys)
+    complete = sorted(prefix for prefix, count in matches.items() if count == len(keys))
+    if "" in complete:
+        return weights
+    if len(complete) > 1:
+        got = f"weights of this model below {' and below '.join(complete)}"
+        hint = "save the state_dict() of one of them alone"
+        raise CheckpointError(source, got, "one set of them", hint)
+    if complete:
+        return _below(complete[0], weights, source)
+    weights = without_shared_prefix(weights, {*keys, *PLACES, *KERNELS})
+    matches = _prefixes(weights, keys)
+    # Of as many matches, those without a prefix come first.
+    prefix = max(matches, key=lambda prefix: (matches[prefix], not prefix), default="")
+    is_official = not PLACES.keys().isdisjoint(weights)
+    if is_official or 2 * matches[prefix] < len(keys):
+        return weights
+    return _below(prefix, weights, source)
+
+
+def _unwrapped(state: Mapping[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
+    """Return the weights without counters, and without the names of PyTorch's wrappers in their keys."""
+    weights = {
+        key: value for key, value in state.items() if key in keys or not COUNTERS.search(key)
     }
-    plain = {WRAPPED.sub("", key): value for key, value in found.items()}
-    found = plain if len(plain) == len(found) else found
-    below = _prefixes(found, own)
-    whole = [prefix for prefix, count in below.items() if count == len(own)]
-    if len(whole) > 1 and "" not in whole:
-        got = f"weights of this model below {' and below '.join(sorted(whole))}"
-        raise CheckpointError(
-            source, got, "one set of them", "save the state_dict() of one of them alone"
-        )
-    if not whole:
-        found = without_shared_prefix(
-            found, {*own, *(key for place in PLACES for key in place[::2])}
-        )
-        below = _prefixes(found, own)
-    known = any(place in found for place, _, _ in PLACES)
-    most = max(below, key=lambda prefix: (below[prefix], prefix == ""), default="")
-    if not most or (not whole and (known or 2 * below[most] < len(own))):
-        return found
-    left = sorted({key.partition(".")[0] for key in found if not key.startswith(most)})
-    if left:
-        names = f"{', '.join(left[:5])}{', …' if len(left) > 5 else ''}"
-        logger.warning("%s: the weights below %s are taken; left out: %s", source, most, names)
-    return {
-        key.removeprefix(most): value for key, value in found.items() if key.startswith(most)
+    unwrapped = {WRAPPED.sub("", key): value for key, value in weights.items()}
+    # A model and its wrapped self beside it would be two sets of weights.
+    return unwrapped if len(unwrapped) == len(weights) else weights
+
+
+def _below(prefix: str, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Return the weights below a prefix, without it; log what is left out."""
+    below = {
+        key.removeprefix(prefix): value
+        for key, value in weights.items()
+        if key.startswith(prefix)
     }
+    left_out = sorted({key.partition(".")[0] for key in weights if not key.startswith(prefix)})
+    if left_out:
+        names = f"{', '.join(left_out[:5])}{', …' if len(left_out) > 5 else ''}"
+        text = "%s: the weights below %s are taken; left out: %s"
+        logger.warning(text, source, prefix, names)
+    return below
 
 
 def without_shared_prefix(
     state: Mapping[str, Tensor], known: Collection[str] = ()
 ) -> dict[str, Tensor]:
     """Return the weights without the first parts of keys that all of them share, until a key is a known one."""
-    found = dict(state)
+    weights = dict(state)
     for _ in range(DEEPEST):
-        if not found or any(key in found for key in known):
+        if not weights or not weights.keys().isdisjoint(known):
             break
-        first = next(iter(found)).partition(".")[0] + "."
-        if not all(key.startswith(first) for key in found):
+        prefix = next(iter(weights)).partition(".")[0] + "."
+        if not all(key.startswith(prefix) for key in weights):
             break
-        found = {key.removeprefix(first): value for key, value in found.items()}
-    return found
+        weights = {key.removeprefix(prefix): value for key, value in weights.items()}
+    return weights
 
 
 def check_size(
-    state: Mapping[str, Tensor], model: nn.Module, asked: Collection[str], source: str
+    state: Mapping[str, Tensor], model: nn.Module, arguments: Collection[str], source: str
 ) -> None:
     """Refuse positions and patches of another size than the network's, unless that size was asked for.
 
-    `asked` has the names of the keyword arguments that were given; those of `SIZES` allow to resample.
+    `arguments` has the names of the keyword arguments that were given; those of `SIZES` allow to resample.
     """
     here = _size_of(model)
     if here is None:
@@ -133,26 +154,21 @@ def check_size(
     there = _size_in(state, model, here, source)
     is_fixed = isinstance(model, TorchvisionNetwork)  # nothing resamples its weights
     img_size, patch_size = ("image_size", "patch_size") if is_fixed else SIZES
-    other = {
-        img_size: there.grid not in (None, _over(here.pixels, there.patch)),
-        patch_size: there.patch != here.patch,
-    }
-    if any(differs and (is_fixed or name not in asked) for name, differs in other.items()):
-        own, ours = (
-            " ".join(
-                f"{name}={_side(sides[name])}" for name, differs in other.items() if differs
-            )
-            for sides in (
-                {img_size: size.pixels, patch_size: size.patch} for size in (there, here)
-            )
-        )
-        hint = f"give --model-kwargs {own}{'' if is_fixed else f', or {ours} to resample them'}"
+    differing = []
+    if there.grid not in (None, _over(here.pixels, there.patch)):
+        differing.append(img_size)
+    if there.patch != here.patch:
+        differing.append(patch_size)
+    if any(is_fixed or name not in arguments for name in differing):
+        theirs, ours = there.arguments(differing), here.arguments(differing)
+        hint = f"give --model-kwargs {theirs}"
+        if not is_fixed:
+            hint = f"{hint}, or {ours} to resample them"
         raise CheckpointError(source, str(there), str(here), hint)
     grid, count = there.grid or (), math.prod(there.grid or ())
-    if img_size in asked and len(set(grid)) > 1 and math.isqrt(count) ** 2 == count:
-        logger.warning(
-            "%s: its %d positions are read as a grid of %s", source, count, _by(grid)
-        )
+    if img_size in arguments and len(set(grid)) > 1 and math.isqrt(count) ** 2 == count:
+        text = "%s: its %d positions are read as a grid of %s"
+        logger.warning(text, source, count, _by(grid))
 
 
 def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -163,47 +179,42 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
     """
     state = dict(state)
     if isinstance(model, LvVit):
-        position = state.get("pos_embed")
-        if position is not None and position.shape != model.pos_embed.shape:
-            state["pos_embed"] = resample_abs_pos_embed(position, list(model.grid_size))
+        positions = state.get("pos_embed")
+        if positions is not None and positions.shape != model.pos_embed.shape:
+            state["pos_embed"] = resample_abs_pos_embed(positions, list(model.grid_size))
         return state
-    is_eva, is_vit = (
-        isinstance(model, eva.Eva),
-        isinstance(model, vision_transformer.VisionTransformer),
-    )
-    if not is_eva and not is_vit:
+    is_eva = isinstance(model, eva.Eva)
+    if not is_eva and not isinstance(model, vision_transformer.VisionTransformer):
         return state
     if any(key in state for key in TOWERS):
         state = {f"visual.{key}": value for key, value in state.items()}
     # As many positions as the network has are on its grid; timm's filters would take them for its default one's.
-    own, fitting = getattr(model, "pos_embed", None), {}
-    if own is not None and "pos_embed" in state and not MORE_POSITIONS.keys() & state.keys():
-        fitting = (
-            {}
-            if state["pos_embed"].shape != own.shape
-            else {"pos_embed": state.pop("pos_embed")}
-        )
+    positions, fitting = getattr(model, "pos_embed", None), {}
+    is_plain = "pos_embed" in state and MORE_POSITIONS.keys().isdisjoint(state)
+    if positions is not None and is_plain and state["pos_embed"].shape == positions.shape:
+        fitting["pos_embed"] = state.pop("pos_embed")
     # One of the filters prints its attempts; standard output is reserved for results.
     with contextlib.redirect_stdout(io.StringIO()):
         if is_eva:
-            return {**eva.checkpoint_filter_fn(state, model), **fitting}
-        return {
-            **vision_transformer.checkpoint_filter_fn(state, model, adapt_layer_scale=True),
-            **fitting,
-        }
+            converted = eva.checkpoint_filter_fn(state, model)
+        else:
+            converted = vision_transformer.checkpoint_filter_fn(
+                state, model, adapt_layer_scale=True
+            )
+    return {**converted, **fitting}
 
 
-def _prefixes(state: Mapping[str, Tensor], own: Collection[str]) -> Counter[str]:
-    """Return how many of the network's keys lie below each prefix."""
-    deepest = max((key.count(".") for key in own), default=0)
-    found: Counter[str] = Counter()
+def _prefixes(state: Mapping[str, Tensor], keys: Collection[str]) -> Counter[str]:
+    """Return how many of a network's keys lie below each prefix."""
+    depth = max((key.count(".") for key in keys), default=0)
+    matches: Counter[str] = Counter()
     for key in state:
-        parts = key.rsplit(".", deepest + 1)
+        parts = key.rsplit(".", depth + 1)
         for index in range(len(parts)):
             name = ".".join(parts[index:])
-            if name in own:
-                found[key.removesuffix(name)] += 1
-    return found
+            if name in keys:
+                matches[key.removesuffix(name)] += 1
+    return matches
 
 
 def _size_of(model: Any) -> Size | None:
@@ -219,59 +230,49 @@ def _size_of(model: Any) -> Size | None:
     return Size(tuple(grid), patch, tuple(pixels))
 
 
-def _size_in(state: Mapping[str, Tensor], model: Any, here: Size, source: str) -> Size:
+def _size_in(state: Mapping[str, Tensor], model: nn.Module, here: Size, source: str) -> Size:
     """Return the size of the network that a file's weights are of."""
-    name, dimensions, kernel = next((place for place in PLACES if place[0] in state), PLACES[0])
-    own, patch = model.state_dict(), here.patch
-    ours, theirs = (
-        next((own[key] for _, _, key in PLACES if key in own), None),
-        state.get(kernel),
-    )
-    if (
-        ours is not None
-        and theirs is not None
-        and theirs.ndim != 4
-        and theirs.numel() != ours.numel()
-    ):
-        got = f"{kernel} of shape {list(theirs.shape)}"
-        raise CheckpointError(
-            source, got, str(list(ours.shape)), "check --model and --model-kwargs"
-        )
-    if ours is not None and theirs is not None and ours.ndim == theirs.ndim == 4:
-        # A stem before the patches has a stride of its own.
-        sides = zip(patch, theirs.shape[2:], ours.shape[2:], strict=True)
-        patch = tuple(stride * each // usual for stride, each, usual in sides)
-    told, known = state.get(name), next((own[key] for key, _, _ in PLACES if key in own), None)
-    if told is None or known is None or here.grid is None:
+    weights = model.state_dict()
+    place = next((name for name in PLACES if name in state), "pos_embed")
+    dimensions, kernel = PLACES[place]
+    patch = here.patch
+    ours = next((weights[name] for name in KERNELS if name in weights), None)
+    theirs = state.get(kernel)
+    if ours is not None and theirs is not None:
+        if ours.ndim == theirs.ndim == 4:
+            # A stem before the patches has a stride of its own.
+            sides = zip(patch, theirs.shape[2:], ours.shape[2:], strict=True)
+            patch = tuple(stride * side // usual for stride, side, usual in sides)
+        elif theirs.ndim != 4 and theirs.numel() != ours.numel():
+            raise _shaped(source, kernel, theirs, str(list(ours.shape)))
+    positions = state.get(place)
+    known = next((weights[name] for name in PLACES if name in weights), None)
+    if positions is None or known is None or here.grid is None:
         return Size(None, patch, here.pixels)
-    if told.ndim != dimensions:
-        got, expected = f"{name} of shape {list(told.shape)}", f"{dimensions} dimensions"
-        raise CheckpointError(source, got, expected, "check --model and --model-kwargs")
-    if told.shape[-1] != known.shape[-1]:
+    if positions.ndim != dimensions:
+        raise _shaped(source, place, positions, f"{dimensions} dimensions")
+    if positions.shape[-1] != known.shape[-1]:
         return here  # Weights of another network, as their shapes will say.
     prefix = known.shape[-2] - math.prod(here.grid)
-    count = (
-        told.shape[-2]
-        - prefix
-        - sum(more for key, more in MORE_POSITIONS.items() if key in state)
-    )
+    prefix += sum(more for key, more in MORE_POSITIONS.items() if key in state)
+    count = positions.shape[-2] - prefix
     usual = getattr(model, "pretrained_cfg", {}).get("input_size", here.pixels)[-2:]
-    side = (math.isqrt(max(count, 0)),) * 2
-    grid = next(
-        (each for each in (here.grid, _over(usual, patch), side) if math.prod(each) == count),
-        None,
-    )
-    if grid is None or not count:
-        got = f"{name} of {told.shape[-2]} positions, on an unknown grid"
-        hint = (
-            "give the size that it was trained with: --model-kwargs 'img_size=(HEIGHT,WIDTH)'"
-        )
-        raise CheckpointError(source, got, str(here), hint)
-    return Size(grid, patch, tuple(map(int.__mul__, grid, patch)))
+    square = (math.isqrt(max(count, 0)),) * 2
+    for grid in (here.grid, _over(usual, patch), square):
+        if math.prod(grid) == count > 0:
+            return Size(grid, patch, tuple(map(int.__mul__, grid, patch)))
+    got = f"{place} of {positions.shape[-2]} positions, on an unknown grid"
+    hint = "give the size that it was trained with: --model-kwargs 'img_size=(HEIGHT,WIDTH)'"
+    raise CheckpointError(source, got, str(here), hint)
 
 
-def _over(pixels: Sequence[int], each: Sequence[int]) -> tuple[int, ...]:
-    return tuple(side // part for side, part in zip(pixels, each, strict=True))
+def _shaped(source: str, key: str, value: Tensor, expected: str) -> CheckpointError:
+    got = f"{key} of shape {list(value.shape)}"
+    return CheckpointError(source, got, expected, "check --model and --model-kwargs")
+
+
+def _over(pixels: Sequence[int], parts: Sequence[int]) -> tuple[int, ...]:
+    return tuple(side // part for side, part in zip(pixels, parts, strict=True))
 
 
 def _by(sides: Sequence[int]) -> str:

@@ -31,23 +31,19 @@ SAVE = "save its weights alone: torch.save(model.state_dict(), FILE)"
 
 # What readers raise on bytes that others wrote, and conversions on tensors of shapes that nobody expects.
 UNREADABLE = (
-    *(
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        MemoryError,
-        OSError,
-    ),
-    *(
-        RuntimeError,
-        SafetensorError,
-        TypeError,
-        ValueError,
-        pickle.UnpicklingError,
-        struct.error,
-    ),
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    struct.error,
 )
 
 # Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
@@ -78,25 +74,9 @@ PARTS = (
 # Keys of scales, by which weights of 8 bits are to be multiplied.
 SCALE = re.compile(r"(?:weight|input|output)_scale(?:_inv)?$|scale_(?:weight|input)$")
 
-# What a file is, by its first bytes, or by the end of its name; or of that of a member, if it is a zip archive.
-STARTS = {
-    b"GGUF": "a GGUF file",
-    b"\x89HDF": "an HDF5 file, as Keras writes",
-    b"\x93NUMPY": "an array of NumPy",
-    b"\x1f\x8b": "a gzip archive",
-    b"version https://git-lfs": "a pointer of Git LFS, without the file that git lfs pull gets",
-    b"\x80": "a pickle that is broken, or that torch.save did not write",
-}
-ENDS = {
-    "/constants.pkl": "a TorchScript archive",
-    ".npy": "arrays of NumPy, as JAX's models are saved",
-    ".weights.h5": "a model of Keras",
-    ".msgpack": "a MessagePack file, as Flax writes",
-    ".onnx": "an ONNX file",
-    ".pb": "a graph of TensorFlow",
-    ".tflite": "a model of LiteRT",
-    ".index": "an index of TensorFlow's weights",
-}
+# A class in a pickle, as PyTorch's refusal of it has it.
+GLOBAL = re.compile(r"GLOBAL ([\w.]{1,100})")
+LFS = b"version https://git-lfs"
 
 # Values that scripts save with the weights: arguments, with paths, and NumPy numbers. None of them is kept.
 _NUMBER: Any = np.float64(0).__reduce__()[0]
@@ -121,81 +101,75 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     except UNREADABLE as error:
         got, hint = _described(path, error)
         raise CheckpointError(str(path), got, EXPECTED, hint) from None
-    whole, taken = content, ""
+    inner, outer_name = content, ""
     for wrapper in WRAPPERS:
-        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
-            content, taken = content[wrapper], taken or wrapper
-    found = _tensors(content)
-    _check_whole(whole, found, path)
-    if not found:
-        raise CheckpointError(
-            str(path), f"a {type(content).__name__} without weights", EXPECTED, SAVE
-        )
-    if taken and isinstance(whole, Mapping):
-        _say_which(whole, taken, found, path)
-    return {name: _plain(name, value, path) for name, value in found.items()}
+        if isinstance(inner, Mapping) and isinstance(inner.get(wrapper), Mapping):
+            inner, outer_name = inner[wrapper], outer_name or wrapper
+    weights = _tensors(inner)
+    _check_complete(content, weights, path)
+    if not weights:
+        got = f"a {type(inner).__name__} without weights"
+        raise CheckpointError(str(path), got, EXPECTED, SAVE)
+    if outer_name and isinstance(content, Mapping):
+        _log_other_sets(content, outer_name, weights, path)
+    return {name: _plain(name, value, path) for name, value in weights.items()}
 
 
 def class_count(state: Mapping[str, Tensor]) -> int | None:
     """Return the number of classes of the checkpoint's head, below any prefix; None where that is not clear."""
-    heads = [
-        (key, value) for key, value in state.items() if HEAD.search(key) and value.ndim == 2
-    ]
-    least = min((key.count(".") for key, _ in heads), default=0)
-    counts = {value.shape[0] for key, value in heads if key.count(".") == least}
+    heads = {
+        key: len(value) for key, value in state.items() if HEAD.search(key) and value.ndim == 2
+    }
+    depth = min((key.count(".") for key in heads), default=0)
+    counts = {count for key, count in heads.items() if key.count(".") == depth}
     return counts.pop() if len(counts) == 1 else None
 
 
 def load_into(
-    model: nn.Module, state: Mapping[str, Tensor], source: str, asked: Collection[str] = ()
+    model: nn.Module, state: Mapping[str, Tensor], source: str, arguments: Collection[str] = ()
 ) -> None:
     """Load strictly, in the model's own dtype; prefixes, keys and grids of files are converted first.
 
-    `asked` has the names of the keyword arguments that were given for the network, which allow to resample
+    `arguments` has the names of the keyword arguments that were given for the network, which allow to resample
     its weights.
     """
-    own = model.state_dict()
+    targets = model.state_dict()
+    expected = f"the {len(targets)} keys of this model"
     try:
-        state = own_part(state, own.keys(), source)
-        empty = next(
-            (
-                key
-                for key, value in own.items()
-                if value.numel() > state.get(key, value).numel() == 0
-            ),
-            "",
-        )
-        if empty:  # the parameters in a shard of ZeRO's third stage
-            raise CheckpointError(
-                source, f"{empty} without values", "the weights of a whole model", JOIN
-            )
-        check_size(state, model, asked, source)
-        state = to_own_keys(state, model)
+        weights = own_part(state, targets.keys(), source)
+        for key, target in targets.items():
+            if target.numel() > weights.get(key, target).numel() == 0:
+                # The parameters in a shard of ZeRO's third stage.
+                got = f"{key} without values"
+                raise CheckpointError(source, got, "the weights of a whole model", JOIN)
+        check_size(weights, model, arguments, source)
+        weights = to_own_keys(weights, model)
     except UNREADABLE as error:
-        raise CheckpointError(
-            source, reason_of(error), f"the {len(own)} keys of this model"
-        ) from None
-    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    if missing or unexpected:
-        got = "; ".join(
-            f"{len(keys)} keys {what} ({', '.join(keys[:3])}{', …' if len(keys) > 3 else ''})"
-            for what, keys in (("missing", missing), ("unexpected", unexpected))
-            if keys
-        )
-        raise CheckpointError(source, got, f"the {len(own)} keys of this model")
-    for key, value in own.items():
-        if state[key].shape != value.shape:
-            raise CheckpointError(
-                source,
-                f"{key} of shape {list(state[key].shape)}",
-                f"{list(value.shape)}",
-                "check --model and --model-kwargs, and num_classes in a recipe",
-            )
-        if value.is_floating_point() and not state[key].is_floating_point():
-            kind = str(state[key].dtype).removeprefix("torch.")
-            raise CheckpointError(source, f"{key} of type {kind}", "floating-point weights")
-    check_finite(state, source)
-    model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
+        raise CheckpointError(source, reason_of(error), expected) from None
+    differences = []
+    missing, unexpected = targets.keys() - weights.keys(), weights.keys() - targets.keys()
+    for keys, difference in ((missing, "missing"), (unexpected, "unexpected")):
+        if keys:
+            names = f"{', '.join(sorted(keys)[:3])}{', …' if len(keys) > 3 else ''}"
+            differences.append(f"{len(keys)} keys {difference} ({names})")
+    if differences:
+        raise CheckpointError(source, "; ".join(differences), expected)
+    for key, target in targets.items():
+        _check_fits(key, weights[key], target, source)
+    check_finite(weights, source)
+    model.load_state_dict(
+        {key: weights[key].to(target.dtype) for key, target in targets.items()}
+    )
+
+
+def _check_fits(key: str, value: Tensor, target: Tensor, source: str) -> None:
+    if value.shape != target.shape:
+        got, hint = f"{key} of shape {list(value.shape)}", "check --model and --model-kwargs"
+        expected = f"{list(target.shape)}"
+        raise CheckpointError(source, got, expected, f"{hint}, and num_classes in a recipe")
+    if target.is_floating_point() and not value.is_floating_point():
+        dtype = str(value.dtype).removeprefix("torch.")
+        raise CheckpointError(source, f"{key} of type {dtype}", "floating-point weights")
 
 
 def check_finite(state: Mapping[str, Tensor], source: str) -> None:
@@ -226,85 +200,55 @@ def _described(path: Path, error: Exception) -> tuple[str, str]:
     """Return what a file is that cannot be read, and what to do."""
     if isinstance(error, OSError):
         return reason_of(error), ""
-    if named := re.search(r"GLOBAL ([\w.]{1,100})", str(error)):
-        shard = named[1].startswith(("deepspeed.", "torch.distributed."))
-        return (
-            f"a pickled {named[1]}, which only its own code can read",
-            JOIN if shard else SAVE,
-        )
-    if kind := _kind(path):
-        return kind, SAVE
-    # PyTorch's advice on pickles is long, with codes for a terminal; of others the first sentence says what it is.
-    told = (
-        ""
-        if isinstance(error, pickle.UnpicklingError)
-        else f": {reason_of(error).partition('. ')[0]}"
-    )
-    return f"a file that is broken, or no checkpoint{told}", "copy it again"
-
-
-def _kind(path: Path) -> str:
-    """Return what a file is that is no checkpoint, "" where nothing tells."""
+    if match := GLOBAL.search(str(error)):
+        is_shard = match[1].startswith(("deepspeed.", "torch.distributed."))
+        got = f"a pickled {match[1]}, which only its own code can read"
+        return got, JOIN if is_shard else SAVE
     with path.open("rb") as file:
-        start = file.read(512)
-    names = [path.name]
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    kind = next((kind for sign, kind in STARTS.items() if start.startswith(sign)), "")
-    kind = kind or next(
-        (kind for end, kind in ENDS.items() if any(name.endswith(end) for name in names)), ""
-    )
-    if kind or any(name.endswith("data.pkl") for name in names):
-        return kind
-    if len(names) > 1 or names[0] != path.name:
-        return "a zip archive that torch.save did not write"
-    is_text = not any(byte < 32 and chr(byte) not in "\t\n\r\f" for byte in start)
-    return "a text file" if start and is_text else "" if start else "an empty file"
+        beginning = file.read(len(LFS))
+    if beginning == LFS:
+        return "a pointer of Git LFS", "git lfs pull gets the file"
+    return "a file that is broken, or no checkpoint" if beginning else "an empty file", SAVE
 
 
-def _tensors(content: object, deepest: int = 4) -> dict[str, Tensor]:
+def _tensors(content: object, depth: int = 4) -> dict[str, Tensor]:
     """Return tensors by key; those of dictionaries in a dictionary without weights of its own by joined keys."""
     if not isinstance(content, Mapping):
         return {}
-    found = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-    if deepest and not any(value.ndim for value in found.values()):
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if depth and not any(value.ndim for value in tensors.values()):
         for name, inner in content.items():
-            found |= {
-                f"{name}.{key}": value for key, value in _tensors(inner, deepest - 1).items()
-            }
-    return found
+            for key, value in _tensors(inner, depth - 1).items():
+                tensors[f"{name}.{key}"] = value
+    return tensors
 
 
-def _check_whole(content: object, found: Mapping[str, Tensor], path: Path) -> None:
+def _check_complete(content: object, weights: Mapping[str, Tensor], path: Path) -> None:
     """Refuse what holds a part of a network's weights, and weights that are only right with others beside them."""
-    keys = [*found, *(map(str, content) if isinstance(content, Mapping) else ())]
+    keys = [*weights, *(map(str, content) if isinstance(content, Mapping) else ())]
     for sign, kind, hint in PARTS:
-        if named := next(filter(sign.search, keys), None):
-            raise CheckpointError(
-                str(path), f"{named}, of {kind}", "the weights of a whole model", hint
-            )
-    scale = next(filter(SCALE.search, found), None)
-    if scale and any(map(_is_eight_bits, found.values())):
+        if key := next(filter(sign.search, keys), None):
+            expected = "the weights of a whole model"
+            raise CheckpointError(str(path), f"{key}, of {kind}", expected, hint)
+    scale = next(filter(SCALE.search, weights), None)
+    if scale and any(map(_is_eight_bits, weights.values())):
         got = f"{scale}, a scale of weights of 8 bits"
-        raise CheckpointError(
-            str(path), got, "weights that need no scales", "multiply by them, then save again"
-        )
+        hint = "multiply by them, then save again"
+        raise CheckpointError(str(path), got, "weights that need no scales", hint)
 
 
-def _say_which(
-    content: Mapping[Any, Any], taken: str, found: Mapping[str, Tensor], path: Path
+def _log_other_sets(
+    content: Mapping[Any, Any], name: str, weights: Mapping[str, Tensor], path: Path
 ) -> None:
-    longest = max(without_shared_prefix(found), key=len)
-    others = [
+    longest = max(without_shared_prefix(weights), key=len)
+    names = [
         str(key)
         for key, inner in content.items()
-        if key != taken and any(name.endswith(longest) for name in _tensors(inner))
+        if key != name and any(weight.endswith(longest) for weight in _tensors(inner))
     ]
-    if others:
-        logger.warning(
-            "%s: the weights of %s are taken, not those of %s", path, taken, " or ".join(others)
-        )
+    if names:
+        text = "%s: the weights of %s are taken, not those of %s"
+        logger.warning(text, path, name, " or ".join(names))
 
 
 def _is_eight_bits(value: Tensor) -> bool:

@@ -150,6 +150,18 @@ def test_a_wrong_adapter_is_refused_by_its_first_wrong_block(
     assert not vit.faithful
 
 
+def test_a_wrong_branch_beside_large_tokens_is_refused() -> None:
+    """What a block adds is small beside its tokens: in their unit, the mistake would be rounding."""
+    model: Any = make_model()
+    with torch.no_grad():
+        model.pos_embed.copy_(torch.randn_like(model.pos_embed) * 1e5)
+    check_border(adapt(model, "tiny"))
+    vit = adapt(model, "tiny")
+    permuted(vit)
+    with pytest.raises(ModelError, match="got block 2 differs by up to"):
+        check_border(vit)
+
+
 def test_a_wrong_head_or_pooling_is_refused() -> None:
     vit = make_vit()
     vit.classify = lambda normed: vit.model.head(normed[:, 1])  # type: ignore[method-assign, operator]

@@ -179,9 +179,10 @@ def one_line(source: str, subject: str, kind: type[UserError] = ModelError) -> I
     except UserError:
         raise
     except Exception as error:  # each of its many backends has exceptions of its own
-        # The first line may be a title: the reason is in one of the next.
-        message = " ".join(f"{error}".split())[:LONGEST] or type(error).__name__
-        said = reason_of(error) if isinstance(error, KeyError) else message
+        said = reason_of(error)
+        if not isinstance(error, KeyError | OSError):
+            # The first line may be a title: the reason is in one of the next.
+            said = " ".join(f"{error}".split())[:LONGEST] or said
         got = f"{subject}, of which transformers says: {said}"
         expected = "a folder that its save_pretrained wrote"
         if kind is HubError:
