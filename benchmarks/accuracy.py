@@ -25,6 +25,7 @@ from rich.progress import track
 from ways import RECEIVED, WAYS, Way, ways_of
 
 from exporter.calibration.record import Calibration
+from exporter.cli.flags import add_recipe, recipe_of
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.errors import ScheduleError
@@ -38,7 +39,7 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import schedule_of
 from exporter.schedule.policy import resolve
-from exporter.settings.flags import add_flags, from_flags
+from exporter.settings.flags import add_flags
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.opened import open_recipe
@@ -59,13 +60,12 @@ FLAGS = (
     "model",
     "checkpoint",
     "model_kwargs",
-    "preprocess",
     "calibration",
     "eval_images",
     "max_eval_images",
     "batch",
-    "threads",
 )
+DEFAULTS = {"images": {"max_eval_images": 100_000}, "measure": {"batch": 100}}
 
 Array = np.ndarray[Any, Any]
 
@@ -147,7 +147,7 @@ class Bench:
 def main() -> None:
     """Measure and print one table for each amount."""
     options = _options()
-    opened = open_recipe(from_flags(Recipe, options))
+    opened = open_recipe(recipe_of(options, DEFAULTS))
     measuring = opened.recipe.measure
     if measuring.threads:
         torch.set_num_threads(measuring.threads)
@@ -193,8 +193,8 @@ def _measured(
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_recipe(parser)
     add_flags(parser, Recipe, FLAGS)
-    parser.set_defaults(max_eval_images=100_000, batch=100)
     parser.add_argument(
         "--mac-reductions",
         type=float,

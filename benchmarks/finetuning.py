@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from ways import WAYS
 
+from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.output import RichStages
 from exporter.errors import ArtefactError, ScheduleError, UserError
 from exporter.formats.canonical_json import save_json, to_json
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run what is missing, print the table, and return the exit code."""
     options = _options(argv)
     try:
-        recipe = from_flags(Recipe, options)
+        recipe = recipe_of(options, {"images": {"max_eval_images": 100_000}})
         start = preset_values(
             options.preset, recipe.model.name or None, recipe.model.checkpoint
         )
@@ -91,7 +92,8 @@ def _table(
     found: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
         for way, results in found.items():
-            own = recipe.but(seed=seed, **_choices(way, amount, depth))
+            prune = {"seed": seed, **_choices(way, amount, depth)}
+            own = recipe.but(images={"seed": seed}, prune=prune, calibrate={"seed": seed})
             try:
                 results.append(_result(way, own, replace(settings, seed=seed), options.out))
             except ScheduleError as error:
@@ -101,12 +103,12 @@ def _table(
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    network = ("model", "checkpoint", "model_kwargs", "preprocess", "device")
+    add_recipe(parser)
+    network = ("model", "checkpoint", "model_kwargs", "device")
     add_flags(
         parser, Recipe, (*network, "images", "eval_images", "max_eval_images", "calibration")
     )
     add_flags(parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers"))
-    parser.set_defaults(max_eval_images=100_000)
     parser.add_argument(
         "--mac-reductions",
         type=float,

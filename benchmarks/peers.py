@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.output import RichStages
 from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, ratio_of
 from exporter.evaluation.loss import loss_of
 from exporter.evaluation.report.chart import trade_off_chart
 from exporter.intervals import loss_interval, wilson
 from exporter.schedule.prune import Prune
-from exporter.settings.flags import add_flags, from_flags
+from exporter.settings.flags import add_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
 from exporter.workflows.opened import open_recipe
@@ -73,7 +74,6 @@ FLAGS = (
     "calibration",
     "batch",
     "rounds",
-    "threads",
 )
 
 
@@ -92,7 +92,7 @@ def main() -> int:
     """Measure, print the table, draw the chart."""
     options, stages = _options(), RichStages()
     logging.disable(logging.WARNING)  # silences the quantizer
-    opened = open_recipe(from_flags(Recipe, options))
+    opened = open_recipe(recipe_of(options, {"images": {"max_eval_images": 100_000}}))
     folder = opened.evaluated
     options.out.mkdir(parents=True, exist_ok=True)
     meter = Meter(
@@ -173,8 +173,8 @@ def _loss(dense: Array, own: Array) -> tuple[float, tuple[float, float]]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_recipe(parser)
     add_flags(parser, Recipe, FLAGS)
-    parser.set_defaults(max_eval_images=100_000)
     parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
     parser.add_argument(
         "--chart", type=Path, help="Also draw top-1 against images per second, as a PNG."

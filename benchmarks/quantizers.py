@@ -38,13 +38,15 @@ from exporter.intervals import loss_interval
 from exporter.lowering.decisions import behind, scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.lowering.pipeline import lower
+from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
+from exporter.schedule.prune import Prune
 from exporter.targets import TARGETS
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Images, Recipe
 
 BATCH = 100
 # The opset that timm's own model is exported with.
@@ -88,8 +90,10 @@ def main() -> None:
 
 def files(options: argparse.Namespace) -> None:
     """Export the pruned model in fp32 and INT8, and save the images as arrays."""
-    recipe = Recipe.of(
-        model=options.model, calibration=options.calibration, images=options.images
+    recipe = Recipe(
+        model=ModelRequest(options.model),
+        images=Images(images=options.images),
+        prune=Prune(calibration=options.calibration),
     )
     opened = open_recipe(recipe)
     vit = opened.whole

@@ -12,7 +12,7 @@ from typing import Any
 
 import exporter
 from exporter.cli.main import build_parser
-from exporter.settings.fields import fields_of, flags_of, sections_of
+from exporter.settings.fields import fields_of, sections_of
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows.recipe import Recipe
 
@@ -86,15 +86,10 @@ def _keys() -> Iterator[str]:
     """Yield a table of what a recipe takes beside the flags: the keys of its tables."""
     yield "## Keys of a recipe that are no flag\n"
     yield "| key | is |\n|---|---|"
-    known = {key for key, field in flags_of(Recipe).items() if field.has_flag}
     tables: dict[str, type] = {**sections_of(Recipe), "training": FinetuneSettings}
     for table, settings in tables.items():
         for name, field in fields_of(settings).items():
-            if (
-                not field.has_flag
-                and field.key not in known
-                and (table, name) != ("training", "seed")
-            ):
+            if not field.has_flag and (table, name) != ("training", "seed"):
                 yield f"| `[{table}] {name}` | {_escaped(field.help)} |"
 
 

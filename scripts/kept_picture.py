@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from exporter.cli.flags import add_recipe, recipe_of
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.evaluation.parity.decisions import positions_by_layer
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import faded, zoomed
 from exporter.files import written_beside
-from exporter.settings.flags import add_flags, from_flags
+from exporter.settings.flags import add_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
@@ -61,15 +62,13 @@ class Kept:
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add_flags(
-        parser,
-        Recipe,
-        ("model", "checkpoint", "images", "calibration", "mac_reduction", "seed"),
-    )
+    add_recipe(parser)
+    names = ("model", "checkpoint", "images", "calibration", "mac_reduction")
+    add_flags(parser, Recipe, names)
     parser.add_argument("--out", type=Path, required=True, help="The PNG.")
     options = parser.parse_args(argv)
-    recipe = from_flags(Recipe, options, {"prune": {"mac_reduction": 0.4}})
-    kept = [_kept(name, open_recipe(recipe.but(**way))) for name, way in WAYS.items()]
+    recipe = recipe_of(options, {"prune": {"mac_reduction": 0.4}})
+    kept = [_kept(name, open_recipe(recipe.but(prune=way))) for name, way in WAYS.items()]
     with written_beside(options.out) as partial:
         partial.write_bytes(_drawn(kept))
     return 0

@@ -11,7 +11,7 @@ import tomli_w
 
 from exporter.models.request import ModelRequest
 from exporter.records import Pair
-from exporter.settings.fields import places_of
+from exporter.settings.fields import fields_of, homes_of, sections_of
 from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
@@ -23,15 +23,32 @@ NAME = "vit_tiny_patch16_224"
 
 def recipe_file(folder: Path, **keys: Any) -> tuple[str, Path]:
     """The flag of a recipe with some settings, by the keys of flags, written into a folder."""
-    path, tables = folder / "recipe.toml", dict[str, Any]()
-    for key, value in keys.items():
-        if key in ("extends", "training"):
-            tables[key] = value
-            continue
-        for table, name in places_of(Recipe, key):
-            tables.setdefault(table, {})[name] = value
-    path.write_text(tomli_w.dumps(tables), encoding="utf-8")
+    path = folder / "recipe.toml"
+    beside: dict[str, Any] = {
+        name: keys.pop(name) for name in ("extends", "training") if name in keys
+    }
+    path.write_text(tomli_w.dumps({**beside, **tables_of(**keys)}), encoding="utf-8")
     return "--recipe", path
+
+
+def tables_of(**keys: Any) -> dict[str, dict[str, Any]]:
+    """Values by section, of keys that are the flag or the name of one setting."""
+    tables: dict[str, dict[str, Any]] = {}
+    for key, value in keys.items():
+        homes = homes_of(sections_of(Recipe), key)
+        with_flag = [
+            (section, name)
+            for section, name in homes
+            if fields_of(sections_of(Recipe)[section])[name].has_flag
+        ]
+        ((section, name),) = with_flag or homes
+        tables.setdefault(section, {})[name] = value
+    return tables
+
+
+def recipe_with(**keys: Any) -> Recipe:
+    """The recipe of values by such keys."""
+    return Recipe.of(tables_of(**keys))
 
 
 def files_of(folder: Path) -> Pair[Path]:
@@ -90,6 +107,6 @@ class Workplace:
     def recipe(self, **changes: Any) -> Recipe:
         """The model and the images, also to measure on, with more settings."""
         own = {"model": NAME, "checkpoint": self.checkpoint, "model_kwargs": TINY_SHAPE}
-        return Recipe.of(
+        return recipe_with(
             **{**own, "images": self.images, "eval_images": self.images, **changes}
         )

@@ -27,9 +27,10 @@ from exporter.training.settings import FinetuneSettings
 from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.predicting import torch_models
-from exporter.workflows.recipe import EvalSettings, Recipe
+from exporter.workflows.recipe import EvalSettings
 from exporter.workflows.tuning.measured import Book, Meter
 from exporter.workflows.tuning.ways import OWN, Candidate
+from tests.commands import recipe_with
 from tests.vits import make_vit
 
 SETTINGS = FinetuneSettings(epochs=1, batch_size=6, augment="crop", ema_decay=0.0)
@@ -48,7 +49,7 @@ def work(images: Path, out: Path) -> None:
     )
     book = Book(out / "measurements.jsonl", "")
     meter = Meter(
-        {OWN: open_recipe(Recipe.of(images=images), model=vit)}, book, out, {"all": folder}
+        {OWN: open_recipe(recipe_with(images=images), model=vit)}, book, out, {"all": folder}
     )
     right = meter.answers(Candidate(Prune(rho=0.6)), "all").hits[:, 0]
     measured_by = book.record("who", "", lambda: processes().index)

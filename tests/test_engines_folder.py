@@ -110,7 +110,9 @@ def test_every_point_of_the_paper_resolves(
         # The layout of the recipes is shrinking.
         layout = None if method == "star" or Layout.SHRINKING in layouts else layouts[0]
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
-        settled = open_recipe(recipe if layout is None else recipe.but(layout=layout)).recipe
+        if layout is not None:
+            recipe = recipe.but(lower={"layout": layout})
+        settled = open_recipe(recipe).recipe
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
         assert (settled.lower.laid_out == Layout.PADDED) == (method == "star")
         schedule = schedule_of(resolve(settled.prune), spec, acs=acs)
@@ -136,7 +138,7 @@ def test_fp16_leads_and_the_paper_s_times_are_of_tf32() -> None:
     star = resolved("--recipe", ENGINES / "deit_small.star.toml")
     assert (star.lower.target, recipe_in(compiled)) == (
         TARGETS[0],
-        star.but(images=Path("imagenet"), target=TENSORRT.name),
+        star.but(images={"images": Path("imagenet")}, lower={"target": TENSORRT.name}),
     )
     assert build_parser().parse_args(built.split()).tf32
 

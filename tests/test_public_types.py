@@ -26,7 +26,6 @@ def test_names_are_imported_for_type_checkers_too() -> None:
 
 def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
     assert exporter.Images(images="photos").images == Path("photos")
-    assert exporter.Recipe.of(images="photos").images == exporter.Images(images="photos")
     assert exporter.Prune(calibration="c.safetensors").calibration == Path("c.safetensors")
 
 

@@ -38,7 +38,7 @@ from exporter.models.registry import trainable
 from exporter.vocabulary import UnitType
 from exporter.workflows.depth import collect_to
 from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Images, Recipe
 
 # The columns of a split with noise.
 NOISY = (
@@ -106,16 +106,12 @@ def _collection(row: Prepared) -> Path:
         row.tuning_settings,
     )
     assert tuning is not None
-    recipe = Recipe.of(
-        model=row.request.name,
-        checkpoint=row.request.checkpoint,
-        model_kwargs=dict(row.request.model_kwargs),
-        preprocess=dict(row.request.preprocess),
+    images = Images(
         images=needed(place.images),
         eval_images=needed(place.eval_images),
         max_eval_images=place.max_eval_images or 1000,
-        device=place.device,
     )
+    recipe = Recipe(model=replace(row.request, device=place.device), images=images)
     record = {
         "weights": row.vit.weights_sha256,
         "units": settings,

@@ -35,7 +35,7 @@ from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.finetune import finetune_model
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Images, Recipe
 
 
 @dataclass(frozen=True)
@@ -201,17 +201,17 @@ class Prepared:
                 "", self._written(path.with_suffix(".apart.safetensors"), self.plan)
             )
             teacher = self._written(path.with_suffix(".whole.safetensors"), DepthPlan())
-        recipe = Recipe.of(
-            model=request.name,
-            checkpoint=request.checkpoint,
-            model_kwargs=dict(request.model_kwargs),
-            preprocess=dict(request.preprocess),
-            images=needed(place.images),
-            eval_images=needed(place.eval_images),
-            schedule=path.with_suffix(".schedule.json"),
-            calibration=None if self.calibration is None else scores,
-            max_eval_images=place.max_eval_images or 1000,
-            device=place.device,
+        recipe = Recipe(
+            model=replace(request, device=place.device),
+            images=Images(
+                images=needed(place.images),
+                eval_images=needed(place.eval_images),
+                max_eval_images=place.max_eval_images or 1000,
+            ),
+            prune=Prune(
+                schedule=path.with_suffix(".schedule.json"),
+                calibration=None if self.calibration is None else scores,
+            ),
         )
         finetune_model(recipe, settings, path, teacher=teacher)
 

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
-    recipe = recipe.but(scorer=recipe.prune.scorer or FUSED.name)
+    recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})
     opened = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
     needed(recipe.images.images, "--images", "a folder of images")
     _ = opened.whole  # a model that cannot be loaded is refused first

@@ -12,7 +12,8 @@ from exporter.cli.output import RichStages, print_json, print_lines, show
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.parity.checks import explain
 from exporter.runtimes.choice import RunSettings
-from exporter.settings.flags import add_flags, from_flags
+from exporter.settings.fields import sections_of
+from exporter.settings.flags import add_flags, from_flags, places_of
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -45,13 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise RecipeError("check", got, "an export folder, or --onnx FILE")
     if arguments.folder is None:
         return _check_file(arguments)
-    given = REFERENCE if arguments.recipe is None else ("recipe", *REFERENCE)
-    refuse(
-        arguments,
-        given,
-        "an export folder",
-        "the folder has its own images and PyTorch's outputs",
-    )
+    hint = "the folder has its own images and PyTorch's outputs"
+    if arguments.recipe is not None:
+        got = "a value beside an export folder"
+        raise RecipeError("--recipe", got, "no --recipe", hint)
+    refuse(arguments, places_of(sections_of(Recipe)), "an export folder", hint)
     return _check_folder(arguments)
 
 
@@ -81,14 +80,12 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.workflows.opened import open_recipe
 
     stages = RichStages(quiet=arguments.quiet)
-    opened, asked = (
-        open_recipe(recipe_of(arguments), stages),
-        from_flags(RunSettings, arguments).runtime,
-    )
-    if asked is not None:
-        raise RecipeError(
-            "--runtime", asked, "none with --onnx: a file is checked on its target's runtime"
-        )
+    opened = open_recipe(recipe_of(arguments), stages)
+    settings = from_flags(RunSettings, arguments)
+    if settings.runtime is not None:
+        expected = "none with --onnx: a file is checked on its target's runtime"
+        raise RecipeError("--runtime", settings.runtime, expected)
+    threads = settings.threads or opened.recipe.measure.threads
     chosen = opened.recipe.images
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
@@ -114,6 +111,6 @@ def _check_file(arguments: argparse.Namespace) -> int:
         images = draw_images(
             opened.folder, count, chosen.seed, preprocessing, artefact.input_kind
         )
-        report = check(pruned, model, images, threads=opened.recipe.measure.threads)
+        report = check(pruned, model, images, threads=threads)
     show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1

@@ -49,6 +49,8 @@ EXAMPLES = (
 )
 FAILS = "an exported model does not agree with PyTorch"
 
+# Where the arguments have the method, or several with commas.
+METHOD = "prune.method"
 # The column of speed-ups over the model as it came.
 OVER = f"× {AS_IT_CAME}"
 
@@ -75,10 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
     with stages.stage("libraries"):
         from exporter.workflows.compile import compare_methods, compile_model, dry_compile
 
-    first, *others = getattr(arguments, "method", "").split(",")
-    methods = [Method.named(each) for each in (first, *others)] if others else []
+    names = getattr(arguments, METHOD, "").split(",")
+    methods = [Method.named(name) for name in names] if len(names) > 1 else []
     if methods:
-        arguments.method = first
+        setattr(arguments, METHOD, methods[0])
     recipe = recipe_of(arguments)
     if arguments.dry_run:
         if methods:

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _add_choose(actions: Any) -> None:
     summary = "Train to find which units to remove within a budget, and remove them."
     action = add_action(actions, "choose", summary, *CHOOSE)
-    add_recipe(action)
+    add_recipe(action, trains=True)
     add_flags(action, Recipe, (*MODEL_FLAGS, "images", "eval_images"))
     # None is a number only where it is given.
     add_flags(

@@ -39,7 +39,7 @@ EXAMPLES = (
 # The processes of a launcher share the images.
 SPREAD = True
 
-TORCH = (*MODEL_FLAGS, "schedule", "calibration", "recipe")
+TORCH = (*MODEL_FLAGS, "schedule", "calibration")
 # Classes that are listed with the largest change; JSON has all.
 MOST_CLASSES = 5
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     torch = parser.add_argument_group("a PyTorch model; with a schedule, also its pruned form")
     add_recipe(torch)
-    add_flags(torch, Recipe, TORCH[:-1])
+    add_flags(torch, Recipe, TORCH)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -99,11 +99,7 @@ def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalMod
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
-    # Only these: a recipe has fields of the same names as other flags of this verb.
-    own = argparse.Namespace(
-        **{name: value for name, value in vars(arguments).items() if name in TORCH}
-    )
-    recipe = recipe_of(own)
+    recipe = recipe_of(arguments)
     named = recipe.model.name != "" or recipe.model.checkpoint is not None
     files, wanted = (
         models_at(paths, settings),

@@ -20,7 +20,7 @@ EXAMPLES = (
 
 
 # What only a pruned model needs.
-PRUNES = ("schedule", "calibration")
+PRUNES = ("prune.schedule", "prune.calibration")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,7 +45,7 @@ DEFAULT_PRESET = "paper"
 
 def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
-    add_recipe(parser)
+    add_recipe(parser, trains=True)
     images = ("images", "max_images", "eval_images")
     add_flags(
         parser, Recipe, (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer")

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli.output import print_lines, print_table, schedule_words
 from exporter.errors import RecipeError
 from exporter.records import Schedule
-from exporter.settings.fields import fields_of, flags_of, homes_of, sections_of
-from exporter.settings.flags import Parser, add_flags, from_flags
-from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
-from exporter.workflows.recipe import (
-    PRUNE,
-    TRAINING,
-    Recipe,
-    over,
-    read_recipe,
-    read_training,
-    yielding,
+from exporter.settings.fields import fields_of, homes_of, sections_of
+from exporter.settings.flags import (
+    SET,
+    Parser,
+    SetAction,
+    add_flags,
+    flag_of,
+    from_flags,
+    tables_from_flags,
 )
+from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
+from exporter.workflows.recipe import TRAINING, Recipe, over, read_recipe, read_training
 
 if TYPE_CHECKING:
     from exporter.workflows.opened import DryRun
@@ -57,13 +57,13 @@ def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
     )
 
 
-def add_recipe(parser: Any) -> None:
-    """Declare the flag of a file with settings, which also takes those that have no flag."""
-    known = {key for key, each in flags_of(Recipe).items() if each.has_flag}
-    keys = (
-        f"[{name}] {', '.join(each for each, one in fields_of(kind).items() if one.key not in known)}"
-        for name, kind in sections_of(Recipe).items()
-    )
+def add_recipe(parser: Any, *, trains: bool = False) -> None:
+    """Declare the flag of a file with settings, and that of a single one, which also take those without a flag."""
+    tables = {**sections_of(Recipe), **({TRAINING: FinetuneSettings} if trains else {})}
+    keys = []
+    for name, settings in sections_of(Recipe).items():
+        without = [key for key, field in fields_of(settings).items() if not field.has_flag]
+        keys.append(f"[{name}] {', '.join(without)}")
     parser.add_argument(
         "--recipe",
         type=Path,
@@ -71,33 +71,40 @@ def add_recipe(parser: Any) -> None:
         help="A TOML file with a table for each step, of these settings and those without a flag: "
         f"{'; '.join(keys)}.",
     )
+    parser.add_argument(
+        SET,
+        action=SetAction,
+        tables=tables,
+        help="A single setting of a recipe's table, e.g. prune.alpha=0.3; may be given several times.",
+    )
 
 
-def refuse(arguments: argparse.Namespace, names: Iterable[str], beside: str, hint: str) -> None:
-    """Raise RecipeError for the first of some flags that is given and would not be used."""
-    for name in names:
-        if name in arguments:
-            flag = f"--{name.replace('_', '-')}"
+def refuse(
+    arguments: argparse.Namespace, places: Iterable[str], beside: str, hint: str
+) -> None:
+    """Raise RecipeError for the first setting that is given at one of some places and would not be used."""
+    for place in places:
+        if place in arguments:
+            flag = flag_of(Recipe, place)
             raise RecipeError(flag, f"a value beside {beside}", f"no {flag}", hint)
 
 
 def recipe_of(
     arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None
 ) -> Recipe:
-    """Return the recipe that `--recipe` names, overridden by other flags; `defaults` replace the recipe's own."""
+    """Return the recipe that `--recipe` names, overridden by other flags; `defaults` are tables below both."""
     base = read_recipe(arguments.recipe) if arguments.recipe is not None else {}
-    start = over(Recipe.of(**(defaults or {})).told(), base)
-    start[PRUNE] = yielding(start.get(PRUNE, {}), vars(arguments))
-    return from_flags(Recipe, arguments, start)
+    start = over(dict(defaults or {}), base)
+    return Recipe.of(over(start, tables_from_flags(Recipe, arguments)))
 
 
-def recipe_key(flag: str, arguments: argparse.Namespace) -> str | None:
-    """Return the place in a recipe, e.g. "[prune] alpha", of a flag that a verb does not have; None without one."""
+def recipe_key(flag: str, arguments: argparse.Namespace) -> str:
+    """Return how to set what a verb has no flag for, e.g. "--set prune.alpha=…"; "" where it is no setting."""
     name = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-    if "recipe" in arguments and homes_of(Recipe, name):
-        return homes_of(Recipe, name)[0]
-    known = "preset" in arguments and name in fields_of(FinetuneSettings)
-    return f"[{TRAINING}] {name}" if known else None
+    homes = homes_of(sections_of(Recipe), name) if "recipe" in arguments else []
+    if not homes and "preset" in arguments:
+        homes = homes_of({TRAINING: FinetuneSettings}, name)
+    return " or ".join(f"{SET} {table}.{key}=…" for table, key in homes)
 
 
 def add_training(parser: Parser, preset: str) -> None:
@@ -107,7 +114,9 @@ def add_training(parser: Parser, preset: str) -> None:
         help="How to train: paper as in the paper of STAR, short for 5 epochs at a higher learning rate. The table "
         f"[training] of a recipe replaces single values, e.g. ema_decay = 0.999. Default: {preset}.",
     )  # fmt: skip
-    add_flags(parser.group("training"), FinetuneSettings, defaults=PRESETS[preset])
+    add_flags(
+        parser.group("training"), FinetuneSettings, defaults=PRESETS[preset], table=TRAINING
+    )
 
 
 def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettings:
@@ -115,13 +124,13 @@ def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettin
     table = (
         {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
     )
-    own, model = "augment" not in table, recipe.model
+    augments = "augment" in table or f"{TRAINING}.augment" in arguments
+    model = recipe.model
     start = preset_values(
-        arguments.preset, model.name or None, model.checkpoint, own_augmentation=own
+        arguments.preset, model.name or None, model.checkpoint, own_augmentation=not augments
     )
-    return from_flags(
-        FinetuneSettings, arguments, {**start, "seed": recipe.images.seed, **table}
-    )
+    base = {**start, "seed": recipe.images.seed, **table}
+    return from_flags(FinetuneSettings, arguments, base, TRAINING)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ from exporter.settings.flags import Parser
 CLOSED = 141
 
 # The flags that take the name of a model; others are completed by their words, or with files.
-TAKES_MODEL = ("model", "why")
+TAKES_MODEL = ("model.name", "why")
 
 # The modules of the verbs, in the order of a newcomer's need, see WHICH.
 VERBS = (
@@ -121,11 +121,8 @@ def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        key = recipe_key(unknown[0], arguments)
-        if key is not None:
-            raise RecipeError(
-                unknown[0], "no flag of this verb", f"{key} = … in the file of --recipe"
-            )
+        if key := recipe_key(unknown[0], arguments):
+            raise RecipeError(unknown[0], "no flag of this verb", key)
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     level = (
         logging.ERROR

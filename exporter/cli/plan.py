@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     recipe = recipe_of(arguments)
     if arguments.acs and recipe.prune.method is None:
-        recipe = recipe.but(method=Method.STAR)
+        recipe = recipe.but(prune={"method": Method.STAR})
     opened = open_recipe(recipe)
     needed(opened.recipe.model.name or None, "--model", A_MODEL)
     out = writable_file(arguments.out) if arguments.out else None

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from exporter.cli.flags import MODEL_FLAGS, add_dry_run, add_recipe, print_dry_run, recipe_of
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
+from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import PRUNE, Recipe
 from exporter.workflows.tuning.choice import (
     USUAL,
     Judged,
@@ -32,7 +33,7 @@ FAILS = "no model reaches the goal, or the compiled model does not agree with Py
 # The processes of a launcher share the runs for accuracy.
 SPREAD = True
 # More images to measure on than other verbs take, since half of them judge, and fewer to calibrate on.
-DEFAULTS = {"max_eval_images": 4000, "max_images": 128}
+DEFAULTS = {"images": {"max_eval_images": 4000}, "calibrate": {"max_images": 128}}
 PINS = ("method", "scorer", "reduce", "counts", "alpha", "rho", "mac_reduction")
 
 
@@ -41,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     add_flags(parser, TuneSettings)
     measured = ("images", "eval_images", "max_eval_images", "batch", "rounds")
-    add_flags(parser, Recipe, (*MODEL_FLAGS, *measured), DEFAULTS)
+    add_flags(parser, Recipe, (*MODEL_FLAGS, *measured), DEFAULTS["images"])
     parser.add_argument(
         "--weights", type=Path, nargs="+", default=(), metavar="FILE",
         help="More checkpoints of the model to try: without some layers, or fine-tuned.",
     )  # fmt: skip
-    add_flags(parser.add_argument_group("fix an axis of the search"), Recipe, PINS)
+    add_flags(parser.add_argument_group("fix an axis of the search"), Prune, PINS, table=PRUNE)
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="Folder for all results."
     )

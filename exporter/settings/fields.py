@@ -73,8 +73,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise RecipeError, which names the field, for a value of the wrong type or out of range."""
-        for name, each in fields_of(type(self)).items():
-            object.__setattr__(self, name, each.converted(each.key, getattr(self, name)))
+        for name, field in fields_of(type(self)).items():
+            object.__setattr__(self, name, field.converted(field.key, getattr(self, name)))
         self.check()
 
     def check(self) -> None:
@@ -128,9 +128,8 @@ class Field:
             Literal[(*self.words, declared.default)] if self.words else kind
         )
         while typing.get_origin(self.plain) in (typing.Union, types.UnionType, Annotated):
-            self.plain = next(
-                each for each in typing.get_args(self.plain) if each is not type(None)
-            )
+            kinds = (arm for arm in typing.get_args(self.plain) if arm is not type(None))
+            self.plain = next(kinds)
         if isinstance(self.plain, EnumMeta):
             self.words = tuple(self.plain)
 
@@ -149,10 +148,10 @@ class Field:
             raise RecipeError(subject, SHORT.repr(value), expected or bare) from None
 
 
-FoundT = TypeVar("FoundT")
+ResultT = TypeVar("ResultT")
 
 
-def _cached(function: Callable[[type], FoundT]) -> Callable[[type], FoundT]:
+def _cached(function: Callable[[type], ResultT]) -> Callable[[type], ResultT]:
     """Cache a function of a class; mypy would take classes of settings for unhashable."""
     return cache(function)
 
@@ -161,8 +160,8 @@ def _cached(function: Callable[[type], FoundT]) -> Callable[[type], FoundT]:
 def fields_of(settings: type) -> Mapping[str, Field]:
     """Return the fields of settings by name."""
     kinds = typing.get_type_hints(settings, include_extras=True)
-    declared = (each for each in dataclasses.fields(settings) if "help" in each.metadata)
-    return {each.name: Field(each, kinds[each.name]) for each in declared}
+    declared = (field for field in dataclasses.fields(settings) if "help" in field.metadata)
+    return {field.name: Field(field, kinds[field.name]) for field in declared}
 
 
 def from_table(
@@ -179,139 +178,95 @@ def from_table(
 
 def _described(kind: Any) -> str:
     """Return the description of the first limit within a type, or ""."""
-    own = [getattr(each, "description", None) for each in getattr(kind, "__metadata__", ())]
-    return next(filter(None, (*own, *map(_described, typing.get_args(kind)))), "")
+    for limit in getattr(kind, "__metadata__", ()):
+        if description := getattr(limit, "description", None):
+            return str(description)
+    return next(filter(None, map(_described, typing.get_args(kind))), "")
 
 
 SectionsT = TypeVar("SectionsT", bound="Sections")
 
-# Values by key, for each section by name.
+# Values by key, for each section by name: the tables of a TOML file.
 Tables = Mapping[str, Mapping[str, Any]]
 
 
 class Sections:
-    """Base class of records whose fields are settings.
-
-    The keys of flags belong to all sections: a key goes where it has a flag, or if it has none, to every section
-    with a field of that name, as a seed does.
-    """
+    """Base class of records whose fields are settings: each is a section, and a table of its name in TOML."""
 
     @classmethod
-    def of(cls: type[SectionsT], tables: Tables | None = None, /, **values: Any) -> SectionsT:
-        """Return the record of some tables, and of values by the keys of flags, which stand over them.
+    def of(cls: type[SectionsT], tables: Tables) -> SectionsT:
+        """Return the record of the values in tables; RecipeError if one contradicts another."""
+        sections = sections_of(cls).items()
+        return cls(**{name: settings(**tables.get(name, {})) for name, settings in sections})
 
-        Raises:
-            RecipeError: A key is unknown, or a value is out of range or contradicts another.
-        """
-        told = {name: dict((tables or {}).get(name, {})) for name in sections_of(cls)}
-        for key, value in values.items():
-            for section, name in places_of(cls, key):
-                told[section][name] = value
-        return cls(**{name: kind(**told[name]) for name, kind in sections_of(cls).items()})
-
-    def but(self: SectionsT, **values: Any) -> SectionsT:
-        """Return the record with other values, by the keys of flags."""
-        changes: dict[str, dict[str, Any]] = {}
-        for key, value in values.items():
-            for section, name in places_of(type(self), key):
-                changes.setdefault(section, {})[name] = value
-        changed = {
-            name: dataclasses.replace(getattr(self, name), **own)
-            for name, own in changes.items()
+    def but(self: SectionsT, **tables: Mapping[str, Any]) -> SectionsT:
+        """Return the record with other values in some sections, e.g. `but(prune={"rho": 0.5})`."""
+        sections = {
+            name: dataclasses.replace(getattr(self, name), **values)
+            for name, values in tables.items()
         }
         record: Any = self  # a dataclass is made of it
-        return dataclasses.replace(record, **changed)
+        return dataclasses.replace(record, **sections)
 
-    def told(self) -> dict[str, dict[str, Any]]:
+    def changes(self) -> dict[str, dict[str, Any]]:
         """Return the values that differ from their defaults, by section and key."""
-        return {name: told_of(getattr(self, name)) for name in sections_of(type(self))}
+        return {name: changes_of(getattr(self, name)) for name in sections_of(type(self))}
 
 
-def told_of(settings: Settings) -> dict[str, Any]:
+def changes_of(settings: Settings) -> dict[str, Any]:
     """Return the values that differ from their defaults, by name."""
-    values = (
-        (name, getattr(settings, name), each)
-        for name, each in fields_of(type(settings)).items()
-    )
-    return {
-        name: value for name, value, each in values if value not in (each.default, None, {})
-    }
+    changes = {}
+    for name, field in fields_of(type(settings)).items():
+        value = getattr(settings, name)
+        if value not in (field.default, None, {}):
+            changes[name] = value
+    return changes
 
 
 @_cached
-def sections_of(kind: type) -> Mapping[str, type[Settings]]:
+def sections_of(record: type) -> Mapping[str, type[Settings]]:
     """Return the classes of the sections by name."""
-    kinds = typing.get_type_hints(kind)
-    return {each.name: kinds[each.name] for each in dataclasses.fields(kind)}
-
-
-@_cached
-def _places(kind: type) -> Mapping[str, tuple[tuple[str, str], ...]]:
-    """Return where each key belongs: in which sections, and under which name."""
-    every = [
-        (field.key, field.has_flag, (section, name))
-        for section, own in sections_of(kind).items()
-        for name, field in fields_of(own).items()
-    ]
-    with_flag = {key for key, has_flag, _ in every if has_flag}
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
-    for key, has_flag, place in every:
-        if has_flag or key not in with_flag:
-            found[key] = (*found.get(key, ()), place)
-    return found
-
-
-def places_of(kind: type, key: str) -> tuple[tuple[str, str], ...]:
-    """Return the sections that a key of flags belongs to, with its name there; RecipeError for an unknown one."""
-    if key not in _places(kind):
-        raise RecipeError(key, "an unknown setting", f"one of {', '.join(_places(kind))}")
-    return _places(kind)[key]
-
-
-def flags_of(kind: type) -> Mapping[str, Field]:
-    """Return the fields of all sections by their keys; of a key in several, the first."""
-    sections = sections_of(kind)
-    return {
-        key: fields_of(sections[places[0][0]])[places[0][1]]
-        for key, places in _places(kind).items()
-    }
+    kinds = typing.get_type_hints(record)
+    return {field.name: kinds[field.name] for field in dataclasses.fields(record)}
 
 
 def from_tables(
-    kind: type, tables: Mapping[str, Any], source: str
+    record: type, tables: Mapping[str, Any], source: str
 ) -> dict[str, dict[str, Any]]:
     """Return the values of TOML tables, checked against the fields of the sections of their names."""
-    found = {}
+    values = {}
     for name, table in tables.items():
-        if name not in sections_of(kind) or not isinstance(table, Mapping):
-            raise _misplaced(kind, name, table, source)
-        section = sections_of(kind)[name]
+        if name not in sections_of(record) or not isinstance(table, Mapping):
+            raise _misplaced(record, name, table, source)
+        section = sections_of(record)[name]
         for key in table:
-            if key not in fields_of(section) and homes_of(kind, key):
-                where = " or ".join(homes_of(kind, key))
-                raise RecipeError(f"{source} [{name}] {key}", "a key of another table", where)
-        found[name] = from_table(section, table, f"{source} [{name}]")
-    return found
+            homes = "" if key in fields_of(section) else _homes_in_toml(record, key)
+            if homes:
+                raise RecipeError(f"{source} [{name}] {key}", "a key of another table", homes)
+        values[name] = from_table(section, table, f"{source} [{name}]")
+    return values
 
 
-def homes_of(kind: type, key: str) -> list[str]:
-    """Return the places of a key in TOML, e.g. "[prune] rho"; the key of a flag also where its name differs."""
-    return list(
-        dict.fromkeys(
-            f"[{section}] {name}"
-            for section, own in sections_of(kind).items()
-            for name, field in fields_of(own).items()
-            if key in (name, field.key)
-        )
-    )
+def homes_of(sections: Mapping[str, type[Settings]], key: str) -> list[tuple[str, str]]:
+    """Return the section and the name of each field that has a key, or a flag of that name."""
+    homes = []
+    for section, settings in sections.items():
+        for name, field in fields_of(settings).items():
+            if key in (name, field.key):
+                homes.append((section, name))
+    return homes
 
 
-def _misplaced(kind: type, name: str, value: Any, source: str) -> RecipeError:
+def _homes_in_toml(record: type, key: str) -> str:
+    homes = homes_of(sections_of(record), key)
+    return " or ".join(f"[{section}] {name}" for section, name in homes)
+
+
+def _misplaced(record: type, name: str, value: Any, source: str) -> RecipeError:
     """Return the refusal of a key outside a table, or of a table that is none."""
-    homes = homes_of(kind, name)
-    if homes:
-        return RecipeError(f"{source} {name}", "a key outside its table", " or ".join(homes))
-    if name in sections_of(kind):
+    if homes := _homes_in_toml(record, name):
+        return RecipeError(f"{source} {name}", "a key outside its table", homes)
+    if name in sections_of(record):
         return RecipeError(f"{source} {name}", SHORT.repr(value), f"a table, [{name}]")
-    known = ", ".join(f"[{each}]" for each in sections_of(kind))
+    known = ", ".join(f"[{section}]" for section in sections_of(record))
     return RecipeError(f"{source} {name}", "an unknown key", f"one of the tables {known}")

@@ -8,6 +8,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -21,10 +22,12 @@ from exporter.settings.fields import (
     Sections,
     Settings,
     fields_of,
-    flags_of,
+    homes_of,
+    sections_of,
 )
 
 INDENT = "  "
+SET = "--set"
 
 EXIT_CODES = {
     0: "done",
@@ -102,7 +105,7 @@ def _path(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"got {SHORT.repr(text)}, need {error}") from None
 
 
-SettingsT = TypeVar("SettingsT", bound=Settings | Sections)
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 # The arguments of argparse's `add_argument` by the type of a field.
 ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
@@ -134,6 +137,7 @@ def add_flags(
     settings: type[Settings] | type[Sections],
     names: Iterable[str] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    table: str = "",
 ) -> None:
     """Add a flag for each field of settings that has one, or for those named, in that order.
 
@@ -142,39 +146,128 @@ def add_flags(
     Args:
         parser: A `Parser`, which shows each flag in the group of its field; or one group for all of them.
         settings: Whose fields become flags.
-        names: Of these fields; by default all but those that are keys of a recipe alone.
-        defaults: What the help shows as the default of a field, where the verb has another one.
+        names: Of these flags; by default all but those that are keys of a recipe alone.
+        defaults: What the help shows as the default of a flag, where the verb has another one.
+        table: The table of a recipe that has the same settings.
     """
-    known, defaults = _flags(settings), defaults or {}
-    with_flag = [name for name, field in known.items() if field.has_flag]
+    places, defaults = _by_flag(settings, table), defaults or {}
+    with_flag = [name for name, (_, field) in places.items() if field.has_flag]
     for name in with_flag if names is None else names:
-        field = known[name]
-        place = parser.group(field.group) if isinstance(parser, Parser) else parser
-        given = {"dest": name, "default": argparse.SUPPRESS, **_arguments(field)}
+        place, field = places[name]
+        group = parser.group(field.group) if isinstance(parser, Parser) else parser
+        options = {"dest": place, "default": argparse.SUPPRESS, **_arguments(field)}
         text = _help(field, defaults.get(name, field.default))
-        action = place.add_argument(_flag(name), help=text, **given)
+        action = group.add_argument(_flag(name), help=text, **options)
         if field.words:
             # What argcomplete asks for the words of a flag; `choices` would refuse others before `from_flags` does.
             action.completer = partial(_words, field.words)
+
+
+class SetAction(argparse.Action):
+    """Set one value of a table, as `--set prune.alpha=0.3`; of a dictionary one entry, as `prune.rates.4=0.7`.
+
+    `tables` are the tables' settings by name. A flag of the same setting, where it comes later, stands over it.
+    """
+
+    def __init__(self, *, tables: Mapping[str, type[Settings]], **options: Any) -> None:
+        super().__init__(default=argparse.SUPPRESS, metavar="TABLE.KEY=VALUE", **options)
+        self.tables = tables
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        text: Any,
+        _flag: str | None = None,
+    ) -> None:
+        """Put the value where the setting's own flag would."""
+        path, equals, word = text.partition("=")
+        table, _, key = path.partition(".")
+        name, _, entry = key.partition(".")
+        field = fields_of(self.tables[table]).get(name) if table in self.tables else None
+        subject, place = f"{SET} {path}", _place(table, name)
+        if field is None:
+            raise RecipeError(subject, "an unknown setting", _nearest(self.tables, path))
+        if not equals or bool(entry) != _is_dict(field):
+            expected = f"{place}.NAME=VALUE" if _is_dict(field) else f"{place}=VALUE"
+            raise RecipeError(SET, SHORT.repr(text), expected)
+        if entry:
+            words = [*getattr(namespace, place, ()), f"{entry}={word}"]
+            _value(subject, field, words)
+            setattr(namespace, place, words)
+        else:
+            setattr(namespace, place, _value(subject, field, word))
+
+
+def _nearest(tables: Mapping[str, type[Settings]], path: str) -> str:
+    """Return where the key of an unknown setting belongs, or else the settings whose names are nearest."""
+    homes = homes_of(tables, path.rpartition(".")[2])
+    if homes:
+        return " or ".join(_place(*home) for home in homes)
+    near = get_close_matches(path, places_of(tables))
+    return " or ".join(near) if near else f"TABLE.KEY of the tables {', '.join(tables)}"
 
 
 def from_flags(
     settings: type[SettingsT],
     arguments: argparse.Namespace,
     base: Mapping[str, Any] | None = None,
+    table: str = "",
 ) -> SettingsT:
-    """Return the settings of the given flags, which override those of `base` (a recipe's table, or its tables)."""
-    fields, words = _flags(settings), vars(arguments)
-    given = {
-        name: _value(_flag(name), fields[name], words[name]) for name in words if name in fields
-    }
-    if issubclass(settings, Sections):
-        return settings.of(base, **given)
-    return settings(**{**(base or {}), **given})
+    """Return the settings of the given flags, which override those of `base`; `table` as of `add_flags`."""
+    return settings(**{**(base or {}), **_given(settings, arguments, table)})
 
 
-def _flags(settings: type) -> Mapping[str, Field]:
-    return flags_of(settings) if issubclass(settings, Sections) else fields_of(settings)
+def tables_from_flags(record: type[Sections], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the given flags, by section and key."""
+    sections = sections_of(record).items()
+    return {name: _given(settings, arguments, name) for name, settings in sections}
+
+
+def places_of(tables: Mapping[str, type[Settings]]) -> list[str]:
+    """Return where arguments have the settings of tables, as `prune.rho`."""
+    places = []
+    for table, settings in tables.items():
+        places += [_place(table, name) for name in fields_of(settings)]
+    return places
+
+
+def flag_of(record: type[Sections], place: str) -> str:
+    """Return what sets a setting of a section: its flag, or `--set` with its place."""
+    section, _, name = place.partition(".")
+    field = fields_of(sections_of(record)[section])[name]
+    return _flag(field.key) if field.has_flag else f"{SET} {place}"
+
+
+def _given(
+    settings: type[Settings], arguments: argparse.Namespace, table: str
+) -> dict[str, Any]:
+    words, values = vars(arguments), {}
+    for name, field in fields_of(settings).items():
+        place = _place(table, name)
+        if place in words:
+            values[name] = _value(_flag(field.key), field, words[place])
+    return values
+
+
+def _place(table: str, name: str) -> str:
+    """Return where arguments have a value: e.g. `prune.rho`, or a bare name of settings that are no table."""
+    return f"{table}.{name}" if table else name
+
+
+def _by_flag(
+    settings: type[Settings] | type[Sections], table: str = ""
+) -> dict[str, tuple[str, Field]]:
+    """Return the place and the field of each flag."""
+    if not issubclass(settings, Sections):
+        fields = fields_of(settings).items()
+        return {field.key: (_place(table, name), field) for name, field in fields}
+    places = {}
+    for section, kind in sections_of(settings).items():
+        for flag, (place, field) in _by_flag(kind, section).items():
+            if field.has_flag:
+                places[flag] = (place, field)
+    return places
 
 
 def _help(field: Field, default: Any) -> str:
@@ -203,18 +296,25 @@ def _arguments(field: Field) -> Mapping[str, Any]:
 
 
 def _value(flag: str, field: Field, words: Any) -> Any:
-    origin = typing.get_origin(field.plain)
-    if origin is tuple and isinstance(words, str):
-        words = [word for word in words.split(",") if word]
-    if origin is dict:
+    """Return the value of a flag's words, or the one that `--set` has read; RecipeError names the flag."""
+    if _is_dict(field):
         # A keyword argument may override an earlier one; two rates for one layer are a mistake.
         of_any = Any in typing.get_args(field.plain)
         count, words = len(words), _pairs(flag, words, _any if of_any else _plain)
         if len(words) < count and not of_any:
             raise RecipeError(flag, "a name twice", "each name once")
-    elif _has_numbers(field.kind) and isinstance(words, str | list):
+        return field.converted(flag, words)
+    if typing.get_origin(field.plain) is tuple and isinstance(words, str):
+        words = [word for word in words.split(",") if word]
+    if field.plain is bool and isinstance(words, str):
+        words = NAMED.get(words.lower(), words)
+    if _has_numbers(field.kind) and isinstance(words, str | list):
         words = _plain(words) if isinstance(words, str) else list(map(_plain, words))
     return field.converted(flag, words)
+
+
+def _is_dict(field: Field) -> bool:
+    return typing.get_origin(field.plain) is dict
 
 
 def _has_numbers(kind: Any) -> bool:

@@ -138,7 +138,7 @@ def _opened_each(
         raise RecipeError(
             "--schedule", f"a file beside {len(methods)} methods", "one method: it has its own"
         )
-    recipes = [recipe.but(method=each) for each in methods]
+    recipes = [recipe.but(prune={"method": each}) for each in methods]
     first, *others = (open_recipe(each, stages, model, refits=True) for each in recipes)
     return recipes, [first, *(replace(each, own=first.whole) for each in others)]
 

@@ -38,7 +38,7 @@ from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import log_oddities, schedule_of
 from exporter.schedule.policy import UNSAID, Given, Need, Policy, check_needs, resolve
 from exporter.schedule.prune import AMOUNTS, SCORING, Prune
-from exporter.settings.fields import Settings, fields_of, sections_of, told_of
+from exporter.settings.fields import Settings, changes_of, fields_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
@@ -399,10 +399,10 @@ def dry_run(opened: Opened, recipe: Recipe, *settings: Settings, unknown: str = 
 
 
 def settings_of(recipe: Recipe, *settings: Settings) -> dict[str, Any]:
-    """Return what differs from its default in a recipe and other settings, by the keys of flags."""
-    records = (*(getattr(recipe, name) for name in sections_of(Recipe)), *settings)
-    return {
-        fields_of(type(each))[name].key: value
-        for each in records
-        for name, value in told_of(each).items()
-    }
+    """Return what differs from its default: in a recipe by section and key, e.g. `prune.rho`, else by name."""
+    changes: dict[str, Any] = {}
+    for section, values in recipe.changes().items():
+        changes |= {f"{section}.{name}": value for name, value in values.items()}
+    for record in settings:
+        changes |= changes_of(record)
+    return changes

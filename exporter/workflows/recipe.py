@@ -149,7 +149,7 @@ class Measuring(Settings):
 class Recipe(Sections):
     """The settings of a compilation: the record of each step, a table of the same name in TOML.
 
-    `Recipe.of(model="digits_vit", rho=0.7)` takes the same settings by the names of their flags.
+    In Python, `Recipe(model=ModelRequest("digits_vit"), prune=Prune(rho=0.7))`.
     """
 
     model: ModelRequest = field(default_factory=ModelRequest)
@@ -230,14 +230,13 @@ def _placed(value: Any, folder: Path) -> Any:
 
 def over(base: Tables, tables: Tables) -> Tables:
     """Return tables with the values of others over their own; an amount to prune replaces every other one."""
-    kept = {**base, PRUNE: yielding(base.get(PRUNE, {}), tables.get(PRUNE, {}))}
-    return {name: {**kept.get(name, {}), **tables.get(name, {})} for name in {**kept, **tables}}
-
-
-def yielding(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base`, of a table `prune`, without its amount if `values` gives any amount."""
-    told = any(values.get(name) not in (None, {}) for name in AMOUNTS)
-    return {key: value for key, value in base.items() if not (told and key in AMOUNTS)}
+    merged = {name: {**base.get(name, {}), **table} for name, table in tables.items()}
+    amounts = {name for name in AMOUNTS if tables.get(PRUNE, {}).get(name) not in (None, {})}
+    if amounts:
+        replaced = set(AMOUNTS) - amounts
+        table = merged[PRUNE]
+        merged[PRUNE] = {key: value for key, value in table.items() if key not in replaced}
+    return {**base, **merged}
 
 
 def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
@@ -251,7 +250,7 @@ def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
             return str(value if is_order(value) else value.absolute())
         return str(value) if isinstance(value, str) else value
 
-    tables = {name: plain(table) for name, table in recipe.told().items() if table}
+    tables = {name: plain(table) for name, table in recipe.changes().items() if table}
     with written_beside(path) as partial:
         comment = f"# {head}\n" if head else ""
         partial.write_text(comment + tomli_w.dumps(tables), encoding="utf-8")

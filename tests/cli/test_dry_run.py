@@ -19,7 +19,7 @@ def dry(
 def test_a_dry_run(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
     lines = dry(star_export, workplace, "compile", tmp_path / "out", "--rho", "0.5")
     assert lines[0] == "vit_tiny_patch16_224: checked, nothing is run"
-    assert {"rho = 0.5", f"images = {workplace.images}"} <= set(lines)
+    assert {"prune.rho = 0.5", f"images.images = {workplace.images}"} <= set(lines)
     assert "GMACs per image: 0.002 dense, 0.001 pruned" in lines
     (title,) = (line for line in lines if line.startswith("schedule"))
     assert title == "schedule: matching, merge-weighted, rho 0.5"
@@ -39,7 +39,7 @@ def test_a_schedule_that_is_not_known_yet(
         None,
         "the calibration",
     )
-    assert told["settings"]["method"] == "star"
+    assert told["settings"]["prune.method"] == "star"
 
 
 def test_fine_tuning_has_its_own_settings(
@@ -56,7 +56,7 @@ def test_fine_tuning_has_its_own_settings(
         "3",
     )
     lines = dry(star_export, workplace, "finetune", tmp_path / "w.safetensors", *flags)
-    assert {"epochs = 3", "augment = crop", "rho = 0.6"} <= set(lines)
+    assert {"epochs = 3", "augment = crop", "prune.rho = 0.6"} <= set(lines)
 
 
 def test_a_search_has_no_schedule_yet(

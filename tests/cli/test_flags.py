@@ -12,7 +12,7 @@ from exporter.schedule.prune import Prune
 from exporter.settings.flags import Parser
 from exporter.training.settings import PRESETS, FinetuneSettings
 from exporter.workflows.recipe import Images, Recipe
-from tests.commands import recipe_file
+from tests.commands import recipe_file, recipe_with
 
 
 def arguments_of(*flags: str) -> argparse.Namespace:
@@ -27,7 +27,7 @@ def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
         '[model]\nname = "digits_vit"\n[images]\nimages = "photos"\n[prune]\nrho = 0.9\n[measure]\nbatch = 4\n'
     )
     told = recipe_of(arguments_of("--recipe", str(recipe), "--rho", "0.6", "--rounds", "5"))
-    assert told == Recipe.of(
+    assert told == recipe_with(
         model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, rounds=5
     )
 
@@ -60,10 +60,8 @@ def settings_of(*flags: object) -> FinetuneSettings:
 
 
 def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> None:
-    recipe = recipe_file(
-        tmp_path, seed=3, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"}
-    )
-    settings = settings_of("--epochs", "2", *recipe)
+    recipe = recipe_file(tmp_path, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"})
+    settings = settings_of("--epochs", "2", "--set", "images.seed=3", *recipe)
     assert (settings.epochs, settings.ema_decay, settings.augment, settings.seed) == (
         2,
         0.9,

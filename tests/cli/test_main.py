@@ -16,9 +16,6 @@ import exporter
 from exporter.cli import inspect
 from exporter.cli.main import FORMER, build_parser, main, verb_modules
 from exporter.errors import RecipeError
-from exporter.settings.fields import fields_of, flags_of, homes_of
-from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipe import Recipe
 from tests.commands import Command, Workplace
 
 
@@ -81,24 +78,25 @@ def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
 @pytest.mark.parametrize(
     "verb", ["compile", "calibrate", "plan", "export", "check", "eval", "finetune"]
 )
-def test_a_key_of_the_recipe_is_no_flag_and_the_answer_says_so(
+def test_a_setting_without_a_flag_is_answered_with_how_to_set_it(
     star_export: Command, verb: str
 ) -> None:
     needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(verb, ("--out", "x"))
-    training = [
-        name for name, field in fields_of(FinetuneSettings).items() if not field.has_flag
-    ]
-    keys = [name for name, field in flags_of(Recipe).items() if not field.has_flag]
-    for name in (*keys, *(training if verb == "finetune" else ())):
-        flag = f"--{name.replace('_', '-')}"
-        if verb in ("check", "eval") and name in (
-            "seed",
-            "threads",
-        ):  # that of the draw of images, of a runtime
-            continue
-        place = (*homes_of(Recipe, name), f"[training] {name}")[0]
-        told = f"error: {flag} | got no flag of this verb | need {place} = … in the file of --recipe"
-        assert star_export(verb, *needed, flag, "1").error == told
+    for flag, way in (
+        ("--alpha", "--set prune.alpha=…"),
+        ("--no-recalibrate", "--set model.recalibrate=…"),
+    ):
+        line = f"error: {flag} | got no flag of this verb | need {way}"
+        assert star_export(verb, *needed, flag, "1").error == line
+
+
+def test_so_is_one_of_training_where_a_verb_trains(star_export: Command) -> None:
+    way = "--ema-decay | got no flag of this verb | need --set training.ema_decay=…"
+    assert way in star_export("finetune", "--out", "x", "--ema-decay", "1").error
+    assert (
+        "unrecognized arguments"
+        in star_export("compile", "--out", "x", "--ema-decay", "1").error
+    )
 
 
 def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
-from exporter.settings.fields import homes_of
+from exporter.settings.fields import homes_of, sections_of
 from exporter.workflows.recipe import Recipe
 
 
@@ -70,8 +70,9 @@ def _in_tables(text: str) -> str:
         line = written
         key, equals, value = line.partition(" = ")
         above &= not line.startswith("[")
-        if above and equals and homes_of(Recipe, key):
-            table, name = homes_of(Recipe, key)[0].removeprefix("[").split("] ")
+        homes = homes_of(sections_of(Recipe), key)
+        if above and equals and homes:
+            table, name = homes[0]
             line = f"{table}.{name} = {value}"
         lines.append(line)
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from exporter.workflows.folders.check import check_folder
 from exporter.workflows.folders.export_folder import read_checksums
 from exporter.workflows.predicting import models_at
 from exporter.workflows.progress import CallbackStages
-from exporter.workflows.recipe import Recipe
+from tests.commands import recipe_with
 from tests.folders import write_folder
 from tests.vits import make_vit
 
@@ -28,7 +28,7 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     """Into the folder of an earlier compilation, of another target."""
     write_folder(tmp_path / "out", OPENVINO_BF16)
     (tmp_path / "out/notes.txt").write_text("mine")
-    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = recipe_with(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     stages: dict[str, int] = {}
     report = compile_model(
         recipe,
@@ -73,7 +73,7 @@ def test_a_model_without_class_names_gets_those_of_the_images(
     image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     vit, names = make_vit(num_classes=2), ("class_0", "class_1")
-    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = recipe_with(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", vit)
     assert report.class_names == names and vit.spec.class_names == ()
     for name in report.files.values():
@@ -91,7 +91,7 @@ def test_class_names_reach_the_deployment_machine(
     """The report, model.json and each file have them, and `eval` of the folder goes by them."""
     names = ("a", "class_1", "b", "class_0", "c", "d", "e")
     tiny_vit.spec = replace(tiny_vit.spec, class_names=names)
-    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = recipe_with(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.class_names == names and report.accuracy is not None
     assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
@@ -106,7 +106,7 @@ def test_class_names_reach_the_deployment_machine(
 def test_why_there_is_no_accuracy_is_said(
     tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recipe = Recipe.of(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
+    recipe = recipe_with(images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1)
     assert compile_model(recipe, tmp_path / "out", tiny_vit).accuracy is None
     expected = (
         f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "
@@ -125,7 +125,7 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     for at in range(96):  # each four times in a row: who is held out has been read
         pixels = np.random.default_rng(at // 4).integers(0, 256, (40, 40, 3), np.uint8)
         Image.fromarray(pixels).save(images / f"{at:02}.png")
-    recipe = Recipe.of(images=images, rho=0.5, refit=True, rounds=0, threads=1)
+    recipe = recipe_with(images=images, rho=0.5, refit=True, rounds=0, threads=1)
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.passed and report.refit is not None and report.refit.read == 72
     assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(

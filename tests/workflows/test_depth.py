@@ -21,8 +21,7 @@ from exporter.vocabulary import AttentionVariant
 from exporter.workflows import depth
 from exporter.workflows.depth import apply_to, choose_to, collect_to, split_for
 from exporter.workflows.opened import Opened, open_recipe
-from exporter.workflows.recipe import Recipe
-from tests.commands import Workplace
+from tests.commands import Workplace, recipe_with, tables_of
 from tests.power_cuts import cut_after
 from tests.shards import encoded
 from tests.vits import TINY
@@ -34,7 +33,7 @@ STEPS = ChoiceSettings(units=2)
 
 @pytest.fixture
 def job(workplace: Workplace) -> Opened:
-    recipe = Recipe.of(
+    recipe = recipe_with(
         model="vit_tiny_patch16_224",
         checkpoint=workplace.checkpoint,
         model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
@@ -156,7 +155,7 @@ def test_a_collection_that_was_cut_ends_with_the_same_bytes(
 
 def told(job: Opened, **changes: Any) -> Opened:
     """The same with other settings."""
-    return replace(job, recipe=job.recipe.but(**changes))
+    return replace(job, recipe=job.recipe.but(**tables_of(**changes)))
 
 
 def test_images_that_cannot_be_read_are_named_also_after_an_interruption(

@@ -15,7 +15,8 @@ from exporter.workflows import exam
 from exporter.workflows.exam import Exam, shown, train_images
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.progress import Silent
-from exporter.workflows.recipe import Images, Recipe
+from exporter.workflows.recipe import Images
+from tests.commands import recipe_with
 from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_vit
 
@@ -34,7 +35,7 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
 
 def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
     def trained_on(classes: int, place: Path | None = None) -> list[int | None]:
-        opened = open_recipe(Recipe.of(images=place), model=make_vit(num_classes=classes))
+        opened = open_recipe(recipe_with(images=place), model=make_vit(num_classes=classes))
         return [file.label for file in train_images(opened, None).files]
 
     assert trained_on(2, image_folder) == [0, 0, 0, 1, 1, 1]

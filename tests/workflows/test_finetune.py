@@ -36,7 +36,7 @@ from exporter.workflows.exam import Exam
 from exporter.workflows.finetune import Trained, finetune_model, models_of, result_of
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
-from tests.commands import Workplace
+from tests.commands import Workplace, recipe_with, tables_of
 from tests.evaluation.hits import hits
 from tests.power_cuts import PowerCutError, cut_after
 from tests.shards import encoded, write_shard
@@ -76,7 +76,7 @@ def test_what_is_written_is_what_was_trained(
     how: dict[str, Any], recipe: Recipe, workplace: Workplace, tmp_path: Path
 ) -> None:
     out = tmp_path / "w.safetensors"
-    result = finetune_model(recipe.but(**{"rho": None, **how}), QUICK, out)
+    result = finetune_model(recipe.but(**tables_of(**{"rho": None, **how})), QUICK, out)
     found = read_pruning(out)
     assert found is not None
     assert found.schedule == result.schedule
@@ -101,7 +101,9 @@ def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     settings = replace(
         QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0
     )
-    result = finetune_model(recipe.but(rho=0.5), settings, tmp_path / "w.safetensors")
+    result = finetune_model(
+        recipe.but(**tables_of(rho=0.5)), settings, tmp_path / "w.safetensors"
+    )
     assert result.after.top1 == 1.0 > result.before.top1
     assert result.loss_after.loss_points == 100 * (result.dense.top1 - 1)
 
@@ -115,12 +117,14 @@ def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) 
     settings = replace(
         QUICK, epochs=8, batch_size=16, augment="none", ema_decay=0.0, distillation=0.0
     )
-    learned = finetune_model(recipe.but(images=place, eval_images=place), settings, good)
+    learned = finetune_model(
+        recipe.but(**tables_of(images=place, eval_images=place)), settings, good
+    )
     assert (learned.trained.images, learned.trained.held_out) == (58, 6)
     assert learned.trained.epoch > 0 and learned.after.top1 > learned.before.top1
     ruined = replace(settings, epochs=1, lr=1.0)
     found = finetune_model(
-        Recipe.of(checkpoint=good, images=place, eval_images=place), ruined, bad
+        recipe_with(checkpoint=good, images=place, eval_images=place), ruined, bad
     )
     assert (
         found.trained.epoch == 0 and found.after.top1 == found.before.top1 == learned.after.top1
@@ -157,8 +161,8 @@ def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
     )
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
     assert read_record(recipe.model.checkpoint, TUNED, Tuned) is None
-    finetune_model(recipe.but(method=Method.STAR, max_images=4), QUICK, first)
-    again = Recipe.of(
+    finetune_model(recipe.but(**tables_of(method=Method.STAR, max_images=4)), QUICK, first)
+    again = recipe_with(
         checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images
     )
     result = finetune_model(again, QUICK, second, teacher=recipe.model.checkpoint)
@@ -179,7 +183,7 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """And it reads its calibration, which is left beside it until then."""
-    how = recipe.but(method=Method.STAR, max_images=4)
+    how = recipe.but(**tables_of(method=Method.STAR, max_images=4))
     whole, parted = (tmp_path / name / "w.safetensors" for name in ("whole", "parted"))
     expected = finetune_model(how, QUICK, whole)
     with cut_after(after):
@@ -200,7 +204,10 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
 def test_a_run_that_was_cut_after_its_last_epoch_names_what_it_skipped(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
-    how, settings = recipe.but(images=torn), replace(QUICK, batch_size=7, repeats=1)
+    how, settings = (
+        recipe.but(**tables_of(images=torn)),
+        replace(QUICK, batch_size=7, repeats=1),
+    )
     with cut_after(settings.epochs):
         finetune_model(how, settings, tmp_path / "w.safetensors")
     result = finetune_model(how, settings, tmp_path / "w.safetensors")
@@ -233,7 +240,7 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
         load(workplace.request).model.train().requires_grad_(True),
     )
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    nameless = recipe.but(model="", checkpoint=None, model_kwargs={})
+    nameless = recipe.but(**tables_of(model="", checkpoint=None, model_kwargs={}))
     own: tuple[tuple[str, Any], ...] = (("module", module), ("adapter", adapter))
     for kind, model in own:
         out = tmp_path / f"{kind}.safetensors"
@@ -247,7 +254,7 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
         assert all(torch.equal(before[name], value) for name, value in state.items())
     # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
     module.load_state_dict(load_file(tmp_path / "module.safetensors"))
-    opened = open_recipe(Recipe.of(checkpoint=tmp_path / "module.safetensors"))
+    opened = open_recipe(recipe_with(checkpoint=tmp_path / "module.safetensors"))
     assert opened.as_given is not None and opened.as_given.rho == recipe.prune.rho
     assert (
         load(replace(workplace.request, checkpoint=opened.recipe.model.checkpoint)).spec
@@ -264,7 +271,7 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
     torch.save(state, tmp_path / "teacher.pth")
     settings = replace(QUICK, epochs=1, distillation=1.0)
     how = recipe.but(
-        method=Method.TOME
+        **tables_of(method=Method.TOME)
     )  # one epoch makes it no worse: the weights are the epoch's
     own = finetune_model(how, settings, tmp_path / "own.safetensors")
     finetune_model(
@@ -284,7 +291,7 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
 def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
-    shards = recipe.but(images=torn, eval_images=torn)
+    shards = recipe.but(**tables_of(images=torn, eval_images=torn))
     result = finetune_model(
         shards, replace(QUICK, batch_size=7, repeats=1), tmp_path / "w.safetensors"
     )

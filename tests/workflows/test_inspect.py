@@ -9,7 +9,7 @@ import pytest
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import save_json
 from exporter.workflows.inspect import inspect_artefact
-from exporter.workflows.recipe import Recipe
+from tests.commands import recipe_with
 from tests.folders import write_folder
 
 
@@ -46,7 +46,7 @@ def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
 
 
 def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:
-    save_json(Recipe.of(rates={2: 0.5}), tmp_path / "recipe.json")
+    save_json(recipe_with(rates={2: 0.5}), tmp_path / "recipe.json")
     told = inspect_artefact(tmp_path / "recipe.json")
     assert (told["kind"], told["prune"]["rates"]) == ("recipe", {"2": 0.5})
 

@@ -45,9 +45,8 @@ from exporter.workflows.opened import (
     warn_of_few_images,
     warn_where_slow,
 )
-from exporter.workflows.recipe import Recipe
 from tests.calibration.samples import acs_alone
-from tests.commands import Workplace
+from tests.commands import Workplace, recipe_with
 from tests.vits import make_vit
 
 PHOTOS = Path("photos")
@@ -55,7 +54,7 @@ ACS = (0.1, 0.5, 0.3, 0.9)
 
 
 def opened(vit: PrunableViT | None = None, /, **values: Any) -> Opened:
-    return open_recipe(Recipe.of(**values), model=vit)
+    return open_recipe(recipe_with(**values), model=vit)
 
 
 def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
@@ -217,7 +216,7 @@ def test_a_compilation_lists_its_images_once(
         "mac_reduction": 0.2,
         "target": "onnxruntime-int8",
     }
-    recipe = Recipe.of(images=image_folder, **how, rounds=0, threads=1, check_images=4)
+    recipe = recipe_with(images=image_folder, **how, rounds=0, threads=1, check_images=4)
     compile_model(recipe, tmp_path / "out", tiny_vit)
     assert seen == [image_folder]
 
@@ -280,7 +279,7 @@ def test_what_is_missing_for_a_compilation_is_named(
     values: dict[str, Any], missing: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match=missing):
-        dry_compile(Recipe.of(**{"scorer": "intra", **values}), tmp_path)
+        dry_compile(recipe_with(**{"scorer": "intra", **values}), tmp_path)
 
 
 def test_a_schedule_of_inter_layer_scores_needs_them(
@@ -291,7 +290,7 @@ def test_a_schedule_of_inter_layer_scores_needs_them(
     )
     save_json(schedule, tmp_path / "s.json")
     with pytest.raises(RecipeError, match="--calibration"):
-        dry_compile(Recipe.of(schedule=tmp_path / "s.json", images=PHOTOS), tmp_path)
+        dry_compile(recipe_with(schedule=tmp_path / "s.json", images=PHOTOS), tmp_path)
 
 
 SETTINGS = FinetuneSettings(epochs=3, batch_size=5)
@@ -313,7 +312,7 @@ def test_its_schedule_and_multiply_adds_are_those_of_the_compilation(
     assert f'"pruned": {found.gmacs_pruned!r}' in report
     assert f'"dense": {found.gmacs_dense!r}' in report
     assert found.unknown == ""
-    assert (found.settings["rho"], found.settings["rounds"]) == (0.5, 0)
+    assert (found.settings["prune.rho"], found.settings["measure.rounds"]) == (0.5, 0)
     assert "batch" not in found.settings
 
 
@@ -384,7 +383,7 @@ def test_what_finetune_refuses_is_refused(
 
 
 def test_only_compile_refits() -> None:
-    recipe = Recipe.of(model="digits_vit", rho=0.5, refit=True)
+    recipe = recipe_with(model="digits_vit", rho=0.5, refit=True)
     assert open_recipe(recipe, refits=True).recipe.prune.refit
     with pytest.raises(RecipeError, match="only compile refits"):
         open_recipe(recipe)

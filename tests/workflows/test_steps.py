@@ -26,6 +26,7 @@ from exporter.workflows import steps
 from exporter.workflows.recipe import Lowering
 from exporter.workflows.steps import MOST, AnyImages, array_of, folder_of
 from tests.calibration.samples import acs_alone
+from tests.commands import recipe_with
 from tests.vits import make_model, random_images
 
 ACS_ALONE = exporter.CalibrationSettings(relevance=False)
@@ -90,7 +91,7 @@ def test_compiling_leaves_a_module_as_it_is(
 ) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     stages: list[str] = []
-    recipe = exporter.Recipe.of(images=str(image_folder), rho=0.5, rounds=0, threads=1)
+    recipe = recipe_with(images=str(image_folder), rho=0.5, rounds=0, threads=1)
     told = exporter.CallbackStages(lambda stage, done, total: stages.append(stage))
     report = exporter.compile(recipe, str(tmp_path / "out"), network, told)
     assert report.passed and exporter.inspect(str(tmp_path / "out"))["kind"] == "report"

@@ -104,9 +104,9 @@ def calibrated(opened: Opened, path: Path, book: Book) -> tuple[Opened, dict[str
         made = book.record("calibration", told, calibrate, together=True)
         if not path.exists() or load_calibration(path).inter_sha256 != made["inter_sha256"]:
             calibrate()
-    return replace(opened, recipe=opened.recipe.but(calibration=path), own=opened.whole), made[
-        "skipped"
-    ]
+    return replace(
+        opened, recipe=opened.recipe.but(prune={"calibration": path}), own=opened.whole
+    ), made["skipped"]
 
 
 @dataclass(frozen=True, eq=False)

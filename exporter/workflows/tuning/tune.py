@@ -69,10 +69,9 @@ WORTH = 0.75
 BASE = UNPRUNED.on(ONNXRUNTIME.name)
 # What a recipe leaves open where it compiles a choice, and what another checkpoint says itself.
 FREE: Mapping[str, Any] = dict.fromkeys((*AXES, "calibration", "rho", "mac_reduction"))
-OWN_VALUES = {
-    **FREE,
+OWN_VALUES: Mapping[str, Any] = {
     "num_classes": None,
-    "model": "",
+    "name": "",
     "model_kwargs": {},
     "preprocess": {},
     "recalibrate": False,
@@ -156,7 +155,10 @@ def dry_tune(
 def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
     """Return the recipes of the model and of other checkpoints, which say themselves which networks they are."""
     files = [Path(each) for each in weights]
-    others = {path.stem: recipe.but(**OWN_VALUES, checkpoint=path) for path in files}
+    others = {
+        path.stem: recipe.but(prune=FREE, model={**OWN_VALUES, "checkpoint": path})
+        for path in files
+    }
     if len(others) < len(files):
         names = ", ".join(path.stem for path in files)
         raise RecipeError("weights", names, "files of different names")
@@ -405,7 +407,9 @@ def _off(candidate: Candidate) -> float:
 
 def _recipe_of(recipe: Recipe, choice: Candidate, meter: Meter) -> Recipe:
     """Return the recipe that compiles a choice; weights trained for pruning record their own schedule."""
-    plain = recipe.but(**FREE, target=choice.target, max_eval_images=1000)
+    plain = recipe.but(
+        prune=FREE, lower={"target": choice.target}, images={"max_eval_images": 1000}
+    )
     schedule, prune = meter.schedule(choice), choice.prune
     if choice.given or prune is None or schedule is None:
         return plain
@@ -413,7 +417,7 @@ def _recipe_of(recipe: Recipe, choice: Candidate, meter: Meter) -> Recipe:
         meter.networks[choice.weights].recipe.prune.calibration if choice.calibrated else None
     )
     how = {name: getattr(prune, name) for name in AXES}
-    return plain.but(**how, rho=schedule.rho, calibration=file)
+    return plain.but(prune={**how, "rho": schedule.rho, "calibration": file})
 
 
 def _save_unpruned(meter: Meter, choice: Candidate, folder: Path) -> None:

@@ -37,7 +37,7 @@ from exporter.workflows.tuning.choice import Timed, TuneResult, TuneSettings
 from exporter.workflows.tuning.measured import Meter
 from exporter.workflows.tuning.tune import dry_tune, tune
 from exporter.workflows.tuning.ways import AXES, Candidate
-from tests.commands import Workplace
+from tests.commands import Workplace, recipe_with, tables_of
 from tests.digits import digits
 from tests.folders import write_folder
 from tests.vits import make_vit
@@ -142,7 +142,9 @@ def search(
     def run(
         settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
     ) -> TuneResult:
-        return tune(free.but(**changes), settings, tmp_path, weights=weights, model=model)
+        return tune(
+            free.but(**tables_of(**changes)), settings, tmp_path, weights=weights, model=model
+        )
 
     return run
 
@@ -334,7 +336,7 @@ def test_the_choice_is_compiled_from_its_recipe(
     assert all(getattr(own.prune, name) == getattr(prune, name) for name in AXES)
     assert 0 < prune.rho < 1 and prune.mac_reduction is None and recipe.measure.threads == 1
     told = read_recipe(tmp_path / "tune.toml")
-    assert Recipe.of(told) == recipe.but(calibration=calibration)
+    assert Recipe.of(told) == recipe.but(**tables_of(calibration=calibration))
 
 
 def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earlier_compilation(
@@ -474,7 +476,7 @@ def test_a_real_search_of_the_digits_model(
         "eval_images": digits() / "held_out",
         "max_eval_images": 60,
     }
-    recipe = Recipe.of(**values, **images, check_images=4, batch=2, more_batches=())
+    recipe = recipe_with(**values, **images, check_images=4, batch=2, more_batches=())
     settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
     # Whatever this machine takes for each.
     monkeypatch.setattr(
