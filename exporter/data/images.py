@@ -104,9 +104,13 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class ImageFolder(ImageSource):
-    """A list of images, to be read in any order and more than once."""
+    """A list of images, to be read in any order and more than once.
+
+    `folders` are the direct subfolders of the root, sorted; none of tar files.
+    """
 
     files: tuple[ImageFile, ...]
+    folders: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     @override
@@ -123,12 +127,12 @@ class ImageFolder(ImageSource):
 class LeftOut:
     """What is not read of a folder or a tar file, to be said in one line.
 
-    Files are counted by their endings; `seconds` are the names of images whose key in a tar file another image has.
+    Files are counted by their endings; `keyless` are the names of images in a tar file that are not their key's.
     """
 
     endings: Counter[str] = field(default_factory=Counter)
     hidden: int = 0
-    seconds: list[str] = field(default_factory=list)
+    keyless: list[str] = field(default_factory=list)
 
     def note(self, name: str) -> None:
         """Count a file by its ending; a hidden one only if it has that of an image."""
@@ -143,15 +147,19 @@ class LeftOut:
         by_ending = ", ".join(
             f"{number} {ending}" for ending, number in sorted(self.endings.items())
         )
-        parts = (
-            by_ending and f"files left out by their ending: {by_ending}",
-            self.hidden and f"hidden folders and images left out: {self.hidden}",
-            self.seconds
-            and f"images left out whose key another image has: {len(self.seconds)}, the first {self.seconds[0]}",
-            *more,
-        )
-        if any(parts):
-            logger.warning("%s: %s", subject, "; ".join(map(str, filter(None, parts))))
+        parts: list[str] = []
+        if by_ending:
+            parts.append(f"files left out by their ending: {by_ending}")
+        if self.hidden:
+            parts.append(f"hidden folders and images left out: {self.hidden}")
+        if self.keyless:
+            parts.append(
+                f"images left out that are not their key's, the name up to its first dot: {len(self.keyless)}, "
+                f"the first {self.keyless[0]}"
+            )
+        parts += more
+        if parts:
+            logger.warning("%s: %s", subject, "; ".join(parts))
 
 
 def list_images(
@@ -171,15 +179,21 @@ def list_images(
         ImageError: No such folder, no image in it, one that cannot be read, a class map that does not fit, or
             folders whose classes are not certain.
     """
-    check_readable(folder)
+    _require_folder(folder)
     left = LeftOut()
-    paths = sorted(_walk(folder, left), key=lambda path: path.relative_to(folder).parts)
+    paths: list[Path] = []
+    folders: tuple[str, ...] = ()
+    for place, subfolders, images in _walk(folder, left):
+        paths += images
+        if place == folder:
+            folders = tuple(subfolders)
     if not paths:
         raise ImageError(
             str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}"
         )
-    folders, held = class_folders(folder), {_folder_of(path, folder) for path in paths}
-    empty = [name for name in folders if name not in held]
+    paths.sort(key=lambda path: path.relative_to(folder).parts)
+    filled = {_folder_of(path, folder) for path in paths}
+    empty = [name for name in folders if name not in filled]
     mapped = class_map is not None and not is_order(class_map)
     index: Mapping[str, int] = {}
     if num_classes or mapped:
@@ -193,7 +207,8 @@ def list_images(
     left.say(
         str(folder), *_of_classes(files, empty if num_classes else (), labelled=bool(index))
     )
-    return ImageFolder(folder, files, {place: name for name, place in index.items()})
+    class_names = {place: name for name, place in index.items()}
+    return ImageFolder(folder, files, class_names, folders=folders)
 
 
 def _of_classes(
@@ -209,17 +224,25 @@ def _of_classes(
 
 def check_readable(folder: Path) -> None:
     """Open a folder and its subfolders, before the work that needs the images in them."""
+    _require_folder(folder)
+    for name in ("", *class_folders(folder)):
+        try:
+            _require_opening(folder / name)
+            os.scandir(folder / name).close()
+        except OSError as error:
+            raise _unreadable(error) from None
+
+
+def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ImageError(
             str(folder), "no such folder", "a folder of images, or of one folder per class"
         )
-    for name in ("", *class_folders(folder)):
-        try:
-            # Names alone can be listed where nothing may be opened.
-            os.stat(os.path.join(folder, name, "."))  # noqa: PTH116, PTH118  (Path drops the dot)
-            os.scandir(folder / name).close()
-        except OSError as error:
-            raise _unreadable(error) from None
+
+
+def _require_opening(folder: Path) -> None:
+    """Raise OSError where the names of files may be listed, and nothing may be opened."""
+    os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118  (Path drops the dot)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -287,23 +310,30 @@ def ranked(total: int, seed: str) -> list[int]:
     )
 
 
-def _walk(folder: Path, left: LeftOut) -> Iterator[Path]:
-    """Yield image files below a folder; links to folders are followed, but no folder is entered twice."""
+def _walk(folder: Path, left: LeftOut) -> Iterator[tuple[Path, list[str], list[Path]]]:
+    """Yield each folder, its subfolders and its images; links are followed, but no folder is entered twice."""
     entered = set()
-    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+    for place, subfolders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         real = os.path.realpath(place)
         if real in entered:
-            folders.clear()
+            subfolders.clear()
             continue
         entered.add(real)
-        seen = sorted(name for name in folders if not name.startswith("."))
-        left.hidden += len(folders) - len(seen)
-        folders[:] = seen
+        try:
+            _require_opening(Path(place))
+        except OSError as error:
+            raise _unreadable(error) from None
+        visible = sorted(name for name in subfolders if not name.startswith("."))
+        left.hidden += len(subfolders) - len(visible)
+        # The walk goes on into these.
+        subfolders[:] = visible
+        images = []
         for name in names:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
-                yield Path(place, name)
+                images.append(Path(place, name))
             else:
                 left.note(name)
+        yield Path(place), subfolders, images
 
 
 def _refuse(error: OSError) -> None:

@@ -1,10 +1,9 @@
 """Read images and their classes from WebDataset shards: tar files, in one pass or by their members' places.
 
-The members of one image are neighbours and share a key, their name up to the first dot: `0001.jpg`, and `0001.cls`
-(a class index or name as text) or `0001.json` (the same, or an object that has it under "label", "cls" or "class").
-
-Where no image has that key, dots are part of it, and it ends at the last one: `img.0001.jpg`, `img.0001.cls`.
-Beside `0001.jpg`, `0001.mask.png` is not the image; a warning says how many members are left out.
+The members of one image are neighbours and share a key, their name up to the first dot, as WebDataset has it:
+`0001.jpg`, and `0001.cls` (a class index or name as text) or `0001.json` (the same, or an object that has it under
+"label", "cls" or "class"). What follows the first dot is the ending: beside `0001.jpg`, `0001.mask.png` is not the
+image, nor is `img.0001.jpg` one. A warning says how many members are left out.
 """
 
 import json
@@ -30,18 +29,16 @@ COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 LABEL_KEYS = ("label", "cls", "class")
 # No more of a member is read: encoded images are smaller, and a broken header may announce any size.
 MOST_BYTES = 1 << 28
-# So many images do not belong to another one of the key that ends at the first dot.
-MANY = 16
+LABEL_ENDINGS = ("cls", "json")
 
 
 class Member(NamedTuple):
-    """A file of a shard: `key` is its name up to the dot before `ending`, `first` that up to the first dot.
+    """A file of a shard: `key` is its name up to the first dot, `ending` what follows.
 
     An image has its `content`, or its place in the file, `span`.
     """
 
     name: str
-    first: str
     key: str
     ending: str
     content: bytes | None
@@ -70,16 +67,16 @@ class Labels:
             return {index: name for name, index in self.index.items()}
         return dict(enumerate(self.names))
 
-    def index_of(self, told: object, place: Path) -> int:
+    def index_of(self, label: object, place: Path) -> int:
         """Return the class that a label means."""
         if self.index is not None:
-            if str(told) not in self.index:
+            if str(label) not in self.index:
                 raise ImageError(
-                    str(place), f"the class {told!r}", "one that --class-map has an index for"
+                    str(place), f"the class {label!r}", "one that --class-map has an index for"
                 )
-            return self.index[str(told)]
-        named = self._known.index_of(told, str(place)) if isinstance(told, str) else None
-        number = None if isinstance(told, bool | float) else _whole(str(told))
+            return self.index[str(label)]
+        named = self._known.index_of(label, str(place)) if isinstance(label, str) else None
+        number = None if isinstance(label, bool | float) else _whole(str(label))
         if number is None and named is None:
             expected = (
                 "a class index, or the model's name of a class"
@@ -87,20 +84,20 @@ class Labels:
                 else "a class index"
             )
             raise ImageError(
-                str(place), f"the class {told!r}", expected, "--class-map FILE maps names"
+                str(place), f"the class {label!r}", expected, "--class-map FILE maps names"
             )
         if number is not None and named not in (None, number):
-            got = f"the class {told!r}, the name of class {named} and the index of another"
+            got = f"the class {label!r}, the name of class {named} and the index of another"
             raise ImageError(str(place), got, "one of them", "--class-map FILE decides")
-        found = named if number is None else number
-        assert found is not None
-        if self.count is not None and not 0 <= found < self.count:
-            counted = "labels counted from 1? " if found == self.count else ""
+        index = named if number is None else number
+        assert index is not None
+        if self.count is not None and not 0 <= index < self.count:
+            counted = "labels counted from 1? " if index == self.count else ""
             hint = f"{counted}--class-map FILE maps them"
             raise ImageError(
-                str(place), f"the class {found}", f"an index from 0 below {self.count}", hint
+                str(place), f"the class {index}", f"an index from 0 below {self.count}", hint
             )
-        return found
+        return index
 
 
 ANY_INDEX = Labels()
@@ -122,10 +119,10 @@ def is_packed(path: Path) -> bool:
 
 def find_shards(folder: Path) -> tuple[Path, ...]:
     """Return the tar files of a folder, sorted by name; hidden ones are left out."""
-    found = (
+    shards = [
         path for path in folder.iterdir() if is_shard(path) and not path.name.startswith(".")
-    )
-    return tuple(sorted(found))
+    ]
+    return tuple(sorted(shards))
 
 
 def read_shards(
@@ -151,15 +148,19 @@ def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ima
             raise ImageError(
                 str(path), "a compressed tar file", expected, "unpack it with gunzip"
             )
-        found = tuple(_images(path, _members(path, "r:", left), labels, left))
-        if not found:
+        images = list(_images(path, _members(path, "r:", left), labels, left))
+        if not images:
             raise ImageError(
-                str(path), "no image", f"members ending in {', '.join(sorted(SUFFIXES))}"
+                str(path),
+                "no image",
+                f"members whose first dot begins {', '.join(sorted(SUFFIXES))}",
             )
-        files += found
+        files += images
     unlabelled = [] if labels is None else [file for file in files if file.label is None]
-    some = [f"images without a label: {len(unlabelled)} of {len(files)}"] if unlabelled else []
-    left.say(str(paths[0] if len(paths) == 1 else root), *some)
+    left.say(
+        str(paths[0] if len(paths) == 1 else root),
+        *([f"images without a label: {len(unlabelled)} of {len(files)}"] if unlabelled else []),
+    )
     return ImageFolder(root, tuple(files), {} if labels is None else labels.class_names)
 
 
@@ -171,46 +172,20 @@ def common_folder(paths: Sequence[Path]) -> Path:
 def _images(
     path: Path, members: Iterable[Member], labels: Labels | None, left: LeftOut
 ) -> Iterator[ImageFile]:
-    for _, run in groupby(members, key=lambda member: member.first):
-        for group in _by_key(run, left):
-            images = [member for member in group if _is_image(member.ending)]
-            left.seconds += [image.name for image in images[1:]]
-            for image in images[:1]:
-                place = path / image.name
-                told = (
-                    None
-                    if labels is None
-                    else _told(place, {each.ending: each for each in group})
-                )
-                label = None if labels is None or told is None else labels.index_of(told, place)
-                yield ImageFile(place, label, image.content, image.span)
-
-
-def _by_key(run: Iterable[Member], left: LeftOut) -> Iterator[Sequence[Member]]:
-    """Yield the members of each image, from neighbours that share their names up to the first dot.
-
-    If an image has that key it is the only one. Once there are many without it, they are images of their own.
-    """
-    waiting: dict[str, list[Member]] = {}
-    own: Sequence[Member] = ()
-    dotted = False
-    for member in run:
-        waiting.setdefault(member.key, []).append(member)
-        own = waiting.get(member.first, ())
-        if dotted or (not _image_in(own) and sum(map(_image_in, waiting.values())) > MANY):
-            dotted = True
-            for key in list(waiting)[:-1]:
-                yield waiting.pop(key)
-    if dotted or not _image_in(own):
-        yield from waiting.values()
-        return
-    others = (member for group in waiting.values() if group is not own for member in group)
-    left.seconds += [member.name for member in others if _is_image(member.ending)]
-    yield own
-
-
-def _image_in(members: Sequence[Member]) -> bool:
-    return any(_is_image(member.ending) for member in members)
+    for _, group in groupby(members, key=lambda member: member.key):
+        image: Member | None = None
+        beside: dict[str, Member] = {}
+        for member in group:
+            if not _is_image(member.ending):
+                beside[member.ending] = member
+            elif image is None:
+                image = member
+            else:
+                left.keyless.append(member.name)
+        if image is not None:
+            place = path / image.name
+            label = None if labels is None else _label(place, beside, labels)
+            yield ImageFile(place, label, image.content, image.span)
 
 
 class _Header(tarfile.TarInfo):
@@ -231,24 +206,25 @@ def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[
     """Yield the files of a shard that are an image or its label; with "r:", images by their places."""
     try:
         with tarfile.open(regular(path), mode, tarinfo=_Header) as archive:
-            for each in archive:
-                place = PurePosixPath(each.name)
-                stem, ending = _split(place.name)
-                if not each.isfile():
+            for header in archive:
+                place = PurePosixPath(header.name)
+                stem, _, ending = place.name.partition(".")
+                ending = ending.lower()
+                if not header.isfile():
                     continue
-                if not stem or not ending:
-                    left.note(place.name)
+                if not stem or not (_is_image(ending) or ending in LABEL_ENDINGS):
+                    if stem and place.suffix.lower() in SUFFIXES:
+                        left.keyless.append(header.name)
+                    else:
+                        left.note(place.name)
                     continue
                 content, span = None, None
                 if mode == "r:" and _is_image(ending):
-                    span = Span(path, each.offset_data, each.size)
+                    span = Span(path, header.offset_data, header.size)
                 else:
-                    file = archive.extractfile(each)
+                    file = archive.extractfile(header)
                     content = file.read(MOST_BYTES) if file else b""
-                first, key = (
-                    str(place.with_name(part)) for part in (place.name.partition(".")[0], stem)
-                )
-                yield Member(each.name, first, key, ending, content, span)
+                yield Member(header.name, str(place.with_name(stem)), ending, content, span)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         reason = reason_of(error)
         raise ImageError(
@@ -256,33 +232,26 @@ def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[
         ) from None
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Return the key and the ending of a member: at the first dot or else at the last; "" for other endings."""
-    for stem, _, ending in (name.partition("."), name.rpartition(".")):
-        if _is_image(ending.lower()) or ending.lower() in ("cls", "json"):
-            return ("" if name.startswith(".") else stem), ending.lower()
-    return name, ""
-
-
 def _is_image(ending: str) -> bool:
     return f".{ending}" in SUFFIXES
 
 
-def _told(place: Path, sample: Mapping[str, Member]) -> object:
-    """Return what the members beside an image say of its class: an index, a name, or None."""
-    if "cls" in sample:
-        return (sample["cls"].content or b"").decode("utf-8", errors="replace").strip()
-    if "json" not in sample:
+def _label(place: Path, beside: Mapping[str, Member], labels: Labels) -> int | None:
+    """Return the class that the members beside an image say; None where they say none."""
+    if "cls" in beside:
+        text = (beside["cls"].content or b"").decode("utf-8", errors="replace")
+        return labels.index_of(text.strip(), place)
+    if "json" not in beside:
         return None
     try:
-        told = json.loads(sample["json"].content or b"")
+        content = json.loads(beside["json"].content or b"")
     except ValueError as error:
         raise ImageError(
             f"{place}: .json", f"no JSON ({reason_of(error)})", "a class, or an object with one"
         ) from None
-    if not isinstance(told, dict):
-        return told
-    return next((told[key] for key in LABEL_KEYS if key in told), None)
+    if isinstance(content, dict):
+        content = next((content[key] for key in LABEL_KEYS if key in content), None)
+    return None if content is None else labels.index_of(content, place)
 
 
 def _whole(text: str) -> int | None:

@@ -61,28 +61,24 @@ def open_source(
     # Beside class folders, a tar file is what they were unpacked from.
     shards = tuple(paths) if folder is None else _shards_in(folder)
     if not shards and folder is not None:
-        found = images_at(folder, num_classes if labels else None, class_map, names=names)
-        got = class_mismatch(found, num_classes) if labels else ""
+        images = images_at(folder, num_classes if labels else None, class_map, names=names)
+        got = class_mismatch(images, num_classes) if labels else ""
         if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
             raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
-        return _alike(sample(found, max_images, seed), needs_labels=needs_labels)
+        return _alike(sample(images, max_images, seed), needs_labels=needs_labels)
     for path in shards:
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
             raise ImageError(str(path), got, "a folder of images, or tar files")
-    told = _labels(num_classes, class_map, names) if labels else None
+    meaning = _labels(num_classes, class_map, names) if labels else None
     if any(map(is_packed, shards)):
-        files, known = (
-            islice(read_shards(shards, told), max_images),
-            told.class_names if told else {},
-        )
-        return _alike(
-            ImageSource(common_folder(shards), files, known, max_images),
-            needs_labels=needs_labels,
-        )
-    every = list_shards(shards, told)
-    return _alike(replace(every, files=every.files[:max_images]), needs_labels=needs_labels)
+        files = islice(read_shards(shards, meaning), max_images)
+        class_names = {} if meaning is None else meaning.class_names
+        stream = ImageSource(common_folder(shards), files, class_names, max_images)
+        return _alike(stream, needs_labels=needs_labels)
+    listed = list_shards(shards, meaning)
+    return _alike(replace(listed, files=listed.files[:max_images]), needs_labels=needs_labels)
 
 
 def images_at(
@@ -106,9 +102,8 @@ def images_at(
     """
     shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
     if shards:
-        return list_shards(
-            shards, _labels(num_classes, class_map, names) if num_classes else None
-        )
+        labels = _labels(num_classes, class_map, names) if num_classes else None
+        return list_shards(shards, labels)
     if num_classes is None:
         return list_images(place)
     return list_images(place, num_classes=num_classes, class_map=class_map, names=names)
@@ -116,13 +111,9 @@ def images_at(
 
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     """Return how many class folders the images are in if these are not the model's classes; else ""."""
-    unpacked = all(file.span is None for file in images.files) and images.root.is_dir()
-    folders = (
-        class_folders(images.root)
-        if unpacked and num_classes and not images.class_names
-        else ()
-    )
-    return f"{len(folders)} class folders ({quoted(folders)})" if folders else ""
+    if not num_classes or not images.folders or images.class_names:
+        return ""
+    return f"{len(images.folders)} class folders ({quoted(images.folders)})"
 
 
 def _alike(source: SourceT, *, needs_labels: bool) -> SourceT:
