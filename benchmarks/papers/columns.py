@@ -19,8 +19,8 @@ from depth_measures import (
 )
 from place import needed
 from prepared import Prepared
+from protocol import calibrate_acs
 
-from exporter.calibration.calibrate import calibrate
 from exporter.data.batches import draw_images, noise
 from exporter.data.source import images_at, open_source
 from exporter.evaluation.benchmark import throughput
@@ -109,9 +109,8 @@ def speed(row: Prepared) -> Numbers:
 
 def acs_time(row: Prepared) -> Numbers:
     """Return the seconds that ACS takes."""
-    settings = row.calibration_settings(relevance=False)
     start = time.perf_counter()
-    calibrate(row.vit, row.train, settings)
+    calibrate_acs(row.vit, row.train, row.way.acs_images)
     return {"ACS, s": time.perf_counter() - start}
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from batch_wide import BATCH_WIDE, BatchWide
 from place import Place, kept, needed
+from protocol import calibrate_acs, calibrate_rounds
 from tables import Way
 
-from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, load_calibration, save_calibration
-from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import ImageFolder, sample
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import DEPTH, Depth, load_vit
@@ -89,16 +88,6 @@ class Prepared:
         """The images to calibrate on."""
         return sample(images_at(needed(self.place.images)), self.place.max_images, 0)
 
-    def calibration_settings(self, *, relevance: bool) -> CalibrationSettings:
-        """Return the paper's protocol, as far as there are images."""
-        total = len(self.train.files)
-        return CalibrationSettings(
-            protocol="paper",
-            images_per_round=min(self.way.inter_images, total),
-            acs_images=min(self.way.acs_images, total),
-            relevance=relevance,
-        )
-
     @cached_property
     def calibration(self) -> Calibration | None:
         """The calibration; None where the way needs none."""
@@ -107,7 +96,6 @@ class Prepared:
         follows_acs = from_number and METHODS[self.method].counts[0] == ACS
         if not (follows_acs or (self.way.drops_patches and scored)):
             return None
-        settings = self.calibration_settings(relevance=scored)
         # Training goes on with the linear layers apart, and merged ones compute the same.
         network = (
             apply_plan(self.vit, self.plan, unmerged=True) if self.plan.units else self.vit
@@ -116,13 +104,23 @@ class Prepared:
             "weights": network.weights_sha256,
             "images": self.place.digests["images"],
             "max_images": self.place.max_images,
-            "settings": settings,
+            "round_images": self.way.inter_images if scored else 0,
+            "acs_images": self.way.acs_images,
         }
+
+        def calibrate(path: Path) -> None:
+            if scored:
+                images = (self.way.inter_images, self.way.acs_images)
+                save_calibration(calibrate_rounds(network, self.train, *images), path)
+            else:
+                acs = calibrate_acs(network, self.train, self.way.acs_images)
+                save_calibration(acs, path)
+
         path = kept(
             self.place.out,
             record,
             ".calibration.safetensors",
-            lambda path: calibrate_to(path, network, self.train, settings),
+            calibrate,
         )
         return load_calibration(path)
 

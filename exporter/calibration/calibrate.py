@@ -15,12 +15,7 @@ from torch.nn import functional as F
 from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
 from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
-from exporter.calibration.settings import (
-    CHECKS,
-    CalibrationSettings,
-    count_rounds,
-    planned_images,
-)
+from exporter.calibration.settings import CHECKS, CalibrationSettings, planned_images
 from exporter.calibration.sums import (
     Scored,
     Sums,
@@ -147,7 +142,7 @@ def calibrate(
     digest = dataset_sha256([item.file for item in planned])
     model = (vit.spec, vit.weights_sha256, vit.device.type)
     key = job_identity(settings, models=model, images=[digest])
-    sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec, count_rounds(settings))
+    sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec)
     scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
     chunks = scored_chunks(scorer, planned[sums.done :], classes, settings)
 
@@ -160,13 +155,11 @@ def calibrate(
             on_progress(done, _goal(done, len(planned), settings))
 
     sums = _summed(sums, chunks, settings, save, tell, images=images)
-    read = planned[: sums.done]
-    digest = (
-        digest if len(read) == len(planned) else dataset_sha256([item.file for item in read])
-    )
-    found = _finished(vit, images, sums, digest, settings)
+    if sums.done < len(planned):
+        digest = dataset_sha256([item.file for item in planned[: sums.done]])
+    calibration = _finished(vit, images, sums, digest, settings)
     save(sums)
-    return found
+    return calibration
 
 
 def relevance_maps(
@@ -185,10 +178,12 @@ def relevance_maps(
     classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
     scorer = in_dtype(vit, getattr(torch, settings.dtype))
     inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
-    found = (
-        scores_of_image(scorer, image[None], classes, settings.normalize) for image in inputs
-    )
-    return np.stack([scores.inter for scores in found if scores.inter is not None])
+    maps = []
+    for image in inputs:
+        inter = scores_of_image(scorer, image[None], classes, settings.normalize).inter
+        assert inter is not None
+        maps.append(inter)
+    return np.stack(maps)
 
 
 def _summed(
@@ -219,8 +214,9 @@ def _settled(sums: Sums, settings: CalibrationSettings) -> bool:
 
     It depends on nothing but the sums, so an interruption does not change it.
     """
-    here = settings.max_images == "auto" and sums.done in CHECKS
-    return here and (not settings.relevance or is_settled(sums.halves))
+    if settings.max_images != "auto" or sums.done not in CHECKS:
+        return False
+    return not settings.relevance or is_settled(sums.halves)
 
 
 def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
@@ -243,7 +239,7 @@ def _added(sums: Sums, chunk: Sequence[Scored], images: ImageFolder) -> Sums:
         if isinstance(scores, SkippedImage):
             sums = sums.plus_skipped(images.name_of(item.file.path), scores.reason)
         else:
-            sums = sums.plus(scores, item.rounds, in_acs=item.in_acs, half=item.half)
+            sums = sums.plus(scores, item.half)
     return sums
 
 
@@ -254,8 +250,8 @@ def _finished(
     digest: str,
     settings: CalibrationSettings,
 ) -> Calibration:
-    _, used, skipped, in_acs, empty_rows = (int(count) for count in sums.counts)
-    if used == 0 or in_acs == 0:
+    _, used, skipped, empty_rows = map(int, sums.counts)
+    if used == 0:
         raise ImageError(
             str(images.root), f"{skipped} images, none of which can be read", "readable images"
         )
@@ -283,9 +279,7 @@ def _finished(
 
 def _check_relevance(vit: PrunableViT, sums: Sums, empty_rows: int) -> None:
     """Check that each layer with attention has scores, and warn where rows of scores were left out."""
-    without = [
-        layer for layer in vit.spec.attention_layers if not sums.counted[:, layer - 1].any()
-    ]
+    without = [layer for layer in vit.spec.attention_layers if not sums.counted[layer - 1]]
     if without:
         got = f"no finite, positive score of any image in layers {', '.join(map(str, without))}"
         raise CalibrationError(

@@ -107,7 +107,7 @@ class ImageScores:
 def scores_of_image(
     vit: PrunableViT, image: Float[Tensor, "1 3 height width"], classes: int, normalize: str
 ) -> ImageScores:
-    """Explain the image by one pass forward and one back: its top classes, or embedding; ACS alone for 0."""
+    """Explain the image by one pass forward and one back: its top classes, or its embedding."""
     seen = trace(vit, image)
     prefix = vit.spec.num_prefix_tokens
     acs = (
@@ -115,8 +115,6 @@ def scores_of_image(
         .cpu()
         .numpy()
     )
-    if classes == 0:
-        return ImageScores(acs)
     rows = sweep(vit, seen, top_outputs(vit, seen, classes))[0].to("cpu", torch.float64)
     inter, counted, empty_rows = average_over_classes(normalise_rows(rows, normalize))
     return ImageScores(acs, inter.numpy(), counted.numpy(), empty_rows)

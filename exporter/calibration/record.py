@@ -54,9 +54,11 @@ class Calibration:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        what = "ACS" if self.inter is None else "ACS and relevance"
+        scores = "ACS" if self.inter is None else "ACS and relevance"
         images = f"{self.record.images} images"
-        return f"<Calibration {self.record.model}: {what} of {len(self.acs)} layers, {images}>"
+        return (
+            f"<Calibration {self.record.model}: {scores} of {len(self.acs)} layers, {images}>"
+        )
 
     @property
     def overlap_by_layer(self) -> tuple[float, ...] | None:
@@ -65,19 +67,19 @@ class Calibration:
 
     def of_first(self, layers: int) -> "Calibration":
         """Return the calibration of a model that ends after so many layers."""
-        inter, overlap = (
-            None if each is None else each[:layers] for each in (self.inter, self.overlap)
+        return replace(
+            self,
+            acs=self.acs[:layers],
+            inter=None if self.inter is None else self.inter[:layers],
+            overlap=None if self.overlap is None else self.overlap[:layers],
         )
-        return replace(self, acs=self.acs[:layers], inter=inter, overlap=overlap)
 
     @property
     def inter_sha256(self) -> str:
         """Hex digest of the inter-layer scores, which identifies them in a schedule; "" where there are none."""
-        return (
-            ""
-            if self.inter is None
-            else hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
-        )
+        if self.inter is None:
+            return ""
+        return hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
 
 
 def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
@@ -89,28 +91,16 @@ def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256:
         raise CalibrationError(
             "calibration", got, f"{spec.depth}, the depth of {spec.name}", hint
         )
-    if (
-        record.preprocessing.input_size != spec.preprocessing.input_size
-        or record.grid != spec.grid
-    ):
-        made, need = (
-            f"{'x'.join(map(str, size[1:]))} pixels in {'x'.join(map(str, grid))} patches"
-            for size, grid in (
-                (record.preprocessing.input_size, record.grid),
-                (spec.preprocessing.input_size, spec.grid),
-            )
-        )
+    size, expected_size = _input_words(record), _input_words(spec)
+    if size != expected_size:
         raise CalibrationError(
-            "calibration", f"an input of {made}", f"{need} for {spec.name}", hint
+            "calibration", f"an input of {size}", f"{expected_size} for {spec.name}", hint
         )
-    crops = [
-        (each.crop_mode, each.crop_pct) for each in (record.preprocessing, spec.preprocessing)
-    ]
-    if crops[0] != crops[1]:
-        made, need = (f"crop_mode={mode} crop_pct={share:g}" for mode, share in crops)
+    crop, expected_crop = _crop_words(record), _crop_words(spec)
+    if crop != expected_crop:
         hint = "scores belong to positions: calibrate with this crop, or set preprocess in a recipe"
         raise CalibrationError(
-            "calibration", f"images by {made}", f"{need} of {spec.name}", hint
+            "calibration", f"images by {crop}", f"{expected_crop} of {spec.name}", hint
         )
     if weights_sha256 and record.weights_sha256 != weights_sha256:
         got = f"weights {record.weights_sha256[:12]} of {record.model}"
@@ -119,17 +109,25 @@ def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256:
         )
 
 
+def _input_words(shape: CalibrationRecord | ModelSpec) -> str:
+    _, height, width = shape.preprocessing.input_size
+    rows, columns = shape.grid
+    return f"{height}x{width} pixels in {rows}x{columns} patches"
+
+
+def _crop_words(shape: CalibrationRecord | ModelSpec) -> str:
+    preprocessing = shape.preprocessing
+    return f"crop_mode={preprocessing.crop_mode} crop_pct={preprocessing.crop_pct:g}"
+
+
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write one safetensors file; equal calibrations give equal bytes."""
-    arrays = ((name, getattr(calibration, name)) for name in ARRAYS)
-    content = save(
-        {
-            name: np.ascontiguousarray(each, np.float64)
-            for name, each in arrays
-            if each is not None
-        },
-        metadata={"record": to_json(calibration.record)},
-    )
+    arrays = {}
+    for name in ARRAYS:
+        array = getattr(calibration, name)
+        if array is not None:
+            arrays[name] = np.ascontiguousarray(array, np.float64)
+    content = save(arrays, metadata={"record": to_json(calibration.record)})
     with written_beside(path) as partial:
         partial.write_bytes(content)
 
@@ -154,11 +152,11 @@ def calibration_of(
     record: str, arrays: Mapping[str, NDArray[np.float64]], source: str
 ) -> Calibration:
     """Return the calibration of a record in JSON and of arrays by name; ArtefactError unless all of it is whole."""
-    made = from_json(CalibrationRecord, record, source=source)
+    origin = from_json(CalibrationRecord, record, source=source)
     acs, inter, overlap = map(arrays.get, ARRAYS)
-    patches = made.grid[0] * made.grid[1]
-    other = arrays.keys() - set(ARRAYS)
-    if acs is None or acs.ndim != 1 or other or (inter is None) == made.settings.relevance:
+    patches = origin.grid[0] * origin.grid[1]
+    unknown = arrays.keys() - set(ARRAYS)
+    if acs is None or acs.ndim != 1 or unknown or (inter is None) == origin.settings.relevance:
         raise ArtefactError(source, "other arrays", "acs [layers], and inter with relevance")
     if overlap is not None and overlap.shape != acs.shape:
         raise ArtefactError(source, f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
@@ -168,4 +166,4 @@ def calibration_of(
         )
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise ArtefactError(source, "values that are not finite", "a calibration")
-    return Calibration(made, acs, inter, overlap)
+    return Calibration(origin, acs, inter, overlap)

@@ -72,31 +72,36 @@ def _with_scores(
     classes: int,
     settings: CalibrationSettings,
 ) -> list[Scored]:
-    good = [image for image in loaded if isinstance(image, LoadedImage)]
-    found: list[ImageScores] = []
-    if good:
-        pixels = normalise(np.stack([image.pixels for image in good]), vit.spec.preprocessing)
-        inputs = torch.from_numpy(pixels).to(vit.device)
-        if settings.relevance:
-            top = classes if planned[0].rounds else 0
-            found = [scores_of_image(vit, inputs, top, settings.normalize)]
-        else:
-            found = acs_of_images(vit, inputs)
-    scores, pairs = iter(found), zip(planned, loaded, strict=True)
-    return [
-        (item, image if isinstance(image, SkippedImage) else next(scores))
-        for item, image in pairs
-    ]
+    readable = [image.pixels for image in loaded if isinstance(image, LoadedImage)]
+    scores = iter(_scores(vit, readable, classes, settings))
+    scored = []
+    for item, image in zip(planned, loaded, strict=True):
+        scored.append((item, image if isinstance(image, SkippedImage) else next(scores)))
+    return scored
+
+
+def _scores(
+    vit: PrunableViT,
+    readable: Sequence[NDArray[np.uint8]],
+    classes: int,
+    settings: CalibrationSettings,
+) -> list[ImageScores]:
+    if not readable:
+        return []
+    pixels = normalise(np.stack(readable), vit.spec.preprocessing)
+    inputs = torch.from_numpy(pixels).to(vit.device)
+    if settings.relevance:
+        return [scores_of_image(vit, inputs, classes, settings.normalize)]
+    return acs_of_images(vit, inputs)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Sums over the first `done` planned images, in their order; immutable.
 
-    `inter` is [rounds, layers, patches], `counted` [rounds, layers] the number of images in each sum,
-    `halves` [2, layers, patches] the sums over the images of either half, each once, and `acs` [layers].
-    `counts` holds, in this order: done, images used, skipped, images in `acs`, empty rows. `skipped` says why an
-    image could not be read, by its name.
+    `inter` is [layers, patches], `counted` [layers] the number of images in each of its rows, `halves`
+    [2, layers, patches] the sums over the images of either half, and `acs` [layers]. `counts` holds, in this order:
+    done, images used, skipped, empty rows. `skipped` says why an image could not be read, by its name.
     """
 
     inter: NDArray[np.float64]
@@ -107,14 +112,14 @@ class Sums:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def zero(spec: ModelSpec, rounds: int) -> "Sums":
+    def zero(spec: ModelSpec) -> "Sums":
         """Return the sums before the first image."""
         return Sums(
-            inter=np.zeros((rounds, spec.depth, spec.num_patches)),
-            counted=np.zeros((rounds, spec.depth), np.int64),
+            inter=np.zeros((spec.depth, spec.num_patches)),
+            counted=np.zeros(spec.depth, np.int64),
             halves=np.zeros((2, spec.depth, spec.num_patches)),
             acs=np.zeros(spec.depth),
-            counts=np.zeros(5, np.int64),
+            counts=np.zeros(4, np.int64),
         )
 
     @property
@@ -122,44 +127,38 @@ class Sums:
         """Number of planned images done, used or skipped."""
         return int(self.counts[0])
 
-    def plus(
-        self, scores: ImageScores, rounds: tuple[int, ...], *, in_acs: bool, half: int = 0
-    ) -> "Sums":
-        """Return the sums with one more image: in these rounds, in its half, and with `in_acs` in ACS."""
+    def plus(self, scores: ImageScores, half: int) -> "Sums":
+        """Return the sums with one more image, of this half."""
         inter, counted, halves = self.inter, self.counted, self.halves
-        if rounds and scores.inter is not None and scores.counted is not None:
-            inter, counted, halves = inter.copy(), counted.copy(), halves.copy()
+        if scores.inter is not None and scores.counted is not None:
+            inter, counted = inter + scores.inter, counted + scores.counted
+            halves = halves.copy()
             halves[half] += scores.inter
-            for index in rounds:
-                inter[index] += scores.inter
-                counted[index] += scores.counted
         return replace(
             self,
             inter=inter,
             counted=counted,
             halves=halves,
-            acs=self.acs + scores.acs if in_acs else self.acs,
-            counts=self.counts + np.array([1, 1, 0, int(in_acs), scores.empty_rows]),
+            acs=self.acs + scores.acs,
+            counts=self.counts + np.array([1, 1, 0, scores.empty_rows]),
         )
 
     def plus_skipped(self, name: str, reason: str) -> "Sums":
         """Return the sums with one more image, which could not be read for this reason."""
-        counts = self.counts + np.array([1, 0, 1, 0, 0])
+        counts = self.counts + np.array([1, 0, 1, 0])
         return replace(self, counts=counts, skipped={**self.skipped, name: reason})
 
     def mean_acs(self) -> NDArray[np.float64]:
         """Return the mean over images, [layers]."""
-        return self.acs / max(1, int(self.counts[3]))
+        return self.acs / max(1, int(self.counts[1]))
 
     def mean_inter(self) -> NDArray[np.float64]:
-        """Return the mean over each round's images, then over rounds, [layers, patches].
+        """Return the mean over images, [layers, patches].
 
         A layer for which no image had a score gets equal scores for all patches.
         """
-        rounds = self.inter / np.maximum(self.counted, 1)[..., None]
-        filled = (self.counted > 0).sum(0)
-        mean = rounds.sum(0) / np.maximum(filled, 1)[:, None]
-        mean[filled == 0] = 1 / mean.shape[1]
+        mean = self.inter / np.maximum(self.counted, 1)[:, None]
+        mean[self.counted == 0] = 1 / mean.shape[1]
         return mean
 
 
@@ -213,12 +212,19 @@ def warn_where_unsettled(
     overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int
 ) -> None:
     """Log one line if the scores of any of these 1-based layers are not settled."""
-    shares = {} if overlap is None else {layer: float(overlap[layer - 1]) for layer in layers}
-    found = {layer: share for layer, share in shares.items() if share < ENOUGH}
-    if found:
-        worst = min(found, key=lambda layer: found[layer])
-        logger.warning(
-            "calibration: the two halves of the images agree on less than %g of the best patches in layer%s %s "
-            "(%.2f in layer %d) with %d images; use more images for more stable scores",
-            ENOUGH, "s" * (len(found) > 1), ", ".join(map(str, found)), found[worst], worst, images,
-        )  # fmt: skip
+    if overlap is None:
+        return
+    unsettled = [layer for layer in layers if overlap[layer - 1] < ENOUGH]
+    if not unsettled:
+        return
+    worst = min(unsettled, key=lambda layer: float(overlap[layer - 1]))
+    logger.warning(
+        "calibration: the two halves of the images agree on less than %g of the best patches in layer%s %s "
+        "(%.2f in layer %d) with %d images; use more images for more stable scores",
+        ENOUGH,
+        "s" if len(unsettled) > 1 else "",
+        ", ".join(map(str, unsettled)),
+        overlap[worst - 1],
+        worst,
+        images,
+    )

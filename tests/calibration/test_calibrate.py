@@ -129,7 +129,6 @@ def test_another_model_is_refused(change: dict[str, object]) -> None:
 
 
 ALL = CalibrationSettings()
-PAPER = CalibrationSettings(protocol="paper", rounds=3, images_per_round=5, acs_images=6)
 AUTO = CalibrationSettings(max_images="auto")
 ACS = CalibrationSettings(relevance=False)
 
@@ -169,23 +168,6 @@ def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
     assert dataset_sha256(images.files) == found.record.dataset_sha256
 
 
-def test_the_papers_protocol_averages_rounds(vit: PrunableViT, images: ImageFolder) -> None:
-    found, each = calibrate(vit, images, PAPER), alone(vit, images)
-    planned = planned_images(images, PAPER)
-    place = {file: index for index, file in enumerate(images.files)}
-    rounds = [
-        [each[place[p.file]].inter for p in planned if index in p.rounds] for index in range(3)
-    ]
-    assert [len(members) for members in rounds] == [5, 5, 5]
-    assert found.inter is not None
-    np.testing.assert_allclose(
-        found.inter, np.mean([np.mean(r, axis=0) for r in rounds], axis=0), rtol=1e-12
-    )
-    in_acs = [each[place[p.file]].acs for p in planned if p.in_acs]
-    assert len(in_acs) == 6
-    np.testing.assert_allclose(found.acs, np.mean(in_acs, axis=0), rtol=1e-12)
-
-
 def test_acs_alone_needs_no_relevance(vit: PrunableViT, images: ImageFolder) -> None:
     found = calibrate(vit, images, ACS)
     assert found.inter is None
@@ -215,8 +197,6 @@ def test_the_overlap_is_that_of_the_means_of_two_halves(
     assert found.overlap is not None and found.overlap.tolist() == shares
     assert calibrate(vit, images, ACS).overlap is None
     assert calibrate(vit, images, replace(ALL, max_images=1)).overlap is None
-    paper = calibrate(vit, images, PAPER).overlap
-    assert paper is not None and len(paper) == 3
 
 
 @pytest.fixture
@@ -303,7 +283,7 @@ def test_auto_goes_on_to_the_same_bytes(
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
-@pytest.mark.parametrize("settings", [ALL, PAPER, ACS], ids=["all", "paper", "acs"])
+@pytest.mark.parametrize("settings", [ALL, ACS], ids=["all", "acs"])
 @pytest.mark.parametrize("stop", [1, 9])
 def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
     vit: PrunableViT,

@@ -18,7 +18,7 @@ from exporter.calibration.record import (
     save_calibration,
 )
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError, CalibrationError, RecipeError
+from exporter.errors import ArtefactError, CalibrationError
 from exporter.formats.canonical_json import to_json
 from exporter.vocabulary import CropMode
 from tests.calibration.samples import PREPROCESSING, SPEC
@@ -156,18 +156,3 @@ def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int 
             CalibrationError, match=f"got {gamma} .* at most {classes}, the classes of tiny"
         ):
             settings.classes_of(classes, "tiny")
-
-
-def test_the_papers_protocol_has_its_number_of_images() -> None:
-    with pytest.raises(
-        RecipeError, match=r"max_images \| got auto for protocol paper \| need a num"
-    ):
-        CalibrationSettings(max_images="auto", protocol="paper")
-
-
-def test_the_papers_numbers_are_the_defaults() -> None:
-    settings = CalibrationSettings()
-    assert (settings.rounds, settings.images_per_round, settings.acs_images) == (10, 192, 500)
-    assert CalibrationSettings(max_images=None, gamma=None) == replace(
-        settings, max_images=None
-    )

@@ -64,32 +64,26 @@ def one(value: float, counted: list[bool]) -> ImageScores:
     return ImageScores(np.full(3, value), np.full((3, 16), value) * mask[:, None], mask, 2)
 
 
-def test_means_are_over_each_rounds_images_and_then_over_rounds() -> None:
-    sums = Sums.zero(SPEC, 2)
-    for value, rounds, in_acs, half in (
-        (1.0, (0, 1), True, 0),
-        (3.0, (0,), False, 1),
-        (9.0, (), True, 0),
-    ):
-        sums = sums.plus(one(value, [True] * 3), rounds, in_acs=in_acs, half=half)
-    np.testing.assert_allclose(sums.mean_inter(), (2.0 + 1.0) / 2)
-    np.testing.assert_allclose(sums.mean_acs(), 5.0)
-    np.testing.assert_allclose(sums.halves[0], 1.0)  # once, although two rounds have it
+def test_means_are_over_images() -> None:
+    sums = Sums.zero(SPEC).plus_skipped("a.png", "torn")
+    for value, half in ((1.0, 0), (3.0, 1), (8.0, 0)):
+        sums = sums.plus(one(value, [True] * 3), half)
+    np.testing.assert_allclose(sums.mean_inter(), 4.0)
+    np.testing.assert_allclose(sums.mean_acs(), 4.0)
+    np.testing.assert_allclose(sums.halves[0], 9.0)
     np.testing.assert_allclose(sums.halves[1], 3.0)
-    assert sums.counts.tolist() == [3, 3, 0, 2, 6]
+    assert sums.counts.tolist() == [4, 3, 1, 6]
 
 
 def test_a_layer_that_nothing_is_known_of_treats_patches_alike() -> None:
-    mean = (
-        Sums.zero(SPEC, 2).plus(one(4.0, [True, False, True]), (0,), in_acs=True).mean_inter()
-    )
+    mean = Sums.zero(SPEC).plus(one(4.0, [True, False, True]), 0).mean_inter()
     np.testing.assert_allclose(mean[1], 1 / 16)
     np.testing.assert_allclose(mean[[0, 2]], 4.0)
 
 
 def test_adding_leaves_the_old_sums_alone() -> None:
-    before = Sums.zero(SPEC, 1)
-    before.plus(one(1.0, [True] * 3), (0,), in_acs=True)
+    before = Sums.zero(SPEC)
+    before.plus(one(1.0, [True] * 3), 0)
     assert before.halves.sum() == 0
     assert (
         before.inter.sum() + before.counted.sum() + before.acs.sum() + before.counts.sum() == 0
@@ -99,11 +93,7 @@ def test_adding_leaves_the_old_sums_alone() -> None:
 def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.partial"
     assert load_sums(path, "this job") is None
-    sums = (
-        Sums.zero(SPEC, 2)
-        .plus_skipped("a.png", "torn")
-        .plus(one(1.5, [True] * 3), (1,), in_acs=True)
-    )
+    sums = Sums.zero(SPEC).plus_skipped("a.png", "torn").plus(one(1.5, [True] * 3), 1)
     save_sums(sums, path, "this job")
     loaded = load_sums(path, "this job")
     assert loaded is not None

@@ -61,7 +61,6 @@ CALIBRATIONS = st.builds(
     preprocessing=PREPROCESSINGS,
     settings=st.builds(
         CalibrationSettings,
-        protocol=st.sampled_from(["all", "paper"]),
         max_images=st.none() | COUNTS,
         gamma=st.none() | COUNTS,
         relevance=st.booleans(),

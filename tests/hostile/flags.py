@@ -115,7 +115,6 @@ COMBINED = (
         ("method = 'a-star'\nlayout = 'packed'\ntarget = 'tensorrt-fp32'", "layout"),
         ("method = 'star'\nalpha = 7", "alpha"),
         ("method = 'star'\ngamma = 3", "gamma | got 3 | need at most 2"),
-        ("reduce = 'drop'\nprotocol = 'paper'", "192 for a round"),
     ),
     # Flags and keys that the verb does not use are checked too.
     *each(
