@@ -25,7 +25,7 @@ from deits import MODELS, dense, prune, schedule
 from exporter.data.batches import noise
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
+from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.runner import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.vocabulary import Method

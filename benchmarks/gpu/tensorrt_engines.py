@@ -7,7 +7,7 @@ from case import STOCK, Case, Timing, model_files
 
 from exporter.errors import UserError
 from exporter.evaluation.batch_sweep import BenchSettings
-from exporter.evaluation.gpu_time import EngineFile, Run, engine_times, timer_here
+from exporter.evaluation.gpu_time import EngineFile, Run, engine_times
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
@@ -20,12 +20,14 @@ from exporter.runtimes.tensorrt.plugin_library import checked_library
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
+from exporter.runtimes.tensorrt.trtexec import require_program
 from exporter.targets import (
     TENSORRT,
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
     TENSORRT_PLUGIN_FP16,
+    TRT,
     Target,
 )
 from exporter.vocabulary import Layout, Method
@@ -61,8 +63,8 @@ ROWS = {
 
 
 def require() -> None:
-    """Raise UserError where TensorRT or a timer for its engines is missing."""
-    timer_here(import_tensorrt().__version__)
+    """Raise UserError where TensorRT or trtexec, which times its engines, is missing."""
+    require_program(TRT, import_tensorrt().__version__)
 
 
 def why_not(mode: str, plugin: Path | None) -> str:
@@ -81,7 +83,7 @@ def why_not(mode: str, plugin: Path | None) -> str:
 
 
 def prepared(case: Case) -> Timing:
-    """Build the engines that are missing; the result times all of them, by trtexec or by CUDA events."""
+    """Build the engines that are missing; the result times all of them by trtexec."""
     # trtexec takes a comma in a path for the end of it.
     trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
     plain = tuple(name for name in METHODS if name not in LAYOUTS)
@@ -100,9 +102,7 @@ def prepared(case: Case) -> Timing:
     }
     save_raw_images(case.images, (case.batch,), folder)
     settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
-    run = Run(
-        case.images, settings, timer_here(trt.__version__), case.plugin if holders else None
-    )
+    run = Run(case.images.shape[1:], settings, case.plugin if holders else None)
     return lambda: engine_times(engines, case.batch, run)
 
 

@@ -18,7 +18,7 @@ from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
 from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
 from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
-from exporter.runtimes.tensorrt.gpu_timer import Clocks
+from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.folders.bench import Bench, bench
 from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference

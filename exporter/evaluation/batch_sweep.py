@@ -27,7 +27,7 @@ from exporter.formats.onnx_file import load_onnx
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.onnxruntime_runner import Kernel
-from exporter.runtimes.tensorrt.gpu_timer import Clocks
+from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 from exporter.schedule.macs import MacCount
 from exporter.settings.fields import (
@@ -64,7 +64,7 @@ class BenchSettings(Settings):
     )
     gpu_time: bool = option(
         True,
-        "With engines, also measure GPU time: with trtexec if it is on PATH, else with CUDA events.",
+        "With engines, also measure GPU time, by trtexec or tensorrt_rtx on PATH.",
         group="advanced",
     )
     transfers: bool = option(

@@ -14,9 +14,7 @@ from exporter.runtimes.onnxruntime_runner import (
     shape_options,
 )
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
-from exporter.runtimes.tensorrt.manifest import ENGINES, engine_path
-from exporter.runtimes.tensorrt.rtx import RtxRunner
-from exporter.runtimes.tensorrt.runner import TensorRtRunner
+from exporter.runtimes.tensorrt.runner import TensorRtRunner, engine_here
 from exporter.settings.fields import Settings, Threads, option
 from exporter.targets import (
     ONNXRUNTIME,
@@ -95,24 +93,11 @@ def _openvino(model: Path | bytes, _: Runtime, settings: RunSettings, name: str)
     return OpenVinoRunner(model, name=name, threads=settings.threads)
 
 
-def _tensorrt(model: Path | bytes, _: Runtime, settings: RunSettings, name: str) -> Runner:
-    path = _built_file(model, name)
-    return TensorRtRunner(
-        engine_path(path.parent / ENGINES, path), path, plugin=settings.plugin
-    )
-
-
-def _tensorrt_rtx(model: Path | bytes, _: Runtime, __: RunSettings, name: str) -> Runner:
-    path = _built_file(model, name)
-    return RtxRunner(path.parent / ENGINES, path, name=name)
-
-
-def _built_file(model: Path | bytes, name: str) -> Path:
+def _engine(model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str) -> Runner:
     if not isinstance(model, Path):
-        raise UserError(
-            name or "engine", "a model in memory", "a file that star-export build has built"
-        )
-    return model
+        expected = "a file that star-export build has built"
+        raise UserError(name or "engine", "a model in memory", expected)
+    return TensorRtRunner(engine_here(model, runtime), model, plugin=settings.plugin)
 
 
 # How the runner of each runtime is made, of a file or its bytes.
@@ -121,8 +106,8 @@ RUNNERS: dict[Runtime, MakeRunner] = {
     ONNXRUNTIME_CUDA: _onnxruntime,
     ONNXRUNTIME_TENSORRT: _onnxruntime_tensorrt,
     OPENVINO_CPU: _openvino,
-    TRT: _tensorrt,
-    RTX: _tensorrt_rtx,
+    TRT: _engine,
+    RTX: _engine,
 }
 
 

@@ -22,7 +22,7 @@ from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.targets import PYTORCH, TRT, Runtime
+from exporter.targets import PYTORCH, Runtime
 from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders.export_folder import read_folder
@@ -115,11 +115,12 @@ def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalMo
 
 def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     """Return an engine; its ONNX file, which says what it is, lies beside it or beside its folder."""
-    if settings.runtime not in (None, TRT.name):
-        raise RecipeError(
-            "--runtime", str(settings.runtime), f"none: {engine.name} runs on {TRT.name}"
-        )
-    source = Path(read_manifest(engine).onnx).name
+    manifest = read_manifest(engine)
+    tool = manifest.settings.tool
+    if settings.runtime not in (None, tool.name):
+        expected = f"none: {engine.name} runs on {tool.name}"
+        raise RecipeError("--runtime", str(settings.runtime), expected)
+    source = Path(manifest.onnx).name
     places = [engine.absolute().parents[1] / source, engine.with_name(source)]
     onnx = next((path for path in places if path.is_file()), None)
     if onnx is None:
@@ -127,7 +128,7 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
         raise ArtefactError(str(engine), got, "the ONNX file that it was built from")
     artefact = read_lowered(onnx).artefact
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
-    return EvalModel(name, engine.name, TRT, runner, artefact.spec, artefact.input_kind)
+    return EvalModel(name, engine.name, tool, runner, artefact.spec, artefact.input_kind)
 
 
 def torch_models(

@@ -18,14 +18,14 @@ from exporter.evaluation.benchmark import (
 )
 from exporter.machine import environment
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.gpu_timer import Clocks
+from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.workflows.folders.bench import Bench
 from tests.commands import Command, files_of
-from tests.runtimes.tensorrt.fake_cuda import BUILT
+from tests.runtimes.tensorrt.engines import BUILT
 from tests.vits import make_vit
 
 QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0"]
@@ -104,7 +104,7 @@ def test_without_the_export_libraries_the_selection_cost_is_left_out(
 def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> Throughput:
     compute = Throughput(batch, 1e3 * batch / ms, ms, ms + 0.5, (ms, ms), (ms,) * 5)
     runs = EngineRuns(compute, 0.125, 0.0625, cuda_graph, line)
-    return replace(compute, clock="CUDA events", engine=runs)
+    return replace(compute, clock="trtexec", engine=runs)
 
 
 def at_batch(batch: int, *, cuda_graph: bool = True) -> AtBatch:

@@ -1,38 +1,32 @@
 """Engines found, and timed."""
 
-import itertools
 import json
-import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from exporter.errors import ArtefactError, MissingDependencyError, UserError
-from exporter.evaluation import gpu_time as engines
+from exporter.errors import ArtefactError, UserError
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings
 from exporter.evaluation.benchmark import EngineRuns
 from exporter.evaluation.gpu_time import (
-    EVENTS,
-    RUNS_A_TURN,
-    TRTEXEC,
     Run,
     engine_files,
     gpu_time,
     measure_engines,
-    timer_here,
 )
 from exporter.records import Pair
+from exporter.runtimes.tensorrt import runner
 from exporter.runtimes.tensorrt.builder import save_engine
-from exporter.runtimes.tensorrt.gpu_timer import NO_CLOCKS, RunTimes
+from exporter.runtimes.tensorrt.clocks import NO_CLOCKS
 from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import engine_path
-from exporter.runtimes.tensorrt.runner import LoadedEngine
+from exporter.runtimes.tensorrt.trtexec import RunTimes, require_program
 from exporter.schedule.macs import MacCount
+from exporter.targets import RTX, TRT
 from exporter.tensor_names import SLICED, variant_path
-from tests.runtimes.tensorrt.fake_cuda import FakeCuda, FakeEngine, loaded_engine, manifest
+from tests.runtimes.tensorrt.engines import BUILT, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 
@@ -49,7 +43,7 @@ def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
         (False, {"vit.dense"}),
         (True, {"vit.dense.batch1", "vit.dense.batch8"}),
     ):
-        found = engine_files({"dense": onnx}, (1, 8), one_profile=one_profile)
+        found = engine_files({"dense": onnx}, TRT, (1, 8), one_profile=one_profile)
         assert {each["dense"].path.stem for each in found.values()} == names
         assert all(
             batch in each["dense"].manifest.settings.batches for batch, each in found.items()
@@ -62,9 +56,9 @@ def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"
     ):
-        engine_files({"dense": onnx}, (1, 4))
+        engine_files({"dense": onnx}, TRT, (1, 4))
     with pytest.raises(ArtefactError, match=r"batch1\.engine"):
-        engine_files({"dense": onnx}, (1, 8), one_profile=True)
+        engine_files({"dense": onnx}, TRT, (1, 8), one_profile=True)
 
 
 def turn(*compute_ms: float, graph: bool = True) -> RunTimes:
@@ -82,7 +76,7 @@ def test_a_round_is_the_median_of_a_turn() -> None:
 
 
 def test_latency_has_both_copies_run_by_run() -> None:
-    time = gpu_time([turn(2.0, 3.0)], 1, EVENTS, ()).engine
+    time = gpu_time([turn(2.0, 3.0)], 1, "trtexec", ()).engine
     assert time is not None
     assert time.latency.rounds_ms == (4.0,)
     assert (time.copy_in_ms, time.copy_out_ms) == (1.0, 0.5)
@@ -90,12 +84,12 @@ def test_latency_has_both_copies_run_by_run() -> None:
 
 def test_a_graph_is_one_only_if_every_turn_was() -> None:
     for graph in (True, False):
-        runs = gpu_time([turn(1.0), turn(1.0, graph=graph)], 1, EVENTS, ()).engine
+        runs = gpu_time([turn(1.0), turn(1.0, graph=graph)], 1, "trtexec", ()).engine
         assert runs is not None and runs.cuda_graph == graph
 
 
 MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
-IMAGES = np.zeros((2, 3, 4, 4), np.float32)
+IMAGE = (3, 4, 4)
 SETTINGS = BenchSettings(batches=(1, 8), rounds=5, warmup=1)
 
 
@@ -107,11 +101,11 @@ def files(tmp_path: Path) -> Pair[Path]:
     return pair
 
 
-def measured(files: Pair[Path], timer: str, **different: object) -> list[AtBatch]:
+def measured(files: Pair[Path], **different: object) -> list[AtBatch]:
     settings = replace(SETTINGS, **different)  # type: ignore[arg-type]
     named = {**vars(files), **sliced_of(files)}
-    found = engine_files(named, settings.batches, one_profile=settings.one_profile)
-    return list(measure_engines(found, MACS, Run(IMAGES, settings, timer)))
+    found = engine_files(named, TRT, settings.batches, one_profile=settings.one_profile)
+    return list(measure_engines(found, MACS, Run(IMAGE, settings)))
 
 
 def sliced_of(files: Pair[Path]) -> dict[str, Path]:
@@ -130,8 +124,7 @@ def runs_of(at: AtBatch) -> Pair[EngineRuns]:
 
 def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = install_trtexec(tmp_path, monkeypatch)
-    assert timer_here("11.4.0") == TRTEXEC
-    first, second = measured(files, TRTEXEC)
+    first, second = measured(files)
     assert (first.batch, second.batch) == (1, 8)
     times, dense = second.throughput, runs_of(second).dense
     assert (times.dense.median_ms, times.pruned.median_ms) == pytest.approx((4.1, 2.1))
@@ -141,8 +134,8 @@ def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.Monke
     assert times.pruned.images_per_s == pytest.approx(8 / 2.1e-3)
     assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
     assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
-    assert "--noTF32" not in dense.line  # as the manifest has it
-    assert f"--onnx={files.dense}" in dense.line
+    assert dense.line[0] == "trtexec"
+    assert f"--loadEngine={engine_path(tmp_path / 'engines', files.dense)}" in dense.line
     assert second.gpu == NO_CLOCKS  # there is no GPU
     calls = [json.loads(line) for line in called.read_text().splitlines()]
     roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
@@ -156,7 +149,7 @@ def test_compute_alone(
     files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    first = measured(files, TRTEXEC, transfers=False)[0]
+    first = measured(files, transfers=False)[0]
     dense = runs_of(first).dense
     assert (dense.copy_in_ms, dense.copy_out_ms) == (0.0, 0.0)
     assert dense.latency.median_ms == first.throughput.dense.median_ms == pytest.approx(4.1)
@@ -166,8 +159,8 @@ def test_under_sustained_load(
     files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    assert runs_of(measured(files, TRTEXEC)[0]).dense.load is None
-    load = runs_of(measured(files, TRTEXEC, load_s=30, streams=2)[1]).pruned.load
+    assert runs_of(measured(files)[0]).dense.load is None
+    load = runs_of(measured(files, load_s=30, streams=2)[1]).pruned.load
     assert load is not None
     assert (load.streams, load.runs) == (2, 2)
     assert load.images_per_s == pytest.approx(8 * 2 / 20e-3)  # two runs of 8 images in 20 ms
@@ -178,9 +171,9 @@ def test_the_selection_cost_of_engines(
     files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    assert measured(files, TRTEXEC)[0].selection is None
+    assert measured(files)[0].selection is None
     write_engine(variant_path(files.pruned, SLICED))
-    selection = measured(files, TRTEXEC)[0].selection
+    selection = measured(files)[0].selection
     assert selection is not None
     assert selection.cost.median == pytest.approx(2.1 / 1.1)
     assert selection.ceiling.speedup == pytest.approx(4.1 / 1.1)
@@ -191,7 +184,7 @@ def test_the_breakdown_of_engines(
 ) -> None:
     """The sliced engine lacks the node of the layer `topk`, which is then selection."""
     install_trtexec(tmp_path, monkeypatch)
-    assert measured(files, TRTEXEC)[0].breakdown_ms is None  # `build` saved no layers
+    assert measured(files)[0].breakdown_ms is None  # `build` saved no layers
     sliced = variant_path(files.pruned, SLICED)
     write_engine(sliced)
     for onnx in (files.dense, files.pruned, sliced):
@@ -202,7 +195,7 @@ def test_the_breakdown_of_engines(
             )
         told = {"profiles": [{"Layers": found}] * 2}
         layers_path(engine_path(tmp_path / "engines", onnx)).write_text(json.dumps(told))
-    breakdown = measured(files, TRTEXEC)[1].breakdown_ms
+    breakdown = measured(files)[1].breakdown_ms
     assert breakdown is not None
     assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {
         "linear": 2.0,
@@ -216,11 +209,11 @@ def test_engines_of_one_batch_each(
 ) -> None:
     called = install_trtexec(tmp_path, monkeypatch)
     with pytest.raises(ArtefactError, match=r"batch1\.engine"):
-        measured(files, TRTEXEC, one_profile=True)
+        measured(files, one_profile=True)
     for onnx in (files.dense, files.pruned):
         for batch in (1, 8):
             write_engine(onnx, batch)
-    measured(files, TRTEXEC, one_profile=True)
+    measured(files, one_profile=True)
     calls = [json.loads(line) for line in called.read_text().splitlines()]
     assert {(Path(engine).name, profile) for engine, profile, _ in calls} == {
         (f"vit.{role}.batch{batch}.engine", "0")
@@ -229,29 +222,20 @@ def test_engines_of_one_batch_each(
     }
 
 
-def test_by_events(files: Pair[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeCuda().installed(monkeypatch)
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert timer_here("11.4.0") == EVENTS
-    times = {"dense": itertools.repeat(4.0), "pruned": itertools.repeat(2.0)}
-
-    def load(engine: Path, onnx: Path, plugin: Path | None) -> LoadedEngine:
-        role: Iterable[float] = times[engine.name.split(".")[1]]
-        return loaded_engine(FakeEngine(fake, role, waits="pruned" in engine.name))
-
-    monkeypatch.setattr(engines, "load_engine", load)
-    first, second = measured(files, EVENTS)
-    assert (first.comparison.speedup, second.comparison.speedup) == pytest.approx((2.0, 2.0))
-    dense, pruned = runs_of(second).dense, runs_of(second).pruned
-    assert (dense.cuda_graph, pruned.cuda_graph) == (True, False)
-    assert (pruned.latency.median_ms, pruned.copy_in_ms, pruned.copy_out_ms) == (3.5, 1.0, 0.5)
-    assert len(second.throughput.dense.rounds_ms) == 5
-    assert fake.launches == 2 * (5 + 1) * RUNS_A_TURN
-    assert fake.alive == []
-
-
-def test_nothing_to_measure_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(MissingDependencyError, match="cuda-bindings"):
-        timer_here("11.4.0")
+def test_engines_of_tensorrt_for_rtx_have_the_sm_of_the_card(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their program is tensorrt_rtx, which keeps what it compiled."""
+    install_trtexec(tmp_path, monkeypatch, name=RTX.program)
+    monkeypatch.setattr(runner, "this_machine", lambda version: BUILT)
+    told = manifest(runtime=RTX.name, sm=(86,), built=replace(BUILT, tensorrt="1.7.1"))
+    for onnx in (files.dense, files.pruned):
+        save_engine(engine_path(tmp_path / "engines", onnx, sm=90), b"plan", told)
+    found = engine_files(vars(files), RTX, (8,))
+    require_program(RTX, "1.7.1")
+    (at_batch,) = measure_engines(found, MACS, Run(IMAGE, SETTINGS))
+    dense = at_batch.throughput.dense
+    assert dense.clock == "tensorrt_rtx"
+    assert dense.median_ms == pytest.approx(4.1)
+    cache = tmp_path / "engines/vit.dense.rtx-sm90.cache"
+    assert f"--runtimeCacheFile={cache}" in runs_of(at_batch).dense.line

@@ -20,6 +20,7 @@ from exporter.runtimes.choice import (
 )
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner, shape_options
 from exporter.runtimes.openvino_runner import OpenVinoRunner
+from exporter.runtimes.tensorrt import runner as tensorrt_runner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import (
     ONNXRUNTIME,
@@ -36,6 +37,7 @@ from exporter.targets import (
 )
 from exporter.tensor_names import VARIANTS, variant_path
 from tests.folders import write_folder
+from tests.runtimes.tensorrt.engines import BUILT
 from tests.tiny_onnx import linear_classifier
 
 PATH = Path("folder/vit.star.onnx")
@@ -62,7 +64,10 @@ def test_the_runner_of_a_target(target: Target, runtime: str | None, kind: type)
     )
 
 
-def test_every_runtime_has_a_row_a_runner_and_a_file(tmp_path: Path) -> None:
+def test_every_runtime_has_a_row_a_runner_and_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorrt_runner, "this_machine", lambda version: BUILT)
     assert set(RUNNERS) == set(RUNTIMES.values())
     assert {target.runtime for target in TARGETS.values()} <= set(RUNNERS)
     model, folder = write_folder(tmp_path).dense, Path(choice.__file__).parent

@@ -24,7 +24,7 @@ from exporter.vocabulary import InputKind
 from exporter.workflows import predicting
 from exporter.workflows.predicting import Answers, models_at
 from tests.folders import artefacts, write_engines, write_folder
-from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.engines import manifest
 
 
 @dataclass

@@ -11,7 +11,6 @@ from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.formats.canonical_json import load_json
 from exporter.runtimes.tensorrt.layer_info import Audit
-from exporter.runtimes.tensorrt.plugin_library import LIBRARY
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import version_numbers
 
@@ -41,7 +40,6 @@ class EngineManifest:
     engine_sha256: str
     onnx: str
     onnx_sha256: str
-    schedule_sha256: str
     plugin_sha256: str
     settings: BuildSettings
     built: Built
@@ -59,18 +57,13 @@ def manifest_of(
     settings: BuildSettings,
     here: Built,
     *,
-    schedule_sha256: str = "",
     audits: tuple[Audit, ...] = (),
 ) -> EngineManifest:
-    """Describe an engine that was built here, of an ONNX file, with these settings.
-
-    `here` is this machine, `schedule_sha256` the checksum of the model's schedule.
-    """
+    """Describe an engine that was built of an ONNX file with these settings; `here` is this machine."""
     return EngineManifest(
         engine_sha256=hashlib.sha256(plan).hexdigest(),
         onnx=onnx.name,
         onnx_sha256=sha256_of(onnx),
-        schedule_sha256=schedule_sha256,
         plugin_sha256="" if settings.plugin is None else sha256_of(settings.plugin),
         settings=replace(settings, plugin=None),
         built=here,
@@ -157,15 +150,6 @@ def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
             f"{name}: batch", str(batch), f"one of {built}", f"build --batches {batch}"
         )
     return sizes.index(fitting[0])
-
-
-def build_settings(manifest: EngineManifest, plugin: Path | None = None) -> BuildSettings:
-    """Return the settings that an engine was built with, for a build here.
-
-    `plugin` is the path of the CdfRetain library, if the engine needed it; by default the library's file name.
-    """
-    library = (plugin or Path(LIBRARY)) if manifest.plugin_sha256 else None
-    return replace(manifest.settings, plugin=library)
 
 
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:

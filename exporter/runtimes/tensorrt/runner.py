@@ -1,6 +1,6 @@
-"""`Runner` for a TensorRT engine, loaded after its manifest was compared with this machine.
+"""`Runner` for an engine of TensorRT or TensorRT for RTX, loaded after its manifest was compared with this machine.
 
-It uses Polygraphy, which allocates outputs of data-dependent sizes.
+Polygraphy runs it, which keeps buffers between runs and allocates outputs of data-dependent sizes.
 """
 
 import ctypes
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from exporter.errors import ArtefactError, MissingDependencyError, UserError, reason_of
+from exporter.files import written_beside
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
@@ -24,9 +25,16 @@ from exporter.runtimes.tensorrt.manifest import (
     check_manifest,
     engine_path,
     profile_for,
+    read_manifest,
 )
 from exporter.runtimes.tensorrt.plugin_library import checked_library, register_library
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_tensorrt, member, started
+from exporter.runtimes.tensorrt.tensorrt_api import (
+    error_log,
+    import_rtx,
+    import_tensorrt,
+    member,
+    started,
+)
 from exporter.targets import Runtime
 from exporter.tensor_names import IMAGES
 
@@ -67,12 +75,12 @@ def this_machine(tensorrt: str) -> Built:
     )
 
 
-def engine_here(onnx: Path, tool: Runtime) -> Path:
-    """Return the path of the engine that `build` wrote of an ONNX file for this machine, by one of two tools."""
+def engine_here(onnx: Path, tool: Runtime, batch: int = 0) -> Path:
+    """Return the path of an ONNX file's engine for this machine, by the tool that built it; see `engine_path`."""
     folder = onnx.parent / ENGINES
     if not tool.ahead:
-        return engine_path(folder, onnx)
-    return engine_path(folder, onnx, sm=int(this_machine("").sm.replace(".", "")))
+        return engine_path(folder, onnx, batch)
+    return engine_path(folder, onnx, batch, sm=int(this_machine("").sm.replace(".", "")))
 
 
 def gpu_uuid() -> str:
@@ -108,7 +116,7 @@ def _driver_version() -> str:
 class LoadedEngine:
     """A deserialised engine with the module that made it, the logger that records errors, and the manifest."""
 
-    name: str
+    path: Path
     trt: Any
     engine: Any
     log: Any
@@ -129,9 +137,8 @@ class LoadedEngine:
             size if size >= 0 else "batch" if axis == 0 else ""
             for axis, size in enumerate(self.engine.get_tensor_shape(name))
         )
-        return TensorInfo(
-            name, sizes, np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name))).name
-        )
+        dtype = np.dtype(self.trt.nptype(self.engine.get_tensor_dtype(name)))
+        return TensorInfo(name, sizes, dtype.name)
 
 
 def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> LoadedEngine:
@@ -139,11 +146,13 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
 
     `plugin` is the CdfRetain library, for an engine that needs it and does not contain it.
     """
-    trt = import_tensorrt()
+    tool = read_manifest(engine).settings.tool
+    trt = import_rtx() if tool.ahead else import_tensorrt()
     library = None if plugin is None else checked_library(plugin, trt.__version__)
     manifest = check_manifest(engine, onnx, this_machine(trt.__version__), library)
     log = error_log(trt)
-    trt.init_libnvinfer_plugins(log, "")
+    if tool.plugins:
+        trt.init_libnvinfer_plugins(log, "")
     if manifest.needs_plugin and library is None:
         raise ArtefactError(engine.name, "no plugin", "the CdfRetain library", "--plugin FILE")
     runtime = started(trt, "Runtime", log)
@@ -156,19 +165,37 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
         raise ArtefactError(
             str(engine),
             log.cause or "no reason",
-            "an engine that TensorRT loads",
+            f"an engine that {tool.title} loads",
             "star-export build",
         )
-    return LoadedEngine(engine.name, trt, loaded, log, manifest)
+    return LoadedEngine(engine, trt, loaded, log, manifest)
 
 
-def without_nvtx(trt: Any, context: Any) -> None:
-    """Stop an execution context from marking layers for profilers, as those of engines with details do."""
-    context.nvtx_verbosity = member(trt, "ProfilingVerbosity", "NONE", "timing")
+class CompiledKernels:
+    """The runtime cache of TensorRT for RTX, which compiles an engine to the end where it first runs.
+
+    Polygraphy makes no such cache, and launches kernels one by one: so the context with both is made here.
+    """
+
+    def __init__(self, loaded: LoadedEngine) -> None:
+        self._path = loaded.path.with_suffix(".cache")
+        self._config = loaded.engine.create_runtime_config()
+        self._cache = self._config.create_runtime_cache()
+        if self._path.is_file():
+            self._cache.deserialize(self._path.read_bytes())
+        self._config.set_runtime_cache(self._cache)
+        graphs = member(loaded.trt, "CudaGraphStrategy", "WHOLE_GRAPH_CAPTURE", "CUDA graphs")
+        self._config.cuda_graph_strategy = graphs
+        self.context = loaded.engine.create_execution_context(self._config)
+
+    def save(self) -> None:
+        """Write beside the engine what was compiled."""
+        with written_beside(self._path) as partial:
+            partial.write_bytes(bytes(self._cache.serialize()))
 
 
 class TensorRtRunner(Runner):
-    """An engine that `build` wrote, with one profile for each batch size."""
+    """An engine of TensorRT or of TensorRT for RTX that `build` wrote, with one profile for each batch size."""
 
     def __init__(self, engine: Path, onnx: Path, *, plugin: Path | None = None) -> None:
         """Store the arguments of `load_engine`; the engine is read when the runner is entered."""
@@ -176,22 +203,31 @@ class TensorRtRunner(Runner):
         self._engine, self._onnx, self._plugin = engine, onnx, plugin
         self._batch = 0
         self._loaded: LoadedEngine | None = None
+        self._kernels: CompiledKernels | None = None
         self._polygraphy: Any = None
         self._error: type[Exception] = Exception
 
     def _activate(self) -> None:
-        make, self._error = _import_polygraphy()
         loaded = load_engine(self._engine, self._onnx, plugin=self._plugin)
+        tool = loaded.manifest.settings.tool
+        make, self._error = _import_polygraphy(tool)
+        kernels = CompiledKernels(loaded) if tool.ahead else None
         with self._in_one_line(loaded):
-            runner = make(loaded.engine, name=self.name)
+            runner = make(loaded.engine if kernels is None else kernels.context, name=self.name)
             runner.activate()
-        without_nvtx(loaded.trt, runner.context)
-        self._loaded, self._polygraphy, self._batch = loaded, runner, 0
+        # Engines with details mark their layers for profilers, which costs time at each launch.
+        runner.context.nvtx_verbosity = member(
+            loaded.trt, "ProfilingVerbosity", "NONE", "timing"
+        )
+        self._loaded, self._kernels = loaded, kernels
+        self._polygraphy, self._batch = runner, 0
         self._inputs, self._outputs = loaded.tensors("INPUT"), loaded.tensors("OUTPUT")
 
     def _deactivate(self) -> None:
         self._polygraphy.deactivate()
-        self._loaded = self._polygraphy = None
+        if self._kernels is not None:
+            self._kernels.save()
+        self._loaded = self._kernels = self._polygraphy = None
 
     def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
         loaded, batch = self._loaded, len(feed[IMAGES])
@@ -213,27 +249,27 @@ class TensorRtRunner(Runner):
         try:
             yield
         except self._error as error:
-            raise UserError(
-                self.name, loaded.log.cause or str(error), "an engine that runs here"
-            ) from None
-        except (
-            OSError
-        ) as error:  # Polygraphy does not look for libcudart where TensorRT's wheels have it
-            raise UserError(
-                self.name, reason_of(error), "CUDA's runtime library", _CUDART
-            ) from None
+            reason = loaded.log.cause or str(error)
+            raise UserError(self.name, reason, "an engine that runs here") from None
+        except OSError as error:
+            # Polygraphy does not look for libcudart where TensorRT's wheels have it.
+            reason = reason_of(error)
+            raise UserError(self.name, reason, "CUDA's runtime library", _CUDART) from None
 
 
-def _import_polygraphy() -> tuple[Any, type[Exception]]:
+def _import_polygraphy(tool: Runtime) -> tuple[Any, type[Exception]]:
+    """Import Polygraphy for one of the two tools: which of them it takes is settled for the whole process."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # its own, on Python 3.13
+            config: Any = importlib.import_module("polygraphy.config")
+            config.USE_TENSORRT_RTX = tool.ahead
             backend, exception, logger = (
                 importlib.import_module(f"polygraphy.{name}")
                 for name in ("backend.trt", "exception", "logger")
             )
     except ImportError:
-        raise MissingDependencyError("polygraphy", "tensorrt") from None
+        raise MissingDependencyError("polygraphy", tool.name) from None
     # Silence its log: it goes to stdout, which is for results. Its errors are exceptions.
     logger.G_LOGGER.module_severity = logger.G_LOGGER.CRITICAL + 1
     return backend.TrtRunner, exception.PolygraphyException

@@ -1,4 +1,4 @@
-"""Import TensorRT and look up its flags and enum members by name. Only this file imports TensorRT.
+"""Import TensorRT, or TensorRT for RTX, and look up flags and enum members by name. Only this file imports them.
 
 Values cannot be used: TensorRT 11 removed flags of 10 and renumbered the others.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from exporter.errors import MissingDependencyError, UserError
 
 INSTALL = (
-    "pip install tensorrt-cu13 polygraphy cuda-bindings --extra-index-url https://pypi.nvidia.com, "
+    "pip install tensorrt-cu13 polygraphy --extra-index-url https://pypi.nvidia.com, "
     "or one of NVIDIA's TensorRT containers"
 )
 _OLD_DRIVER = (
@@ -45,6 +45,16 @@ def import_tensorrt() -> Any:
     if reason:
         raise UserError("tensorrt", reason, _OLD_DRIVER)
     return trt
+
+
+def import_rtx() -> Any:
+    """Import the module `tensorrt_rtx`."""
+    try:
+        return importlib.import_module("tensorrt_rtx")
+    except ModuleNotFoundError:
+        raise MissingDependencyError("tensorrt_rtx", "tensorrt-rtx") from None
+    except ImportError as error:
+        raise UserError("tensorrt_rtx", str(error), "a library that loads") from None
 
 
 def has_driver() -> bool:

@@ -1,7 +1,6 @@
 """Build trtexec command lines, to build an engine or to time one; run them and read the times."""
 
 import json
-import logging
 import re
 import shlex
 import shutil
@@ -18,12 +17,11 @@ from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import written_beside
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.gpu_timer import RunTimes
 from exporter.runtimes.tensorrt.manifest import EngineManifest, commands_path, profile_for
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY, calls_plugin
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
-from exporter.targets import TRT
+from exporter.targets import TRT, Runtime
 from exporter.tensor_names import IMAGES, RAW_IMAGES
 
 # TensorRT's versions whose lines differ.
@@ -41,35 +39,63 @@ def build_command(
     tensorrt: str = "10",
     raw: bool = True,
 ) -> list[str]:
-    """Return a command that builds an engine for one batch size and times it in a CUDA graph.
+    """Return a command that builds an engine for one batch size, saves it, and times it in a CUDA graph.
 
     The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
     noise. `tensorrt` is the version, which decides the typing flags and the default timing.
     """
-    shape, tool = _shape(batch, image), settings.tool
+    tool, shape = settings.tool, _shape(batch, image)
+    plan = plan_path(onnx, batch, tool, tensorrt)
     words = [
         tool.program,
         f"--onnx={onnx}",
+        f"--saveEngine={plan}",
         *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
-        *_run(onnx.parent if raw else None, shape, batch, tensorrt),
+        *_timed(tool, tensorrt, plan, shape, _raw(onnx.parent, batch) if raw else None),
         "--profilingVerbosity=detailed",
     ]
-    words += [f"--computeCapabilities={','.join(map(str, settings.sm))}"] if tool.ahead else []
-    # 11 always uses strong typing and has no such flag.
-    words += ["--stronglyTyped"] if major_version(tensorrt) == 10 else []
-    words += [] if settings.tf32 else ["--noTF32"]
-    words += ["--versionCompatible"] if settings.version_compatible else []
+    if tool.ahead:
+        words.append(f"--computeCapabilities={','.join(map(str, settings.sm))}")
+    elif major_version(tensorrt) == 10:
+        words.append("--stronglyTyped")  # 11 always uses strong typing and has no such flag
+    if not settings.tf32:
+        words.append("--noTF32")
+    if settings.version_compatible:
+        words.append("--versionCompatible")
     if settings.optimization_level is not None:
         words.append(f"--builderOptimizationLevel={settings.optimization_level}")
-    words += [] if settings.aux_streams is None else [f"--maxAuxStreams={settings.aux_streams}"]
+    if settings.aux_streams is not None:
+        words.append(f"--maxAuxStreams={settings.aux_streams}")
     if settings.hardware in _LEVELS:
         words.append(f"--hardwareCompatibilityLevel={_LEVELS[settings.hardware]}")
     if settings.plugin is not None:
         words.append(f"--dynamicPlugins={settings.plugin}")
-        words += (
-            [f"--setPluginsToSerialize={settings.plugin}"] if settings.serialise_plugin else []
-        )
+        if settings.serialise_plugin:
+            words.append(f"--setPluginsToSerialize={settings.plugin}")
     return words
+
+
+def plan_path(onnx: Path, batch: int, tool: Runtime, tensorrt: str) -> Path:
+    """Return where `build_command` saves the engine: beside the model."""
+    version = "" if tool.ahead else major_version(tensorrt)
+    return onnx.with_name(f"{onnx.stem}.batch{batch}.{tool.program}{version}.plan")
+
+
+def again_command(
+    onnx: Path,
+    image: Sequence[int],
+    batch: int,
+    settings: BuildSettings,
+    *,
+    tensorrt: str = "10",
+    raw: bool = True,
+) -> list[str]:
+    """Return a command that times the engine of `build_command` again, without another build."""
+    plan = plan_path(onnx, batch, settings.tool, tensorrt)
+    images = _raw(onnx.parent, batch) if raw else None
+    timed = _timed(settings.tool, tensorrt, plan, _shape(batch, image), images)
+    beside = None if settings.serialise_plugin else settings.plugin
+    return [settings.tool.program, f"--loadEngine={plan}", *timed, *_loaded(settings, beside)]
 
 
 def load_command(
@@ -88,21 +114,59 @@ def load_command(
     `raw`, by default the export folder, in a subfolder of which the engine lies. `plugin` is for an engine that
     does not contain it. UserError if the engine was not built for the batch size.
     """
-    words = [
-        manifest.settings.tool.program,
+    tool, tensorrt = manifest.settings.tool, manifest.built.tensorrt
+    images = _raw(raw or engine.parent.parent, batch)
+    timed = _timed(tool, tensorrt, engine, _shape(batch, image), images, transfers)
+    return [
+        tool.program,
         f"--loadEngine={engine}",
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
-        *_run(
-            raw or engine.parent.parent,
-            _shape(batch, image),
-            batch,
-            manifest.built.tensorrt,
-            transfers,
+        *timed,
+        *_loaded(
+            manifest.settings, (plugin or Path(LIBRARY)) if manifest.needs_plugin else None
         ),
     ]
+
+
+def _loaded(settings: BuildSettings, plugin: Path | None) -> list[str]:
+    """Return the flags that an engine needs to be loaded, beside those for timing."""
     # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
-    words += ["--versionCompatible"] if manifest.settings.version_compatible else []
-    return [*words, f"--dynamicPlugins={plugin or LIBRARY}"] if manifest.needs_plugin else words
+    words = ["--versionCompatible"] if settings.version_compatible else []
+    return words if plugin is None else [*words, f"--dynamicPlugins={plugin}"]
+
+
+def _shape(batch: int, image: Sequence[int]) -> str:
+    return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
+
+
+def _raw(folder: Path, batch: int) -> Path:
+    return folder / RAW_IMAGES.format(batch=batch)
+
+
+def _timed(  # noqa: PLR0917  (all that differs between two runs)
+    tool: Runtime,
+    tensorrt: str,
+    engine: Path,
+    shape: str,
+    images: Path | None,
+    transfers: bool = True,
+) -> list[str]:
+    """Return the flags for the input, raw images or noise, and for timing in a CUDA graph, with or without copies.
+
+    TensorRT 11 and TensorRT for RTX use a graph, spin and leave copies out unless told otherwise; 10 does the
+    opposite. An engine of the latter is compiled to the end where it first runs: a cache keeps what was compiled.
+    """
+    words = [f"--shapes={shape}"]
+    if images is not None:
+        words.append(f"--loadInputs={IMAGES}:{images}")
+    if tool.ahead or major_version(tensorrt) > 10:
+        words += ["--includeDataTransfers"] if transfers else []
+    else:
+        words += ["--useCudaGraph", "--useSpinWait"]
+        words += [] if transfers else ["--noDataTransfers"]
+    if tool.ahead:
+        words.append(f"--runtimeCacheFile={engine.with_suffix('.cache')}")
+    return words
 
 
 def build_lines(
@@ -119,74 +183,43 @@ def build_lines(
         alone: The file lies in no export folder; it is named by its path, and timed on noise.
     """
     onnx, plugin = model.path, settings.plugin or Path(LIBRARY)
-    ahead = replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
-    plain = replace(ahead, runtime=TRT.name, sm=())
+    fitting = (
+        replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
+    )
+    plain = replace(fitting, runtime=TRT.name, sm=())
+    tools = [(f"TensorRT {version}", plain, version) for version in VERSIONS]
+    if fitting.tool.ahead:
+        tools.insert(0, (fitting.tool.title, fitting, rtx))
     image = model.artefact.spec.preprocessing.input_size
-    tools = [(f"TensorRT {each}", plain, each) for each in VERSIONS]
-    if ahead.tool.ahead:
-        tools.insert(0, (ahead.tool.title, ahead, rtx))
     file, lines = onnx if alone else Path(onnx.name), list[str]()
     for batch in settings.batches:
-        for tool, own, version in tools:
-            words = build_command(file, image, batch, own, tensorrt=version, raw=not alone)
-            lines += [f"# {tool}, batch {batch}: {onnx.name}", shlex.join(words)]
+        for title, build, version in tools:
+            words = build_command(file, image, batch, build, tensorrt=version, raw=not alone)
+            again = again_command(file, image, batch, build, tensorrt=version, raw=not alone)
+            lines += [f"# {title}, batch {batch}: {onnx.name}", shlex.join(words)]
+            lines += ["# the same engine again", shlex.join(again)]
     return lines
 
 
 def folder_lines(models: Pair[LoweredFile], settings: BuildSettings) -> list[str]:
     """Return the lines of `build_lines` for both models of an export folder."""
-    return [
-        line for each in (models.dense, models.pruned) for line in build_lines(each, settings)
-    ]
+    return [*build_lines(models.dense, settings), *build_lines(models.pruned, settings)]
 
 
 def save_commands(
     engine: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
 ) -> None:
     """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
-    own, image = (
-        Path(engine.parent.name, engine.name),
-        model.artefact.spec.preprocessing.input_size,
-    )
+    place = Path(engine.parent.name, engine.name)
+    image = model.artefact.spec.preprocessing.input_size
     lines = []
     for batch in settings.batches:
-        lines += [
-            f"# This engine, batch {batch}",
-            shlex.join(load_command(own, manifest, image, batch, settings.plugin)),
-        ]
+        words = load_command(place, manifest, image, batch, settings.plugin)
+        lines += [f"# This engine, batch {batch}", shlex.join(words)]
     lines += build_lines(model, settings, rtx=manifest.built.tensorrt)
     with written_beside(commands_path(engine)) as partial:
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-
-def _shape(batch: int, image: Sequence[int]) -> str:
-    return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
-
-
-def _run(
-    folder: Path | None, shape: str, batch: int, tensorrt: str, transfers: bool = True
-) -> list[str]:
-    """Return the flags for timing, with or without copies, and for input: noise where there is no folder.
-
-    TensorRT 11 uses a graph, spins and leaves copies out unless told otherwise; 10 does the opposite.
-    """
-    if major_version(tensorrt) > 10:
-        timed = ["--includeDataTransfers"] if transfers else []
-    else:
-        timed = [
-            "--useCudaGraph",
-            "--useSpinWait",
-            *([] if transfers else ["--noDataTransfers"]),
-        ]
-    given = (
-        []
-        if folder is None
-        else [f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}"]
-    )
-    return [f"--shapes={shape}", *given, *timed]
-
-
-logger = logging.getLogger(__name__)
 
 # The version as one number, from 10 on: major · 10000 + minor · 100 + patch.
 _BANNER = re.compile(r"\[TensorRT v(\d+)\]")
@@ -195,6 +228,16 @@ _MAJOR_UNIT = 10_000
 _GRAPH_FAILED = "launched without using CUDA graph"
 # What a run of --exportTimes has beside other times (samples/common/sampleReporting.cpp).
 _TIMES = ("startEnqMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs")
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host."""
+
+    copy_in_ms: tuple[float, ...]
+    compute_ms: tuple[float, ...]
+    copy_out_ms: tuple[float, ...]
+    cuda_graph: bool
 
 
 @dataclass(frozen=True)
@@ -209,19 +252,18 @@ class Load:
     percentiles_ms: dict[int, float]
 
 
-def has_trtexec(tensorrt: str) -> bool:
-    """Return whether trtexec is on PATH, and of the engines' version."""
-    if shutil.which(TRT.program) is None:
-        return False
-    found, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
-    if found != wanted:
-        shown = ".".join(map(str, found)) or "an unknown version"
-        logger.warning(
-            "trtexec on PATH is not used: it is of TensorRT %s, the engines are of %s",
-            shown,
-            tensorrt,
-        )
-    return found == wanted
+def require_program(tool: Runtime, tensorrt: str) -> None:
+    """Raise UserError unless NVIDIA's program that times engines is on PATH, and trtexec is of their version."""
+    if shutil.which(tool.program) is None:
+        expected = f"{tool.program} of {tool.title} on PATH, which measures GPU time"
+        raise UserError(tool.program, "no such program", expected, "or bench --no-gpu-time")
+    if tool.ahead:
+        return  # it refuses an engine of another version itself
+    here, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
+    if here != wanted:
+        version = ".".join(map(str, here)) or "an unknown version"
+        expected = f"that of the engines, {tensorrt}"
+        raise UserError(tool.program, f"TensorRT {version}", expected, "or bench --no-gpu-time")
 
 
 def _trtexec_version() -> tuple[int, ...]:

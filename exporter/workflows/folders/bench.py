@@ -27,7 +27,6 @@ from exporter.evaluation.gpu_time import (
     Run,
     engine_files,
     measure_engines,
-    timer_here,
 )
 from exporter.evaluation.parity.decisions import patches_left
 from exporter.machine import Hardware, environment
@@ -39,8 +38,11 @@ from exporter.runtimes.choice import (
     runtime_for,
 )
 from exporter.runtimes.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
-from exporter.runtimes.tensorrt.manifest import ENGINES, Built, engine_path
+from exporter.runtimes.tensorrt.manifest import Built
+from exporter.runtimes.tensorrt.runner import engine_here
+from exporter.runtimes.tensorrt.trtexec import require_program
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
+from exporter.targets import Runtime
 from exporter.tensor_names import IMAGES, SLICED, Array, count_name, variant_path
 from exporter.workflows.folders.export_folder import (
     REFERENCE,
@@ -104,7 +106,7 @@ def bench(
         for each in vars(models).values():
             require_runtime(each.path, {IMAGES: images[:1]}, pruned.target, runtime)
         macs = Pair(useful_macs(models.dense, reference), useful_macs(models.pruned, reference))
-        engines = _engines(models, settings) if program.engines and not program.ahead else None
+        engines = _engines(models, program, settings) if program.engines else None
     batches = _by_host(models, images, macs, settings, runtime, stages, clock)
     gpu: tuple[AtBatch, ...] = ()
     failure = ""
@@ -183,21 +185,17 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         return tuple(replace(each, breakdown_ms=by_class(each.batch)) for each in measured)
 
 
-def _engines(models: Pair[LoweredFile], settings: BenchSettings) -> Engines:
-    """Return the engines of both files, after checking that they can be measured at every batch.
+def _engines(models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings) -> Engines:
+    """Return the engines of both files, after checking that they can run every batch.
 
     The sliced variant's are there if `build` built them.
     """
-    found = {role: each.path for role, each in vars(models).items()}
+    files = {"dense": models.dense.path, "pruned": models.pruned.path}
     sliced = variant_path(models.pruned.path, SLICED)
-    built = engine_path(sliced.parent / ENGINES, sliced).is_file()
     # It has no engines of one batch size each.
-    if built and not settings.one_profile:
-        found["sliced"] = sliced
-    engines = engine_files(found, settings.batches, one_profile=settings.one_profile)
-    if settings.gpu_time:
-        timer_here(_any(engines).manifest.built.tensorrt)
-    return engines
+    if not settings.one_profile and engine_here(sliced, tool).is_file():
+        files["sliced"] = sliced
+    return engine_files(files, tool, settings.batches, one_profile=settings.one_profile)
 
 
 def _any(engines: Engines) -> EngineFile:
@@ -214,10 +212,12 @@ def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     advance: Advance,
 ) -> tuple[AtBatch, ...]:
     """Measure all engines at each batch; the folder gets the raw images of its own that it lacks."""
-    timer, measured = timer_here(_any(engines).manifest.built.tensorrt), list[AtBatch]()
-    with _raw_images(images, settings.batches, _any(engines).onnx.parent) as raw:
-        for each in measure_engines(engines, macs, Run(images, settings, timer, plugin, raw)):
-            measured.append(each)
+    first, measured = _any(engines), list[AtBatch]()
+    require_program(first.manifest.settings.tool, first.manifest.built.tensorrt)
+    with _raw_images(images, settings.batches, first.onnx.parent) as raw:
+        run = Run(images.shape[1:], settings, plugin, raw)
+        for at_batch in measure_engines(engines, macs, run):
+            measured.append(at_batch)
             advance(len(measured), len(settings.batches))
     return tuple(measured)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from exporter.artefact import Artefact, LoweredFile
 from exporter.errors import ArtefactError, UserError
-from exporter.files import sha256_of
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.layer_info import audit, broken_promises, read_layers
 from exporter.runtimes.tensorrt.manifest import (
@@ -18,10 +17,11 @@ from exporter.runtimes.tensorrt.manifest import (
     manifest_of,
 )
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
-from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
+from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import UNLISTED, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
+    import_rtx,
     import_tensorrt,
     require_version,
     version_numbers,
@@ -30,7 +30,6 @@ from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save
 from exporter.targets import RTX, TENSORRT, Target
 from exporter.tensor_names import IMAGES, SLICED, VARIANTS, variant_path
 from exporter.workflows.folders.export_folder import (
-    SCHEDULE,
     ExportFolder,
     add_raw_images,
     list_built,
@@ -76,7 +75,7 @@ def build_folder(
     check_version(found.target, trt.__version__)
     here = this_machine(trt.__version__)
     check_gpu(found.target, here)
-    artefact, schedule = found.models.pruned.artefact, sha256_of(folder / SCHEDULE)
+    artefact = found.models.pruned.artefact
     _check_retention(found.models.pruned, settings, trt.__version__)
     cache = folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     built = []
@@ -87,9 +86,7 @@ def build_folder(
             audits = tuple(
                 audit(read_layers(text), artefact.spec.attention_layers) for text in layers
             )
-            manifest = manifest_of(
-                plan, model.path, own, here, schedule_sha256=schedule, audits=audits
-            )
+            manifest = manifest_of(plan, model.path, own, here, audits=audits)
             save_engine(path, plan, manifest, layers)
             built.append(_with_commands(path, manifest, model, own))
     list_built(folder)
@@ -114,11 +111,7 @@ def _build_ahead(
     found: ExportFolder, settings: BuildSettings, stages: Stages
 ) -> Iterator[BuiltEngine]:
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
-    rtx, artefact, schedule = (
-        import_rtx(),
-        found.models.pruned.artefact,
-        sha256_of(found.place / SCHEDULE),
-    )
+    rtx, artefact = import_rtx(), found.models.pruned.artefact
     machines = {
         sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm
     }
@@ -143,9 +136,7 @@ def _build_ahead(
                 audits = tuple(
                     audit(steps, blocks, memory) for steps, memory in read_programs(plan)
                 )
-                manifest = manifest_of(
-                    plan, model.path, own, here, schedule_sha256=schedule, audits=audits
-                )
+                manifest = manifest_of(plan, model.path, own, here, audits=audits)
                 save_engine(path, plan, manifest)
                 yield _with_commands(path, manifest, model, own)
     add_raw_images(found.read_reference()[IMAGES], settings.batches, found.place)

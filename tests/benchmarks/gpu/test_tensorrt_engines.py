@@ -11,7 +11,7 @@ from exporter.vocabulary import Layout
 from tests.benchmarks.scripts import script
 from tests.exhaustive import mark_further
 from tests.runtimes.stand_ins import compiled, plugin_source
-from tests.runtimes.tensorrt.fake_cuda import BUILT
+from tests.runtimes.tensorrt.engines import BUILT
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 

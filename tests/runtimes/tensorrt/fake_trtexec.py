@@ -39,10 +39,13 @@ with open({called!r}, "a") as file:
 
 
 def install_trtexec(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int = 110400
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int = 110400,
+    name: str = "trtexec",
 ) -> Path:
     """Put it, of a version as one number, first on PATH; the file that it notes its calls in."""
     called = folder / "called"
     program = PROGRAM.format(python=sys.executable, called=str(called), number=number)
-    put_on_path("trtexec", program, folder / "bin", monkeypatch)
+    put_on_path(name, program, folder / "bin", monkeypatch)
     return called

@@ -15,7 +15,7 @@ from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
 from exporter.runtimes.tensorrt.manifest import check_manifest, manifest_of, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log
-from tests.runtimes.tensorrt.fake_cuda import BUILT, everything, manifest
+from tests.runtimes.tensorrt.engines import BUILT, everything, manifest
 from tests.runtimes.tensorrt.fake_tensorrt import InspectedEngine, fake_tensorrt
 
 
@@ -142,7 +142,7 @@ def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
 def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     path, onnx = tmp_path / "engines/vit.engine", tmp_path / "vit.onnx"
     onnx.write_bytes(b"model")
-    made = manifest_of(b"plan", onnx, BuildSettings(batches=(4,)), BUILT, schedule_sha256="ab")
+    made = manifest_of(b"plan", onnx, BuildSettings(batches=(4,)), BUILT)
     save_engine(path, b"plan", made, ('{"Layers": [{"Name": "gemm"}]}',))
     assert path.read_bytes() == b"plan"
     assert check_manifest(path, onnx, BUILT) == made

@@ -10,13 +10,11 @@ from exporter.files import sha256_of
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.manifest import (
     Built,
-    build_settings,
     check_manifest,
     manifest_of,
     manifest_path,
 )
-from exporter.runtimes.tensorrt.plugin_library import LIBRARY
-from tests.runtimes.tensorrt.fake_cuda import everything, saved_engine
+from tests.runtimes.tensorrt.engines import everything, saved_engine
 
 HERE = Built("10.16.1.11", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 
@@ -117,18 +115,16 @@ def test_a_manifest_has_what_it_was_built_with_and_no_path(tmp_path: Path) -> No
     onnx.write_bytes(b"model")
     library.write_bytes(b"library")
     settings = replace(everything(tmp_path), batches=(4,))
-    told = manifest_of(b"plan", onnx, settings, HERE, schedule_sha256="ab")
+    told = manifest_of(b"plan", onnx, settings, HERE)
     assert (told.onnx, told.onnx_sha256, told.plugin_sha256) == (
         "m.onnx",
         sha256_of(onnx),
         sha256_of(library),
     )
-    assert (told.schedule_sha256, told.built, told.needs_plugin) == ("ab", HERE, False)
+    assert (told.built, told.needs_plugin) == (HERE, False)
+    assert told.settings == replace(settings, plugin=None)
     assert str(tmp_path) not in to_json(told)
-    assert build_settings(told) == replace(settings, plugin=Path(LIBRARY))
-    assert build_settings(told, library) == settings
     beside = replace(settings, serialise_plugin=False)
     assert manifest_of(b"plan", onnx, beside, HERE).needs_plugin
     plain = manifest_of(b"plan", onnx, settings.without_plugin, HERE)
     assert (plain.plugin_sha256, plain.needs_plugin) == ("", False)
-    assert build_settings(plain, library) == settings.without_plugin

@@ -17,9 +17,9 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt import rtx as rtx_module
 from exporter.runtimes.tensorrt.builder import parse
 from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises
-from exporter.runtimes.tensorrt.rtx import build_ahead, import_rtx, read_programs
+from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
+from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_rtx, started
 from exporter.schedule.plan import as_read, keep_everything, manual_schedule, shape_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune

@@ -14,9 +14,9 @@ from exporter.files import sha256_of
 from exporter.runtimes.tensorrt import runner as tensorrt_runner
 from exporter.runtimes.tensorrt.manifest import Built
 from exporter.runtimes.tensorrt.runner import LoadedEngine, TensorRtRunner, load_engine
-from tests.runtimes.tensorrt.fake_cuda import (
+from exporter.targets import RTX, TRT
+from tests.runtimes.tensorrt.engines import (
     BUILT,
-    FakeCuda,
     FakeEngine,
     loaded_engine,
     saved_engine,
@@ -95,7 +95,7 @@ def trt(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_an_engine_of_this_machine(trt: Any, tmp_path: Path) -> None:
     engine, onnx = saved_engine(tmp_path)
     loaded = load_engine(engine, onnx)
-    assert (loaded.name, loaded.trt, loaded.manifest.onnx) == ("m.engine", trt, "m.onnx")
+    assert (loaded.path, loaded.trt, loaded.manifest.onnx) == (engine, trt, "m.onnx")
     assert trt.asked["libraries"] == []
 
 
@@ -129,7 +129,7 @@ def test_a_plan_that_tensorrt_does_not_take(
     said.append("[E] The engine plan file is not compatible with this version")
     runner = TensorRtRunner(engine, onnx)
     monkeypatch.setattr(
-        tensorrt_runner, "_import_polygraphy", lambda: (None, PolygraphyException)
+        tensorrt_runner, "_import_polygraphy", lambda tool: (None, PolygraphyException)
     )
     with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):
         runner.__enter__()
@@ -192,11 +192,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     there: dict[str, Any] = {
         "log": SimpleNamespace(cause="", clear=lambda: None),
         "different": {},
+        "engine": FakeEngine(),
+        "path": Path("m.engine"),
     }
 
     def load(file: Path, onnx: Path, *, plugin: Path | None) -> LoadedEngine:
-        loaded = loaded_engine(FakeEngine(FakeCuda(), ()), **there["different"])
-        return replace(loaded, log=there["log"])
+        loaded = loaded_engine(there["engine"], **there["different"])
+        return replace(loaded, log=there["log"], path=there["path"])
 
     def runner(engine: Any, name: str) -> FakePolygraphy:
         there["runner"] = FakePolygraphy(engine, name)
@@ -204,7 +206,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(tensorrt_runner, "load_engine", load)
     monkeypatch.setattr(
-        tensorrt_runner, "_import_polygraphy", lambda: (runner, PolygraphyException)
+        tensorrt_runner, "_import_polygraphy", lambda tool: (runner, PolygraphyException)
     )
     return there
 
@@ -228,6 +230,43 @@ def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
             UserError, match=r"batch \| got 3 \| need one of 1, 8 \| build --batches 3"
         ):
             runner.run(images(3))
+
+
+class RtxEngine(FakeEngine):
+    """One of TensorRT for RTX: its context needs a configuration, whose cache has what was compiled."""
+
+    def __init__(self) -> None:
+        self.cache = b""
+        self.config: Any = None
+
+    def create_runtime_config(self) -> Any:
+        self.config = SimpleNamespace(
+            create_runtime_cache=lambda: self,
+            set_runtime_cache=lambda cache: None,
+            cuda_graph_strategy="disabled",
+        )
+        return self.config
+
+    def deserialize(self, cache: bytes) -> None:
+        self.cache = cache
+
+    def serialize(self) -> bytes:
+        return self.cache + b"+"
+
+    def create_execution_context(self, config: Any) -> Any:
+        return SimpleNamespace(config=config)
+
+
+def test_an_engine_of_tensorrt_for_rtx_runs_as_a_graph_and_keeps_what_it_compiled(
+    made: dict[str, Any], tmp_path: Path
+) -> None:
+    made["different"], made["engine"] = {"runtime": RTX.name, "sm": (86,)}, RtxEngine()
+    made["path"] = tmp_path / "m.engine"
+    for times in (1, 2):
+        with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
+            runner.run(images(8))
+        assert (tmp_path / "m.cache").read_bytes() == b"+" * times
+    assert made["engine"].config.cuda_graph_strategy == "whole"
 
 
 def test_any_batch_takes_the_next_profile(made: dict[str, Any]) -> None:
@@ -282,6 +321,6 @@ def test_a_cuda_runtime_that_polygraphy_does_not_find_is_one_line(
 
 def test_polygraphy_is_silent_and_its_exception_is_known() -> None:
     logger = pytest.importorskip("polygraphy.logger").G_LOGGER
-    _, exception = tensorrt_runner._import_polygraphy()
+    _, exception = tensorrt_runner._import_polygraphy(TRT)
     with pytest.raises(exception, match="Invalid Engine"):
         logger.critical("Invalid Engine or Context.")

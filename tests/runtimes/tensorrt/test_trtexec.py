@@ -9,16 +9,18 @@ import pytest
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import (
+    again_command,
     build_command,
-    has_trtexec,
     load_command,
     load_of,
     read_runs,
+    require_program,
     run_load,
     run_trtexec,
 )
+from exporter.targets import RTX, TRT
 from tests.runtimes.stand_ins import put_on_path
-from tests.runtimes.tensorrt.fake_cuda import BUILT, everything, manifest
+from tests.runtimes.tensorrt.engines import BUILT, everything, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 IMAGE = (3, 224, 224)
@@ -59,6 +61,39 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
     assert beside[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
     with pytest.raises(UserError, match="build --batches 3"):
         load_command(engine, manifest(), IMAGE, 3)
+
+
+@pytest.mark.parametrize("version", ["10.16.1", "11.4.0.106"])
+def test_what_one_line_saves_another_times_again(tmp_path: Path, version: str) -> None:
+    settings, onnx = everything(tmp_path), tmp_path / "m.onnx"
+    words = build_command(onnx, IMAGE, 8, settings, tensorrt=version)
+    again = again_command(onnx, IMAGE, 8, settings, tensorrt=version)
+    plan = f"{tmp_path}/m.batch8.trtexec{version[:2]}.plan"
+    assert f"--saveEngine={plan}" in words
+    assert again[:2] == ["trtexec", f"--loadEngine={plan}"]
+    building = {"--onnx", "--saveEngine", "--minShapes", "--optShapes", "--maxShapes"}
+    assert not building & {word.partition("=")[0] for word in again}
+    assert "--versionCompatible" in again
+    beside = replace(settings, serialise_plugin=False)
+    loading = again_command(onnx, IMAGE, 8, beside, tensorrt=version)
+    assert loading[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
+
+
+def test_tensorrt_for_rtx_measures_what_tensorrt_does() -> None:
+    """It leaves copies out and uses a graph unless told otherwise, and would compile anew in each call."""
+    settings = BuildSettings(runtime=RTX.name, sm=(86,), batches=(8,))
+    words = build_command(Path("m.onnx"), IMAGE, 8, settings, tensorrt="1.7.1")
+    again = again_command(Path("m.onnx"), IMAGE, 8, settings, tensorrt="1.7.1")
+    for line in (words, again):
+        assert line[0] == "tensorrt_rtx"
+        assert {
+            "--includeDataTransfers",
+            "--runtimeCacheFile=m.batch8.tensorrt_rtx.cache",
+        } <= set(line)
+        assert not {"--useCudaGraph", "--useSpinWait", "--stronglyTyped"} & set(line)
+    built = manifest(runtime=RTX.name, sm=(86,), built=replace(BUILT, tensorrt="1.7.1"))
+    alone = load_command(Path("engines/m.engine"), built, IMAGE, 8, transfers=False)
+    assert not {"--includeDataTransfers", "--noDataTransfers"} & set(alone)
 
 
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
@@ -165,31 +200,32 @@ def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtexec(tmp_path, monkeypatch)
-    assert has_trtexec(BUILT.tensorrt)
+    require_program(TRT, BUILT.tensorrt)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert not has_trtexec(BUILT.tensorrt)
+    for tool in (TRT, RTX):
+        with pytest.raises(UserError, match=rf"{tool.program} \| got no such.*--no-gpu-time"):
+            require_program(tool, BUILT.tensorrt)
     with pytest.raises(UserError, match="no such program"):
         run_trtexec(["trtexec"])
 
 
 @pytest.mark.parametrize("number", [101601, 110300])
 def test_one_of_another_version_is_not_used(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    number: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     install_trtexec(tmp_path, monkeypatch, number)
-    assert not has_trtexec("11.4.0.106")
-    assert has_trtexec("10.16.1.11") == (number == 101601)
-    assert "the engines are of 11.4.0.106" in caplog.text
+    with pytest.raises(UserError, match=r"need that of the engines, 11\.4\.0\.106"):
+        require_program(TRT, "11.4.0.106")
+    if number == 101601:
+        require_program(TRT, "10.16.1.11")
 
 
 def test_a_program_that_is_not_nvidia_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_on_path("trtexec", "exit 1", tmp_path, monkeypatch)
-    assert not has_trtexec(BUILT.tensorrt)
+    with pytest.raises(UserError, match="TensorRT an unknown version"):
+        require_program(TRT, BUILT.tensorrt)
 
 
 def test_load_of_runs_that_overlap() -> None:

@@ -15,8 +15,7 @@ from exporter.evaluation.batch_sweep import NOT_SLICED, BenchSettings, filled_ba
 from exporter.records import Pair
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.choice import RunSettings
-from exporter.runtimes.tensorrt.gpu_timer import RunTimes
-from exporter.runtimes.tensorrt.trtexec import run_trtexec
+from exporter.runtimes.tensorrt.trtexec import RunTimes, run_trtexec
 from exporter.targets import ONNXRUNTIME_CPU, TENSORRT
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
@@ -31,7 +30,7 @@ from exporter.workflows.folders.export_folder import (
 from tests.commands import Command
 from tests.fakes import NumpyRunner
 from tests.folders import write_engines, write_folder
-from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.engines import manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0, threads=1)
@@ -150,7 +149,7 @@ def test_table(folder: Path, star_export: Command) -> None:
         "GPU time by trtexec",
         "clocks during batch 8: unknown",
         "in GPU time, pruning is faster from batch 1 on",
-        f"  trtexec --onnx={folder}/vit.star.tensorrt-fp32.onnx --minShapes=images:8x3x4x4",
+        f"  trtexec --loadEngine={folder}/engines/vit.star.tensorrt-fp32.engine --useProfile=1",
     ):
         assert text in done.out
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,6 @@ from exporter.errors import RecipeError, UserError
 from exporter.files import sha256_of
 from exporter.runtimes.choice import RunSettings, runner_for
 from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
-from exporter.runtimes.tensorrt.rtx import RtxRunner
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import TENSORRT, TENSORRT_FP8, TENSORRT_FP16
 from exporter.tensor_names import VARIANTS
@@ -61,7 +62,8 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert len(manifest.audits) == 2
         assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
         commands = engine.with_suffix(".commands.txt").read_text().splitlines()
-        own, like = ["tensorrt_rtx"] * 2, ["tensorrt_rtx", "trtexec", "trtexec"] * 2
+        own = ["tensorrt_rtx"] * 2
+        like = [*(["tensorrt_rtx"] * 2), *(["trtexec"] * 4)] * 2
         assert [line.split()[0] for line in commands[1::2]] == own + like
         assert f"--loadEngine=engines/{each.file} " in commands[1]
         assert f"--onnx={manifest.onnx} " in commands[5]
@@ -147,7 +149,42 @@ def test_what_it_has_not_is_refused(wrong: dict[str, object], message: str) -> N
 
 
 def test_its_engines_have_a_runner_which_needs_a_gpu(tmp_path: Path) -> None:
-    runner = runner_for(tmp_path / "m.onnx", TENSORRT, RunSettings(runtime="tensorrt-rtx"))
-    assert isinstance(runner, RtxRunner)
-    with pytest.raises(UserError, match=r"GPU|no such file"), runner:
+    with (
+        pytest.raises(UserError, match=r"GPU|no such file"),
+        runner_for(tmp_path / "m.onnx", TENSORRT, RunSettings(runtime="tensorrt-rtx")),
+    ):
         pass
+
+
+POLYGRAPHY = """
+import tensorrt_rtx
+from exporter.runtimes.tensorrt.runner import _import_polygraphy
+from exporter.targets import RTX
+runner, _ = _import_polygraphy(RTX)
+import polygraphy.backend.trt.runner as module
+assert module.trt.IExecutionContext is tensorrt_rtx.IExecutionContext
+runner(None)
+"""
+
+
+def test_polygraphy_runs_them() -> None:
+    pytest.importorskip("polygraphy")
+    subprocess.run([sys.executable, "-c", POLYGRAPHY], check=True)
+
+
+def test_what_a_run_needs_is_in_its_bindings() -> None:
+    rtx = pytest.importorskip("tensorrt_rtx")
+    names = {
+        rtx.ICudaEngine: ("create_runtime_config", "create_execution_context"),
+        rtx.IRuntimeConfig: (
+            "create_runtime_cache",
+            "set_runtime_cache",
+            "cuda_graph_strategy",
+        ),
+        rtx.IRuntimeCache: ("serialize", "deserialize"),
+        rtx.IExecutionContext: ("nvtx_verbosity",),
+        rtx.CudaGraphStrategy: ("WHOLE_GRAPH_CAPTURE",),
+        rtx.Runtime: ("engine_host_code_allowed", "deserialize_cuda_engine"),
+    }
+    for kind, members in names.items():
+        assert [name for name in members if not hasattr(kind, name)] == []

@@ -17,7 +17,7 @@ from exporter.vocabulary import InputKind
 from exporter.workflows.folders import check as workflow
 from exporter.workflows.folders.check import FolderCheck, check_folder
 from tests.folders import save_all_checksums, write_engines, write_folder
-from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.engines import manifest
 
 
 @pytest.mark.ort

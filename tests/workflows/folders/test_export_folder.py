@@ -22,7 +22,7 @@ from exporter.workflows.folders.export_folder import (
     verify_checksums,
 )
 from tests.folders import artefacts, write_engines, write_folder
-from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.engines import manifest
 
 
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:

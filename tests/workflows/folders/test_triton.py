@@ -17,7 +17,7 @@ from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders.triton import ServeSettings, config_text, write_repository
 from exporter.workflows.inspect import inspect_artefact
 from tests.folders import write_engines, write_folder
-from tests.runtimes.tensorrt.fake_cuda import manifest
+from tests.runtimes.tensorrt.engines import manifest
 from tests.vits import make_vit
 
 BATCHES = (1, 8, 32)
