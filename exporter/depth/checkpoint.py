@@ -54,7 +54,7 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     network.load_state_dict({**own, **same})
     names = checkpoint_names(request.checkpoint)
     whole = adapt(network, source.name, source.preprocessing, class_names=names)
-    vit = with_weights(whole, depth, state, str(request.checkpoint), source.asked)
+    vit = with_weights(whole, depth, state, str(request.checkpoint), source.requested)
     moved(vit.model, device)
     check_border(vit)
     return vit

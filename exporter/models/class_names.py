@@ -45,19 +45,18 @@ def checkpoint_names(path: Path) -> tuple[str, ...]:
     if identity is not None:
         return identity.class_names
     entries = _metadata(path) if path.suffix == ".safetensors" else read_entries(path)
-    found = {key: _by_index(entries[key]) for key in BY_INDEX if key in entries}
-    found |= {key: _by_name(entries[key]) for key in BY_NAME if key in entries}
-    told = {
+    candidates = {key: _by_index(entries.get(key)) for key in BY_INDEX}
+    candidates |= {key: _by_name(entries.get(key)) for key in BY_NAME}
+    named = {
         key: names
-        for key, names in found.items()
+        for key, names in candidates.items()
         if names and not all(map(PLACEHOLDER.fullmatch, names))
     }
-    if len(set(told.values())) > 1:
-        logger.warning(
-            "%s: class names are not used: %s differ", path, " and ".join(sorted(told))
-        )
+    if len(set(named.values())) > 1:
+        text = "%s: class names are not used: %s differ"
+        logger.warning(text, path, " and ".join(sorted(named)))
         return ()
-    return next(iter(told.values()), ())
+    return next(iter(named.values()), ())
 
 
 def network_names(model: nn.Module) -> tuple[str, ...]:
@@ -76,42 +75,41 @@ def network_names(model: nn.Module) -> tuple[str, ...]:
     )
 
 
-def _by_index(told: object) -> tuple[str, ...]:
+def _by_index(labels: object) -> tuple[str, ...]:
     """Return the names in a list, or in a mapping from each index of as many; nothing for other forms."""
-    if isinstance(told, Mapping):
-        keyed = {str(key): name for key, name in told.items()}
-        if set(keyed) != set(map(str, range(len(told)))):
+    if isinstance(labels, Mapping):
+        by_index = {str(index): name for index, name in labels.items()}
+        indices = [str(index) for index in range(len(labels))]
+        if set(by_index) != set(indices):
             return ()
-        names = [keyed[str(index)] for index in range(len(keyed))]
         # Digits may be called by numbers.
-        told = [str(name) if type(name) is int else name for name in names]
-    if not isinstance(told, Sequence) or isinstance(told, str | bytes):
+        names = [by_index[index] for index in indices]
+        labels = [str(name) if type(name) is int else name for name in names]
+    if not isinstance(labels, Sequence) or isinstance(labels, str | bytes):
         return ()
-    return tuple(told) if all(isinstance(name, str) for name in told) else ()
+    return tuple(labels) if all(isinstance(name, str) for name in labels) else ()
 
 
-def _by_name(told: object) -> tuple[str, ...]:
+def _by_name(indices: object) -> tuple[str, ...]:
     """Return the names that have the indices from 0; nothing for other forms."""
-    if not isinstance(told, Mapping) or not all(isinstance(name, str) for name in told):
+    if not isinstance(indices, Mapping) or not all(isinstance(name, str) for name in indices):
         return ()
-    return (
-        _by_index({index: name for name, index in told.items()})
-        if len(set(map(str, told.values()))) == len(told)
-        else ()
-    )
+    if len(set(map(str, indices.values()))) < len(indices):
+        return ()
+    return _by_index({index: name for name, index in indices.items()})
 
 
 def _metadata(path: Path) -> dict[str, Any]:
     """Return those entries of the metadata of a safetensors file that may have names and are JSON."""
     try:
         with safe_open(path, framework="numpy") as file:
-            told = file.metadata() or {}
+            metadata = file.metadata() or {}
     except (OSError, SafetensorError):
         return {}
     entries = {}
     for key in (*BY_INDEX, *BY_NAME):
         try:
-            entries[key] = json.loads(told[key])
+            entries[key] = json.loads(metadata[key])
         except (KeyError, ValueError, RecursionError):
             continue
     return entries

@@ -51,13 +51,13 @@ def save_weights(
     """
     from safetensors.torch import save  # noqa: PLC0415  (as below)
 
-    told = {NETWORK: identity, **records}
-    metadata = {KEY: to_json({name: each for name, each in told.items() if each is not None})}
+    known = {NETWORK: identity, **records}
+    content = {name: record for name, record in known.items() if record is not None}
     state = {
         key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()
     }
     with written_beside(path) as partial:
-        partial.write_bytes(save(state, metadata))
+        partial.write_bytes(save(state, {KEY: to_json(content)}))
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:
@@ -79,8 +79,8 @@ def read_metadata(path: Path) -> Mapping[str, str]:
 
 def read_record(path: Path | None, name: str, kind: type[RecordT]) -> RecordT | None:
     """Read a record of a checkpoint's metadata by name; None where there is no file, or none of that name."""
-    told = None if path is None else read_metadata(path).get(name)
-    return None if told is None else from_json(kind, told, source=str(path))
+    text = None if path is None else read_metadata(path).get(name)
+    return None if text is None else from_json(kind, text, source=str(path))
 
 
 def read_identity(path: Path) -> Identity | None:

@@ -75,5 +75,6 @@ def model_list() -> ModelList:
 def listed(name: str) -> Answer | None:
     """Return the answer for a name; None if it is not in the list, or the list is of another release of timm."""
     models = model_list()
-    found = (each for each in models.answers if each.name == name)
-    return next(found, None) if models.is_current else None
+    if not models.is_current:
+        return None
+    return next((answer for answer in models.answers if answer.name == name), None)

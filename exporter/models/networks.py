@@ -29,14 +29,14 @@ from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_tex
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {
-    "uniform_",
-    "normal_",
-    "kaiming_uniform_",
-    "erfinv_",
-    "mul_",
     "add_",
     "clamp_",
+    "erfinv_",
     "fill_",
+    "kaiming_uniform_",
+    "mul_",
+    "normal_",
+    "uniform_",
     "zero_",
 }
 
@@ -85,53 +85,40 @@ class Source(Identity):
     """A resolved request: how the network is built, and the source of its weights.
 
     `checkpoint` is None where the weights are timm's pretrained ones, or those of a `repository` of Hugging Face's.
-    `class_names` are those that come with the name, none where none do. `asked` names the keyword arguments of the
-    request: weights of another size are resampled only for a size in it.
+    `class_names` are those that come with the name, none where none do. `requested` names the keyword arguments of
+    the request: weights of another size are resampled only for a size in it.
     """
 
     checkpoint: Path | None = None
     repository: Repository | None = None
-    asked: frozenset[str] = frozenset()
+    requested: frozenset[str] = frozenset()
 
 
 def source_of(request: ModelRequest) -> Source:
     """Resolve a request's name; values in the request override those that come with the name or the checkpoint."""
-    kwargs, asked = dict(request.model_kwargs), frozenset(request.model_kwargs)
+    kwargs, checkpoint = dict(request.model_kwargs), request.checkpoint
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
-    identity = None if request.checkpoint is None else read_identity(request.checkpoint)
-    if identity is not None:
-        return _identified(request, identity, kwargs)
     repository = _repository(request.name)
-    if repository is not None:
-        architecture, own = repository.network
-        preprocessing = dict(request.preprocess)
-        if not preprocessing.keys() >= WHOLE_PREPROCESSING:
-            preprocessing = {**repository.preprocessing, **preprocessing}
-        kwargs = {**_at_the_size_of(preprocessing, own, kwargs, repository.root), **kwargs}
-        place, names = request.checkpoint, repository.class_names
-        taken = repository if place is None else None
-        return Source(
-            repository.name, architecture, kwargs, preprocessing, names, place, taken, asked
-        )
-    if request.name in bundled.MODELS:
-        model = bundled.MODELS[request.name]
-        kwargs, preprocessing = (
-            {**model.model_kwargs, **kwargs},
-            {**model.preprocessing, **request.preprocess},
-        )
-        place = request.checkpoint or model.weights
-        names = model.class_names if request.checkpoint is None else ()
-        return Source(
-            request.name, model.architecture, kwargs, preprocessing, names, place, None, asked
-        )
-    name, preprocessing, names = request.name.rpartition("/")[2], dict(request.preprocess), ()
-    if request.name.startswith(TORCHVISION):
-        own, size, categories = torchvision_vit.of_weights(name)
-        kwargs, preprocessing = {**size, **kwargs}, {**own, **preprocessing}
-        names = categories if request.checkpoint is None else ()
+    identity = None if checkpoint is None else read_identity(checkpoint)
+    if identity is not None:
+        _check_name(request, identity, repository)
+    elif repository is not None:
+        identity = _of_repository(repository, request)
+    elif request.name in bundled.MODELS:
+        identity = _of_bundled(request)
+        checkpoint = checkpoint or bundled.MODELS[request.name].weights
+    else:
+        identity = _of_library(request)
     return Source(
-        name, request.name, kwargs, preprocessing, names, request.checkpoint, None, asked
+        identity.name,
+        identity.architecture,
+        {**identity.model_kwargs, **kwargs},
+        {**identity.preprocessing, **request.preprocess},
+        identity.class_names,
+        checkpoint,
+        repository if checkpoint is None else None,
+        frozenset(request.model_kwargs),
     )
 
 
@@ -145,63 +132,70 @@ def identity_of(
     return Identity(source.name, source.architecture, kwargs, preprocessing, class_names)
 
 
-def _at_the_size_of(
-    preprocessing: dict[str, Any], own: Mapping[str, Any], asked: Mapping[str, Any], name: str
-) -> dict[str, Any]:
-    """Return the arguments of a network whose images have the size that its processor makes of them.
+def _check_name(
+    request: ModelRequest, identity: Identity, repository: Repository | None
+) -> None:
+    name = request.name if repository is None else repository.name
+    if name not in ("", identity.name, identity.architecture):
+        got, hint = f"weights of {identity.name}", "or leave out --model"
+        raise CheckpointError(str(request.checkpoint), got, f"weights of {name}", hint)
 
-    That size is taken out of the preprocessing: it is the network's from here on.
-    """
+
+def _of_repository(repository: Repository, request: ModelRequest) -> Identity:
+    """Return what a repository says; its network takes the size that its processor makes of images."""
+    architecture, kwargs = repository.network
+    preprocessing: dict[str, Any] = {}
+    if not request.preprocess.keys() >= WHOLE_PREPROCESSING:
+        preprocessing = repository.preprocessing
     size = preprocessing.pop("input_size", None)
-    if size is None or "img_size" in asked:
-        return dict(own)
-    height, width = size[1:]
-    made = height if height == width else (height, width)
-    if own["img_size"] not in (made, [height, width]):
-        _say_whose_size(name, str(own["img_size"]), str(made))
-    return {**own, "img_size": made}
+    if size is not None and "img_size" not in request.model_kwargs:
+        height, width = size[1:]
+        processed = height if height == width else (height, width)
+        if kwargs["img_size"] not in (processed, [height, width]):
+            _log_size(repository.root, str(kwargs["img_size"]), str(processed))
+        kwargs = {**kwargs, "img_size": processed}
+    names = repository.class_names
+    return Identity(repository.name, architecture, kwargs, preprocessing, names)
 
 
 @cache  # a command resolves its model more than once
-def _say_whose_size(name: str, own: str, made: str) -> None:
-    kept = f"--model-kwargs img_size={own} keeps the model's"
-    logger.warning(
-        "%s: the model says %s pixels, its processor %s: %s is used; %s",
-        name,
-        own,
-        made,
-        made,
-        kept,
-    )
+def _log_size(name: str, size: str, processed: str) -> None:
+    text = "%s: the model says %s pixels, its processor %s: %s is used; %s"
+    hint = f"--model-kwargs img_size={size} keeps the model's"
+    logger.warning(text, name, size, processed, processed, hint)
 
 
-def _identified(request: ModelRequest, identity: Identity, kwargs: Mapping[str, Any]) -> Source:
-    repository = _repository(request.name)
-    asked = request.name if repository is None else repository.name
-    if asked not in ("", identity.name, identity.architecture):
-        got = f"weights of {identity.name}"
-        raise CheckpointError(
-            str(request.checkpoint), got, f"weights of {asked}", "or leave out --model"
-        )
-    return Source(
-        identity.name,
-        identity.architecture,
-        {**identity.model_kwargs, **kwargs},
-        {**identity.preprocessing, **request.preprocess},
-        checkpoint=request.checkpoint,
-        asked=frozenset(request.model_kwargs),
-    )
+def _of_bundled(request: ModelRequest) -> Identity:
+    model = bundled.MODELS[request.name]
+    names = model.class_names if request.checkpoint is None else ()
+    kwargs, preprocessing = dict(model.model_kwargs), dict(model.preprocessing)
+    return Identity(request.name, model.architecture, kwargs, preprocessing, names)
+
+
+def _of_library(request: ModelRequest) -> Identity:
+    """Return what comes with a name of timm's, LV-ViT's or torchvision's."""
+    name = request.name.rpartition("/")[2]
+    if not request.name.startswith(TORCHVISION):
+        return Identity(name, request.name)
+    preprocessing, kwargs, categories = torchvision_vit.of_weights(name)
+    names = categories if request.checkpoint is None else ()
+    return Identity(name, request.name, kwargs, preprocessing, names)
 
 
 def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:
     """Create the network, with pretrained or with untrained weights."""
+    name = source.architecture
     with on_device(device):
-        if source.architecture in LVVITS:
+        if name in LVVITS:
             return _create_lvvit(source, pretrained=pretrained)
-        if source.architecture.startswith(TORCHVISION):
-            return _create_torchvision(source, pretrained=pretrained)
-        if not _is_timms(source.architecture):
-            raise _unknown(source.architecture)
+        if name.startswith(TORCHVISION):
+            weights = "DEFAULT" if pretrained else None
+            with _building(source, "a model that torchvision can build"):
+                return torchvision.models.get_model(
+                    name.removeprefix(TORCHVISION), weights=weights, **source.model_kwargs
+                )
+        if not _is_timms(name):
+            raise _unknown(name)
         return _create_timm(source, pretrained=pretrained)
 
 
@@ -221,75 +215,55 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
         )
         raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
     check_texts(LvVit, source.model_kwargs, source.name)
-    try:
+    with _building(source, "keyword arguments that LV-ViT takes"):
         return LVVITS[source.architecture](**source.model_kwargs)
-    except (*WRONG_ARGUMENTS, RuntimeError) as error:
-        raise ModelError(
-            source.name, reason_of(error), "keyword arguments that LV-ViT takes"
-        ) from None
 
 
 def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     kwargs = arguments(source.model_kwargs, source.name)
-    try:
-        name = source.architecture.removeprefix("timm/")
-        with hub_or_cache() if pretrained or name.startswith(TIMM_HUB) else nullcontext():
-            model = timm.create_model(name, pretrained=pretrained, **kwargs)
-    except WRONG_ARGUMENTS as error:
-        raise ModelError(
-            source.name, reason_of(error), "keyword arguments that timm's model takes"
-        ) from None
-    except (OSError, RuntimeError) as error:
-        if isinstance(error, OSError) and source.architecture.startswith(TIMM_HUB):
-            got = f"no answer ({type(error).__name__})"
-            raise HubError(source.architecture, got, "a hub that can be reached") from None
-        if not pretrained:
-            raise ModelError(
-                source.name, reason_of(error), "a model that timm can build"
-            ) from None
-        raise _no_weights(source, error) from None
+    name = source.architecture.removeprefix("timm/")
+    needs_hub = pretrained or name.startswith(TIMM_HUB)
+    hub = hub_or_cache() if needs_hub else nullcontext()
+    with _building(source, "keyword arguments that timm's model takes"), hub:
+        model = timm.create_model(name, pretrained=pretrained, **kwargs)
     check_texts(type(model), source.model_kwargs, source.name)
     return model
 
 
-def _create_torchvision(source: Source, *, pretrained: bool) -> nn.Module:
+@contextmanager
+def _building(source: Source, expected: str) -> Iterator[None]:
+    """Turn what a library raises that builds a network into one line."""
     try:
-        name = source.architecture.removeprefix(TORCHVISION)
-        return torchvision.models.get_model(
-            name, weights="DEFAULT" if pretrained else None, **source.model_kwargs
-        )
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            source.name, reason_of(error), "a model that torchvision can build"
-        ) from None
+        yield
+    except WRONG_ARGUMENTS as error:
+        raise ModelError(source.name, reason_of(error), expected) from None
+    except (
+        RuntimeError
+    ) as error:  # of sizes that PyTorch refuses, or of weights that nobody has
+        hint = "check its arguments, or give --checkpoint FILE"
+        raise ModelError(source.name, reason_of(error), "a model to build", hint) from None
     except OSError as error:
-        raise _no_weights(source, error) from None
-
-
-def _no_weights(source: Source, error: Exception) -> ModelError:
-    got = f"no pretrained weights ({type(error).__name__})"
-    return ModelError(
-        source.name, got, "a hub that can be reached", "or give --checkpoint FILE"
-    )
+        reason, hub = type(error).__name__, "a hub that can be reached"
+        if source.architecture.startswith(TIMM_HUB):
+            got = f"no answer ({reason})"
+            raise HubError(source.architecture, got, hub) from None
+        got = f"no pretrained weights ({reason})"
+        raise ModelError(source.name, got, hub, "or give --checkpoint FILE") from None
 
 
 def _unknown(name: str) -> ModelError:
     root = name.partition("#")[0]
     if is_path(root):
-        what = (
-            "a folder"
-            if Path(root).is_dir()
-            else "a file"
-            if Path(root).exists()
-            else "no such folder"
-        )
-        hint = "--model NAME --checkpoint FILE" if what == "a file" else ""
-        return ModelError(
-            NO_SUCH_MODEL, f"{name!r}, {what}", "a folder with a config.json, or a name", hint
-        )
-    # Names that the given one is the start of come first.
+        kind, hint = "no such folder", ""
+        if Path(root).is_dir():
+            kind = "a folder"
+        elif Path(root).exists():
+            kind, hint = "a file", "--model NAME --checkpoint FILE"
+        expected = "a folder with a config.json, or a name"
+        return ModelError(NO_SUCH_MODEL, f"{name!r}, {kind}", expected, hint)
+    # Names that begin with this one come first.
     known = [*model_list().accepted, *LVVITS, *bundled.MODELS]
-    begun = [each for each in known if root and each.startswith(root)]
-    nearest = [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
+    longer = [candidate for candidate in known if root and candidate.startswith(root)]
+    nearest = [*longer, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
     hint = f"nearest names: {', '.join(dict.fromkeys(nearest[:3]))}" if nearest else ""
     return ModelError(NO_SUCH_MODEL, repr(name), "a name that timm or this project knows", hint)

@@ -48,20 +48,20 @@ OPEN_CLIP = "save its state_dict() and load that under timm's name of the encode
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained."""
-    source, own = source_of(request), None
+    source, reference = source_of(request), None
     if source.repository is not None:
         model = create(source)
-        own = source.repository.load_weights(model)
+        reference = source.repository.load_weights(model)
     elif source.checkpoint is not None:
         state = read_state_dict(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))
-        load_into(model, state, str(source.checkpoint), source.asked)
+        load_into(model, state, str(source.checkpoint), source.requested)
     else:
         model = create(source, pretrained=True)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
     with running_with(request.model_kwargs, source.name):
         vit = _adapted(moved(model, device), request, source)
-    check_border(vit, own and moved(own, device))
+    check_border(vit, None if reference is None else moved(reference, device))
     return vit
 
 
@@ -125,69 +125,58 @@ def adapt(
         CheckpointError: The file is not one of text embeddings.
     """
     model = _inside(model)
-    own = network_names(model)
+    names, values = network_names(model), dict(preprocessing or {})
     if is_instance(model):
-        own = config_names(getattr(model.config, "id2label", None), name)
+        names = config_names(getattr(model.config, "id2label", None), name)
         model, usual = converted(model, name)
-        preprocessing = {**usual, **(preprocessing or {})}
-    texts = None if text_embeddings is None else read_text_embeddings(text_embeddings)
-    if texts is not None:
-        model = zero_shot(model, texts, name)
+        values = {**usual, **values}
+    names = tuple(class_names) or names
+    if text_embeddings is not None:
+        texts = read_text_embeddings(text_embeddings)
+        model, names = zero_shot(model, texts, name), texts.names
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
-            vit = adapter(model.eval().requires_grad_(False), name, preprocessing or {})
-            names = texts.names if texts is not None else tuple(class_names) or own
-            known = len(names) == vit.spec.num_classes
-            vit.spec = replace(vit.spec, class_names=names if known else ())
+            vit = adapter(model.eval().requires_grad_(False), name, values)
+            is_named = len(names) == vit.spec.num_classes
+            vit.spec = replace(vit.spec, class_names=names if is_named else ())
             return vit
-    lacks = NOT_ADAPTED.get(type(model), "")
-    got = f"a {type(model).__name__}, which has no adapter{lacks and ': '}{lacks}"
-    hint = (
-        OPEN_CLIP
-        if type(model).__module__.startswith("open_clip.")
-        else "or write an adapter: docs/models.md"
-    )
+    got = f"a {type(model).__name__}, which has no adapter"
+    if type(model) in NOT_ADAPTED:
+        got = f"{got}: {NOT_ADAPTED[type(model)]}"
+    is_open_clip = type(model).__module__.startswith("open_clip.")
+    hint = OPEN_CLIP if is_open_clip else "or write an adapter: docs/models.md"
     raise ModelError(name, got, "a ViT of a known family", hint)
 
 
 def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:
     """Wrap a requested network; the names of its classes come with its weights, else with its name."""
-    file = request.checkpoint
-    told = () if file is None else checkpoint_names(file)
-    vit = adapt(
-        network,
-        source.name,
-        source.preprocessing,
-        request.text_embeddings,
-        told or source.class_names,
-    )
-    if file is None or request.text_embeddings is not None:
+    file, texts = request.checkpoint, request.text_embeddings
+    names = () if file is None else checkpoint_names(file)
+    vit = adapt(network, source.name, source.preprocessing, texts, names or source.class_names)
+    if file is None or texts is not None:
         return vit
-    if told and not vit.spec.class_names:
-        logger.warning(
-            "%s names %d classes, its head has %d: not used",
-            file,
-            len(told),
-            vit.spec.num_classes,
-        )
-    elif vit.spec.class_names and not told:
-        logger.warning(
-            "%s has no class names: those that come with %s are used", file, request.name
-        )
+    if names and not vit.spec.class_names:
+        text = "%s names %d classes, its head has %d: not used"
+        logger.warning(text, file, len(names), vit.spec.num_classes)
+    elif vit.spec.class_names and not names:
+        text = "%s has no class names: those that come with %s are used"
+        logger.warning(text, file, request.name)
     return vit
 
 
 def _inside(model: nn.Module) -> nn.Module:
     """Return the network within wrappers, each of which has all its weights in one child; else the model itself."""
-    found = model
-    while not (isinstance(found, tuple(ADAPTERS)) or is_instance(found)):
-        children = [
-            child for child in found.children() if any(True for _ in child.parameters())
-        ]
-        if len(children) != 1 or any(True for _ in found.parameters(recurse=False)):
+    inner = model
+    while not (isinstance(inner, tuple(ADAPTERS)) or is_instance(inner)):
+        children = [child for child in inner.children() if _has_weights(child)]
+        if len(children) != 1 or _has_weights(inner, recurse=False):
             return model
-        found = children[0]
-    return found
+        inner = children[0]
+    return inner
+
+
+def _has_weights(module: nn.Module, *, recurse: bool = True) -> bool:
+    return next(module.parameters(recurse), None) is not None
 
 
 @contextmanager
