@@ -38,19 +38,19 @@ from exporter.vocabulary import Layout
 
 # What a pruning layer may have, beside its attention.
 OF_PRUNING = (
-    *(
-        KEEP_TOP_K,
-        CDF_RETAIN,
-        CDF_RETAIN_PADDED,
-        TAKE_TOKENS,
-        PAIR_TOKENS,
-        MERGE_INTO,
-        MERGE_TOKENS,
-    ),
-    *(CLASS_ROW, ATTENTION_RECEIVED, DISSIMILARITY),
+    KEEP_TOP_K,
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    TAKE_TOKENS,
+    PAIR_TOKENS,
+    MERGE_INTO,
+    MERGE_TOKENS,
+    CLASS_ROW,
+    ATTENTION_RECEIVED,
+    DISSIMILARITY,
 )
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
-FACTORS = {
+FACTOR_MARKERS = {
     methods.CLASS.name: (CLASS_ROW, class_row_name),
     methods.RECEIVED.name: (ATTENTION_RECEIVED, factor_name),
     methods.SIMILARITY.name: (DISSIMILARITY, factor_name),
@@ -64,19 +64,19 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
     `tokens_NN`: they are not in a grid. The attention of a head that pools by it is `pooling`.
     The variants for `check` and the verification after export find layers by these names.
     """
-    names = _names(artefact)
-    for kind, wanted in names.items():
-        found = markers(graph, kind)
-        if len(found) != len(wanted):
-            raise RuntimeError(f"{len(found)} nodes {kind}, not {len(wanted)}")
-        for node, outputs in zip(found, wanted, strict=True):
-            for output, name in zip(
-                node.outputs, outputs, strict=False
-            ):  # further outputs keep their names
+    changed = 0
+    for kind, wanted in _names(artefact).items():
+        nodes = markers(graph, kind)
+        if len(nodes) != len(wanted):
+            raise RuntimeError(f"{len(nodes)} nodes {kind}, not {len(wanted)}")
+        for node, names in zip(nodes, wanted, strict=True):
+            # Further outputs keep their names.
+            for output, name in zip(node.outputs, names, strict=False):
                 _apart(graph, output)
                 output.name = name
-            node.name = f"{kind}/{outputs[0]}"
-    return sum(map(len, names.values()))
+            node.name = f"{kind}/{names[0]}"
+            changed += 1
+    return changed
 
 
 def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
@@ -84,27 +84,27 @@ def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
     spec, schedule = artefact.spec, artefact.schedule
     scorer, merges = scorer_named(schedule.scorer), reduction_named(schedule.reduce).merges
 
-    def of_layers(*names: Callable[[int], str]) -> list[tuple[str, ...]]:
-        return [tuple(name(layer) for name in names) for layer in schedule.pruning_layers]
+    def of_layers(*namers: Callable[[int], str]) -> list[tuple[str, ...]]:
+        return [tuple(name(layer) for name in namers) for layer in schedule.pruning_layers]
 
-    found: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in OF_PRUNING}
+    names: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in OF_PRUNING}
     if scorer.pairs:
-        found[PAIR_TOKENS] = of_layers(keep_name, into_name)
+        names[PAIR_TOKENS] = of_layers(keep_name, into_name)
     else:
-        found[_retention(artefact)] = of_layers(keep_name, count_name)
+        names[_retention(artefact)] = of_layers(keep_name, count_name)
         factor = scorer.factor_of(spec).name
         # The exporter drops nodes without a reader, like a factor whose weight is 0.
-        if factor in FACTORS and scorer.weight(schedule.alpha) > 0:
-            kind, name = FACTORS[factor]
-            found[kind] = of_layers(name)
+        if factor in FACTOR_MARKERS and scorer.weight(schedule.alpha) > 0:
+            kind, name = FACTOR_MARKERS[factor]
+            names[kind] = of_layers(name)
     if merges:
-        found[MERGE_TOKENS] = of_layers(tokens_name, sizes_name)
-        found[MERGE_INTO] = [] if scorer.pairs else of_layers(into_name)
+        names[MERGE_TOKENS] = of_layers(tokens_name, sizes_name)
+        names[MERGE_INTO] = [] if scorer.pairs else of_layers(into_name)
     elif not (schedule.adaptive and artefact.layout == Layout.PACKED):
-        found[TAKE_TOKENS] = of_layers(tokens_name)
+        names[TAKE_TOKENS] = of_layers(tokens_name)
     pooling = [(POOLING,)] if spec.probe_rows else []
-    found[ATTENTION] = [*((context_name(layer),) for layer in spec.attention_layers), *pooling]
-    return found
+    names[ATTENTION] = [*((context_name(layer),) for layer in spec.attention_layers), *pooling]
+    return names
 
 
 def _retention(artefact: Artefact) -> str:
@@ -118,11 +118,10 @@ def _apart(graph: gs.Graph, tensor: gs.Variable) -> None:
     """Keep a decision's name as a model output: an Identity writes the output."""
     for place, output in enumerate(graph.outputs):
         if output is tensor:
-            given = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
-            graph.nodes.append(
-                gs.Node("Identity", f"{tensor.name}/given", {}, [tensor], [given])
-            )
-            graph.outputs[place] = given
+            result = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
+            name = f"{tensor.name}/given"
+            graph.nodes.append(gs.Node("Identity", name, {}, [tensor], [result]))
+            graph.outputs[place] = result
 
 
 # The name of the node that computes a patch's mean key.
@@ -164,25 +163,23 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     Where no product scores them, from the mean of their keys. Where tokens merge, also those from the mean of their
     keys to each patch's survivor, and to the weights of the mean.
     """
-    tensors, layers = graph.tensors(), artefact.schedule.pruning_layers
-    merging = layers if reduction_named(artefact.schedule.reduce).merges else ()
-    keeps = [
-        _tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer))
-        for layer in layers
-    ]
-    joins = [
-        _tensor(tensors, name(layer)) for layer in merging for name in (into_name, shares_name)
-    ]
-    means = [_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}") for layer in merging]
-    counts = [
-        _tensor(tensors, count_name(layer)) for layer in layers if artefact.schedule.adaptive
-    ]
-    factors = (tensors.get(f"{factor_name(layer)}/{MEAN_KEY}") for layer in layers)
-    rows = (tensors.get(f"{class_row_name(layer)}/{BY_CHANNEL}") for layer in layers)
-    means += [tensor for tensor in (*factors, *rows) if tensor is not None]
-    scored = behind([*keeps, *counts], means)
-    # The product of merging is one of keys, behind their mean.
-    joined = behind(joins, [*means, *keeps], SIZES)
+    tensors, schedule = graph.tensors(), artefact.schedule
+    merges = reduction_named(schedule.reduce).merges
+    keeps, counts, joins, ends = [], [], [], []
+    for layer in schedule.pruning_layers:
+        keeps.append(_tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer)))
+        if schedule.adaptive:
+            counts.append(_tensor(tensors, count_name(layer)))
+        if merges:
+            joins.append(_tensor(tensors, into_name(layer)))
+            joins.append(_tensor(tensors, shares_name(layer)))
+            ends.append(_tensor(tensors, f"{into_name(layer)}/{MEAN_KEY}"))
+        mean_key = f"{factor_name(layer)}/{MEAN_KEY}"
+        by_channel = f"{class_row_name(layer)}/{BY_CHANNEL}"
+        ends += [tensors[name] for name in (mean_key, by_channel) if name in tensors]
+    scored = behind([*keeps, *counts], ends)
+    # The product of merging is one of keys, behind their mean: it is no end.
+    joined = behind(joins, [*ends, *keeps], SIZES)
     return frozenset(id(node) for nodes in (scored, joined) for node in nodes)
 
 
@@ -195,21 +192,21 @@ def behind(
 
     Nodes are told apart by identity: a name may be missing, and GraphSurgeon compares nodes by content.
     """
-    open_, seen = list(tensors), set()
+    unvisited, seen = list(tensors), set()
     last = {id(node) for tensor in ends for node in tensor.inputs}
-    while open_:
-        for node in open_.pop().inputs:
+    while unvisited:
+        for node in unvisited.pop().inputs:
             if id(node) in seen:
                 continue
             seen.add(id(node))
             yield node
             if node.op not in operators and id(node) not in last:
-                open_ += node.inputs
+                unvisited += node.inputs
 
 
 def _tensor(tensors: Mapping[str, gs.Tensor], *names: str) -> gs.Tensor:
     """Return the first of these tensors that there is."""
-    found = [tensors[name] for name in names if name in tensors]
-    if not found:
-        raise RuntimeError(f"no {' or '.join(names)} in the graph of a model that needs it")
-    return found[0]
+    for name in names:
+        if name in tensors:
+            return tensors[name]
+    raise RuntimeError(f"no {' or '.join(names)} in the graph of a model that needs it")

@@ -91,13 +91,13 @@ class Builder:
     ) -> list[gs.Variable]:
         """Write one node and return its results, named `outs`; see `__call__`."""
         name = self._free(name or operator.lower())
-        inputs = [self._tensor(each, f"{name}/{place}") for place, each in enumerate(operands)]
-        results = [
-            gs.Variable(
-                out or name, _dtype(operator, place, inputs, attributes), shape and list(shape)
-            )
-            for place, out in enumerate(outs)
+        inputs = [
+            self._tensor(operand, f"{name}/{place}") for place, operand in enumerate(operands)
         ]
+        results = []
+        for place, out in enumerate(outs):
+            dtype = _dtype(operator, place, inputs, attributes)
+            results.append(gs.Variable(out or name, dtype, shape and list(shape)))
         node = gs.Node(operator, name, attributes, inputs, results, domain=domain or None)
         nodes = self._graph.nodes
         place = len(nodes) if self._before is None else place_of(self._before, nodes)
@@ -106,12 +106,12 @@ class Builder:
 
     def _free(self, name: str) -> str:
         """Return the name after the prefix, with a number where it is taken."""
-        whole, number = f"{self.prefix}/{name}", 1
-        while whole in self._taken:
+        free, number = f"{self.prefix}/{name}", 1
+        while free in self._taken:
             number += 1
-            whole = f"{self.prefix}/{name}_{number}"
-        self._taken.add(whole)
-        return whole
+            free = f"{self.prefix}/{name}_{number}"
+        self._taken.add(free)
+        return free
 
     @staticmethod
     def _tensor(operand: Operand, name: str) -> gs.Tensor:
@@ -123,7 +123,7 @@ class Builder:
 
 def place_of(node: gs.Node, nodes: list[gs.Node]) -> int:
     """Return a node's index by identity; GraphSurgeon compares nodes by content."""
-    return next(place for place, each in enumerate(nodes) if each is node)
+    return next(place for place, listed in enumerate(nodes) if listed is node)
 
 
 def _dtype(
@@ -176,6 +176,19 @@ def producer(tensor: gs.Tensor, operator: str = "") -> gs.Node | None:
     return node if node is not None and operator in ("", node.op) else None
 
 
+def has_constants(node: gs.Node) -> bool:
+    """Whether all inputs but the first are constants."""
+    return all(isinstance(operand, gs.Constant) for operand in node.inputs[1:])
+
+
+def has_static_rows(tensor: gs.Tensor) -> bool:
+    """Whether a tensor has three axes, and static sizes but that of the batch."""
+    shape: Any = tensor.shape
+    if shape is None or len(shape) != 3:
+        return False
+    return all(isinstance(size, int) for size in shape[1:])
+
+
 def as_linear(result: gs.Tensor) -> LinearLayer | None:
     """Return the linear layer that produces a tensor; None where it is something else."""
     node = producer(result)
@@ -218,14 +231,14 @@ def replace(graph: gs.Graph, old: gs.Node, *results: gs.Variable) -> None:
     for result, output in zip(results, outputs, strict=True):
         node = result.inputs[0]
         rewire(result, output)
-        node.outputs = [output if each is result else each for each in node.outputs]
+        node.outputs = [output if tensor is result else tensor for tensor in node.outputs]
     del graph.nodes[place_of(old, graph.nodes)]
 
 
 def rewire(old: gs.Tensor, new: gs.Tensor) -> None:
     """Let all nodes that read `old` read `new`."""
     for reader in list(old.outputs):
-        reader.inputs = [new if each is old else each for each in reader.inputs]
+        reader.inputs = [new if tensor is old else tensor for tensor in reader.inputs]
 
 
 def sort_nodes(graph: gs.Graph) -> gs.Graph:
@@ -234,19 +247,18 @@ def sort_nodes(graph: gs.Graph) -> gs.Graph:
     Nodes that are sorted keep their order. Functions stay in theirs: in a graph that has a subgraph, GraphSurgeon
     0.6.1 would sort them without end.
     """
-    if not all(_is_sorted(each.nodes) for each in (graph, *graph.functions)):
+    if not all(_is_sorted(body.nodes) for body in (graph, *graph.functions)):
         graph.toposort(mode="nodes")
     return graph
 
 
 def _is_sorted(nodes: Sequence[gs.Node]) -> bool:
     """Return whether they are; False where a subgraph may read more than its node shows."""
-    place = {id(node): at for at, node in enumerate(nodes)}
-    for at, node in enumerate(nodes):
+    places = {id(node): place for place, node in enumerate(nodes)}
+    for place, node in enumerate(nodes):
         if any(isinstance(value, gs.Graph) for value in node.attrs.values()):
             return False
-        if any(
-            place.get(id(before), -1) > at for tensor in node.inputs for before in tensor.inputs
-        ):
-            return False
+        for tensor in node.inputs:
+            if any(places.get(id(writer), -1) > place for writer in tensor.inputs):
+                return False
     return True

@@ -89,18 +89,28 @@ STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-KEEP_TOP_K, TAKE_TOKENS, ATTENTION, CLASS_ROW = (
-    "KeepTopK",
-    "TakeTokens",
-    "Attention",
-    "ClassRow",
-)
-MERGE_INTO, MERGE_TOKENS, PAIR_TOKENS = "MergeInto", "MergeTokens", "PairTokens"
-ATTENTION_RECEIVED, DISSIMILARITY, PACK_TOKENS = "Received", "Dissimilarity", "PackTokens"
+ATTENTION = "Attention"
+ATTENTION_RECEIVED = "Received"
+CLASS_ROW = "ClassRow"
+DISSIMILARITY = "Dissimilarity"
+KEEP_TOP_K = "KeepTopK"
+MERGE_INTO = "MergeInto"
+MERGE_TOKENS = "MergeTokens"
+PACK_TOKENS = "PackTokens"
+PAIR_TOKENS = "PairTokens"
+TAKE_TOKENS = "TakeTokens"
 # Those that no shipped file has.
 MARKERS = (
-    *(ATTENTION, CLASS_ROW, DISSIMILARITY, KEEP_TOP_K, MERGE_INTO),
-    *(MERGE_TOKENS, PACK_TOKENS, PAIR_TOKENS, ATTENTION_RECEIVED, TAKE_TOKENS),
+    ATTENTION,
+    CLASS_ROW,
+    DISSIMILARITY,
+    KEEP_TOP_K,
+    MERGE_INTO,
+    MERGE_TOKENS,
+    PACK_TOKENS,
+    PAIR_TOKENS,
+    ATTENTION_RECEIVED,
+    TAKE_TOKENS,
 )
 
 _TENSOR = ("Tensor", ["tensor(float)", "tensor(int64)", "tensor(bool)"], "")
@@ -114,26 +124,25 @@ _ATTRIBUTES = {
 
 def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any:
     """Write one marker; an input that is None is left out."""
+    parameter = OpSchema.FormalParameter
     optional = OpSchema.FormalParameterOption.Optional
     schema = OpSchema(
         kind,
         DOMAIN,
         1,
         inputs=[
-            OpSchema.FormalParameter(f"input_{place}", _TENSOR[0], param_option=optional)
+            parameter(f"input_{place}", _TENSOR[0], param_option=optional)
             for place in range(len(inputs))
         ],
-        outputs=[
-            OpSchema.FormalParameter(f"result_{place}", _TENSOR[0]) for place in range(results)
-        ],
+        outputs=[parameter(f"result_{place}", _TENSOR[0]) for place in range(results)],
         type_constraints=[_TENSOR],
         attributes=[
             OpSchema.Attribute(name, _ATTRIBUTES[type(value)], "")
             for name, value in attributes.items()
         ],
     )
-    given = [each for each in inputs if each is not None]
-    return values.Op(values.Opset(DOMAIN, 1), kind, schema)(*given, **attributes)
+    operands = [operand for operand in inputs if operand is not None]
+    return values.Op(values.Opset(DOMAIN, 1), kind, schema)(*operands, **attributes)
 
 
 def _class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
@@ -161,8 +170,8 @@ def _merge_into(key: Any, keep: Any, num_prefix_tokens: int) -> Any:
 
 
 def _merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:
-    shape = {"kept": kept, "num_prefix_tokens": num_prefix_tokens}
-    return _marker(MERGE_TOKENS, tokens, into, sizes, results=2, **shape)
+    attributes = {"kept": kept, "num_prefix_tokens": num_prefix_tokens}
+    return _marker(MERGE_TOKENS, tokens, into, sizes, results=2, **attributes)
 
 
 def _pair_tokens(key: Any, sizes: Any, keep: int, num_prefix_tokens: int) -> Any:

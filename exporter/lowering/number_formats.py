@@ -80,9 +80,9 @@ def activation_ranges(
     """
     tails = {name: Tails(form) for name, form in formats.items()}
     for values, runs in activations(model, formats, images):
-        for name, each in values.items():
-            tails[name].add(each, runs=runs)
-    return {name: each.fitted() for name, each in tails.items()}
+        for name, array in values.items():
+            tails[name].add(array, runs=runs)
+    return {name: tail.fitted() for name, tail in tails.items()}
 
 
 def activations(
@@ -94,10 +94,11 @@ def activations(
     def run(batch: Array) -> dict[str, Array]:
         return dict(zip(tensors, session.run(list(tensors), {IMAGES: batch}), strict=True))
 
-    of_one = sum(each.size for each in run(images[:1]).values())
-    size = min(max(_MOST_VALUES // max(of_one, 1), 1), _BATCH)
+    values_of_one = sum(array.size for array in run(images[:1]).values())
+    size = min(max(_MOST_VALUES // max(values_of_one, 1), 1), _BATCH)
     batches = np.array_split(images, -(-len(images) // size))
-    yield from ((run(batch), len(batches)) for batch in batches)
+    for batch in batches:
+        yield run(batch), len(batches)
 
 
 @dataclass
@@ -128,11 +129,9 @@ class Tails:
         lowest = np.sort(np.concatenate(self.lowest)).astype(np.float64)
         highest = np.sort(np.concatenate(self.highest)).astype(np.float64)
         most = min(self._clipped(self.size), len(lowest) - 1)
-        counts = (
-            {0, *np.geomspace(1, most, _CANDIDATES).round().astype(int).tolist()}
-            if most
-            else {0}
-        )
+        counts = {0}
+        if most:
+            counts.update(np.geomspace(1, most, _CANDIDATES).round().astype(int).tolist())
 
         def error(values: Range) -> float:
             low, high = self.form.covered(values)
@@ -152,13 +151,13 @@ class Tails:
 
 def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
     onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
-    shown = copy.deepcopy(model)
-    there = {output.name for output in shown.graph.output}
-    shown.graph.output.extend(
+    tracing = copy.deepcopy(model)
+    outputs = {output.name for output in tracing.graph.output}
+    tracing.graph.output.extend(
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
         for name in tensors
-        if name not in there
+        if name not in outputs
     )
     return onnxruntime.InferenceSession(
-        shown.SerializeToString(), providers=["CPUExecutionProvider"]
+        tracing.SerializeToString(), providers=["CPUExecutionProvider"]
     )

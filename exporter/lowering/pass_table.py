@@ -61,7 +61,7 @@ Rewrite: TypeAlias = Callable[[gs.Graph, Artefact], int]
 NAMED = "decisions and attentions have the names of exporter.tensor_names"
 PATCHES_RANKED = "top-k ranks patches alone"
 QUERIES_OPEN = "no mask counts the queries"
-FUSED = "attention of blocks is ONNX's Attention where it can be"
+ATTENTION_NODES = "attention of blocks is ONNX's Attention where it can be"
 LINEAR = "linear layers on tokens are MatMul and Add"
 FP32 = "what is computed is float32"
 
@@ -104,11 +104,8 @@ def _one(_: Artefact) -> int:
 
 def _ranking_layers(artefact: Artefact) -> int:
     """Return how many layers rank patches by a score; pairs are no such."""
-    return (
-        0
-        if scorer_named(artefact.schedule.scorer).pairs
-        else len(artefact.schedule.pruning_layers)
-    )
+    pairs = scorer_named(artefact.schedule.scorer).pairs
+    return 0 if pairs else len(artefact.schedule.pruning_layers)
 
 
 _ROWS = (
@@ -118,14 +115,18 @@ _ROWS = (
         requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED),
         least=_ranking_layers,
     ),
-    Pass(fuse_attention, requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR), ensures=(FUSED,)),
-    Pass(fold_attention_biases, requires=(FUSED, LINEAR)),
+    Pass(
+        fuse_attention,
+        requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR),
+        ensures=(ATTENTION_NODES,),
+    ),
+    Pass(fold_attention_biases, requires=(ATTENTION_NODES, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
     Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
     Pass(select_early, requires=(MERGE_INTO, TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
-    Pass(spread_masks, requires=(FUSED,), ends=(QUERIES_OPEN,)),
-    Pass(masks_by_head, requires=(FUSED, ATTENTION)),
-    Pass(split_heads, requires=(FUSED, ATTENTION), ends=(FUSED,)),
+    Pass(spread_masks, requires=(ATTENTION_NODES,), ends=(QUERIES_OPEN,)),
+    Pass(masks_by_head, requires=(ATTENTION_NODES, ATTENTION)),
+    Pass(split_heads, requires=(ATTENTION_NODES, ATTENTION), ends=(ATTENTION_NODES,)),
     Pass(split_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
     Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
@@ -147,7 +148,7 @@ _ROWS = (
     Pass(opset_17, requires=(gone(ATTENTION), gone(TAKE_TOKENS))),
 )
 
-PASSES = {each.name: each for each in _ROWS}
+PASSES = {row.name: row for row in _ROWS}
 
 
 logger = logging.getLogger(__name__)
@@ -188,15 +189,15 @@ def _check_each(target: Target, names: Iterable[str], holds: set[str]) -> set[st
             )
         step = PASSES[name]
         _check(target, f"pass {name}", (*step.requires, *step.ends), holds)
-        holds = holds - set(step.ends) | set(step.ensures) | {gone(each) for each in step.ends}
+        holds = holds - set(step.ends) | set(step.ensures) | set(map(gone, step.ends))
     return holds
 
 
-def _check(target: Target, what: str, requires: Iterable[str], holds: set[str]) -> None:
-    missing = [each for each in requires if each not in holds]
+def _check(target: Target, step: str, requires: Iterable[str], holds: set[str]) -> None:
+    missing = [condition for condition in requires if condition not in holds]
     if missing:
         raise RuntimeError(
-            f"target {target.name}: {what} requires what does not hold there: {'; '.join(missing)}"
+            f"target {target.name}: {step} requires what does not hold there: {'; '.join(missing)}"
         )
 
 

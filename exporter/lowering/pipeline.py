@@ -228,9 +228,9 @@ def with_functions(
             model, cdf_retain_padded_function(opset, counting=counting)
         )
     if kinds <= {CDF_RETAIN_PADDED}:
-        own = [each for each in model.opset_import if each.domain != DOMAIN]
+        standard = [opset for opset in model.opset_import if opset.domain != DOMAIN]
         del model.opset_import[:]
-        model.opset_import.extend(own)
+        model.opset_import.extend(standard)
     return model
 
 

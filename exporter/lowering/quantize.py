@@ -123,14 +123,14 @@ def _dynamic(model: onnx.ModelProto, nodes: list[str]) -> onnx.ModelProto:
             weight_type=quantization.QuantType.QInt8,
             reduce_range=True,  # of weights, to INT7
         )
-        made = onnx.load(place)
-    del made.graph.value_info[:], made.metadata_props[:]
+        result = onnx.load(place)
+    del result.graph.value_info[:], result.metadata_props[:]
     # The quantizer drops the batch dimension's name; restore the shapes of the tensors that remain.
-    there = {name for node in made.graph.node for name in node.output}
-    made.graph.value_info.extend(
-        value for value in model.graph.value_info if value.name in there
+    remaining = {name for node in result.graph.node for name in node.output}
+    result.graph.value_info.extend(
+        value for value in model.graph.value_info if value.name in remaining
     )
-    return made
+    return result
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,12 @@ class Slot:
 def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node]:
     """Return both products of each attention that gives one of `contexts`, as `expand_attention` writes them."""
     tensors, products = graph.tensors(), []
-    for name in (each for context in contexts for each in (f"{context}/query_key", context)):
-        product = producer(tensors[name], "MatMul") if name in tensors else None
-        if product is None:
-            raise RuntimeError(f"no product gives {name}")
-        products.append(product)
+    for context in contexts:
+        for name in (f"{context}/query_key", context):
+            product = producer(tensors[name], "MatMul") if name in tensors else None
+            if product is None:
+                raise RuntimeError(f"no product gives {name}")
+            products.append(product)
     return products
 
 
@@ -173,18 +174,17 @@ def slots_of(
 ) -> list[Slot]:
     """Return the slots of linear layers and of products of attention, in the graph's order."""
     layers, products = ({id(node) for node in nodes} for nodes in (linear, attention))
-    found = []
+    slots = []
     for node in graph.nodes:
         if id(node) in layers:
-            found += [
-                _slot(node, 0, formats.activations, formats),
-                Slot(node, 1, formats.weights),
-            ]
+            slots.append(_slot(node, 0, formats.activations, formats))
+            slots.append(Slot(node, 1, formats.weights))
         elif id(node) in products and formats.attention:
             query, softmax = formats.attention
             first = softmax if producer(node.inputs[0], "Softmax") else query
-            found += [_slot(node, 0, first, formats), _slot(node, 1, formats.weights, formats)]
-    return found
+            slots.append(_slot(node, 0, first, formats))
+            slots.append(_slot(node, 1, formats.weights, formats))
+    return slots
 
 
 def _slot(node: gs.Node, place: int, form: NumberFormat, formats: Formats) -> Slot:

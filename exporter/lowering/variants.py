@@ -11,7 +11,6 @@ model, so no weight is written twice, and every runtime that opens ONNX files op
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -64,14 +63,15 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     prefix, op = artefact.spec.num_prefix_tokens, Builder(graph, prefix="patches")
     before: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
-        count = artefact.schedule.keep[layer - 1]
+        count, name = artefact.schedule.keep[layer - 1], keep_name(layer)
+        # Where the chosen tokens stood among all of the image, in any order.
         where = ranked if before is None else op.GatherElements(before, ranked, axis=1)
-        outs = keep_name(layer) + "/ascending", keep_name(layer) + "/unread"
+        outs = f"{name}/ascending", f"{name}/unread"
         rank, _ = op.several("TopK", where, [prefix + count], outs=outs, axis=1, largest=0)
         if before is not None:
             rank = _smaller(op, before, rank)
         patches = op.Slice(rank, [prefix], [prefix + count], [1])
-        op.Sub(patches, prefix, out=keep_name(layer), shape=["batch", count])
+        op.Sub(patches, prefix, out=name, shape=["batch", count])
         before = where
     sort_nodes(graph)
 
@@ -127,24 +127,20 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     where all gathers of a layer share one index. Where tokens merge, the product that averages them becomes the
     Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
     """
-    tensors = graph.tensors()
+    tensors, prefix = graph.tensors(), artefact.spec.num_prefix_tokens
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
-        takes = (list(_takes(tensors[name])) if name in tensors else []) or _means(
-            tensors, layer
-        )
+        takes = list(_takes(tensors[name])) if name in tensors else []
+        takes = takes or _means(tensors, layer)
         if not takes:
             raise ArtefactError(
                 name, "no gather of rows", "one or more, as star-export's passes leave it"
             )
+        limits = {"from": 0, "to": prefix + artefact.schedule.keep[layer - 1], "along": 1}
         ends = [
             gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
-            for part, value in (
-                ("from", 0),
-                ("to", artefact.spec.num_prefix_tokens + artefact.schedule.keep[layer - 1]),
-                ("along", 1),
-            )
+            for part, value in limits.items()
         ]
         for node, tokens in takes:
             node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
@@ -223,8 +219,8 @@ def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozenset[str]:
     """Return the names of the nodes that choose and move patches: those that the sliced variant lacks."""
-    before, after = ({node.name for node in each.graph.node} for each in (model, sliced))
-    return frozenset(before - after)
+    left = {node.name for node in sliced.graph.node}
+    return frozenset(node.name for node in model.graph.node if node.name not in left)
 
 
 def _opened(model: onnx.ModelProto) -> gs.Graph:
@@ -238,21 +234,21 @@ def _opened(model: onnx.ModelProto) -> gs.Graph:
 
 
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:
+    """Return the survivors of all layers, then their counts, then who joins whom, as far as there are any."""
     tensors = graph.tensors()
-    layers = keep_layers(tensors)
-    keeps, counts = (
-        [tensors.get(name(layer)) for layer in layers] for name in (keep_name, count_name)
-    )
-    for keep, count, layer in zip(keeps, counts, layers, strict=True):
+    keeps, counts, intos = [], [], []
+    for layer in keep_layers(tensors):
+        keep, count = tensors[keep_name(layer)], tensors.get(count_name(layer))
+        keeps.append(keep)
         if count is not None:
+            # The graph's own sizes may be those of one batch.
             keep.to_variable(np.int64, ["batch", f"kept_{layer:02d}"])
             count.to_variable(np.int64, ["batch"])
-    intos = [tensors.get(into_name(layer)) for layer in layers]
-    return keeps + [each for each in (*counts, *intos) if each is not None]
+            counts.append(count)
+        if into_name(layer) in tensors:
+            intos.append(tensors[into_name(layer)])
+    return [*keeps, *counts, *intos]
 
-
-# A tensor's place in a file: offset and length in bytes.
-Place: TypeAlias = tuple[int, int]
 
 MAKERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     TRACING: tracing_variant,
@@ -273,7 +269,7 @@ def save_variants(path: Path) -> dict[str, str]:
     model = onnx.load_model_from_string(content)
     if not keep_layers(name for node in model.graph.node for name in node.output):
         return {}
-    places = _places(model, content)
+    offsets = _offsets(model, content)
     names = {}
     artefact = artefact_of(model, str(path))
     for role in variant_roles(artefact.target, adaptive=artefact.schedule.adaptive):
@@ -281,34 +277,35 @@ def save_variants(path: Path) -> dict[str, str]:
         del variant.metadata_props[:]
         variant.metadata_props.extend(model.metadata_props)
         for tensor in variant.graph.initializer:
-            _point(tensor, path.name, places)
+            _point(tensor, path.name, offsets)
         save_onnx(variant, variant_path(path, role))
         names[role] = variant_path(path, role).name
     return names
 
 
-def _places(model: onnx.ModelProto, content: bytes) -> dict[str, tuple[Place, bytes]]:
-    """Find the offset of each large initializer in the file; they are in the model's order."""
-    found, start = {}, 0
+def _offsets(model: onnx.ModelProto, content: bytes) -> dict[bytes, int]:
+    """Find where each large initializer of the model stands in its file, by its bytes.
+
+    Initializers are in the model's order, so one search after the other goes through the file once. A match before
+    the initializer itself has the same bytes, and serves as well.
+    """
+    offsets: dict[bytes, int] = {}
+    start = 0
     for tensor in model.graph.initializer:
-        size = len(tensor.raw_data)
-        if size >= LEAST_BYTES:
-            start = content.index(tensor.raw_data, start)
-            found[tensor.name] = (start, size), tensor.raw_data
-            start += size
-    return found
+        raw = tensor.raw_data
+        if len(raw) >= LEAST_BYTES and raw not in offsets:
+            offsets[raw] = content.index(raw, start)
+            start = offsets[raw] + len(raw)
+    return offsets
 
 
-def _point(tensor: onnx.TensorProto, file: str, places: dict[str, tuple[Place, bytes]]) -> None:
+def _point(tensor: onnx.TensorProto, file: str, offsets: Mapping[bytes, int]) -> None:
     """Replace a tensor's bytes by the place of the same bytes in the shipped file."""
-    place, raw = places.get(tensor.name, ((0, 0), b""))
-    if not raw or raw != tensor.raw_data:
+    raw = tensor.raw_data
+    if raw not in offsets:
         return
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (
-        ("location", file),
-        ("offset", str(place[0])),
-        ("length", str(place[1])),
-    ):
+    place = {"location": file, "offset": str(offsets[raw]), "length": str(len(raw))}
+    for key, value in place.items():
         tensor.external_data.add(key=key, value=value)

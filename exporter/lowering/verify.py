@@ -94,7 +94,7 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
 
 def _is_unsorted(node: onnx.NodeProto) -> bool:
     return node.op_type == "TopK" and any(
-        each.name == "sorted" and not each.i for each in node.attribute
+        attribute.name == "sorted" and not attribute.i for attribute in node.attribute
     )
 
 
@@ -125,29 +125,28 @@ def _checked(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
 
 def _wrong_shapes(values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact) -> list[str]:
     shapes = {name: _shape(value) for name, value in values.items()}
-    packed = artefact.layout == Layout.PACKED and artefact.schedule.adaptive
-    extra = [tokens_name(layer) for layer in artefact.schedule.pruning_layers] if packed else []
-    return [
-        *(f"{name} is {shapes[name]}, not packed" for name in extra if name in shapes),
-        *(
-            f"{name} is {shapes.get(name)}, not {' or '.join(map(str, allowed))}"
-            for name, allowed in _expected(artefact).items()
-            if not any(_fits(shapes.get(name), each) for each in allowed)
-        ),
-    ]
+    faults = []
+    if artefact.layout == Layout.PACKED and artefact.schedule.adaptive:
+        for name in map(tokens_name, artefact.schedule.pruning_layers):
+            if name in shapes:
+                faults.append(f"{name} is {shapes[name]}, not packed")
+    for name, allowed in _expected(artefact).items():
+        shape = shapes.get(name)
+        if not any(_fits(shape, expected) for expected in allowed):
+            faults.append(f"{name} is {shape}, not {' or '.join(map(str, allowed))}")
+    return faults
 
 
 def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    named = Counter(node.name for node in nodes if node.name)
-    unnamed = (
-        f"the {node.op_type} that gives {node.output[0]} has no name"
-        for node in nodes
-        if not node.name
-    )
-    return [
-        *unnamed,
-        *(f"{count} nodes are named {name}" for name, count in named.items() if count > 1),
-    ]
+    faults, counts = [], Counter[str]()
+    for node in nodes:
+        counts[node.name] += 1
+        if not node.name:
+            faults.append(f"the {node.op_type} that gives {node.output[0]} has no name")
+    for name, count in counts.items():
+        if name and count > 1:
+            faults.append(f"{count} nodes are named {name}")
+    return faults
 
 
 def _halved_scores(

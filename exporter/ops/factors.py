@@ -23,14 +23,14 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
     return torch.library.custom_op(f"star::{name}", mutates_args=(), schema=inputs + results)
 
 
-def without_gradient(made: CustomOpDef) -> None:
+def without_gradient(definition: CustomOpDef) -> None:
     """Let autograd pass an operator of torch.library, and give none of its inputs a gradient."""
-    nothing = (None,) * len(made._opoverload._schema.arguments)
+    nothing = (None,) * len(definition._opoverload._schema.arguments)
 
     def mark(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:  # noqa: ARG001
         ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
 
-    made.register_autograd(lambda _ctx, *_: nothing, setup_context=mark)
+    definition.register_autograd(lambda _ctx, *_: nothing, setup_context=mark)
 
 
 # Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
@@ -110,7 +110,8 @@ def received(
         return logits.softmax(dim=-1).mean(dim=(1, 2))
     attention = (logits + key_bias[:, None, None]).softmax(dim=-1).mean(dim=1)
     asking = (key_bias[:, ::stride] > -torch.inf).float()
-    return (attention * (asking / asking.sum(dim=1, keepdim=True)).unsqueeze(-1)).sum(dim=1)
+    shares = asking / asking.sum(dim=1, keepdim=True)
+    return (attention * shares.unsqueeze(-1)).sum(dim=1)
 
 
 @received.register_fake
@@ -138,10 +139,9 @@ def dissimilarity(
     if live is None:
         mean = patches.mean(dim=1, keepdim=True)
     else:
-        own = live[:, num_prefix_tokens:].float()
-        mean = ((own / own.sum(dim=1, keepdim=True)).unsqueeze(-1) * patches).sum(
-            dim=1, keepdim=True
-        )
+        marks = live[:, num_prefix_tokens:].float()
+        shares = marks / marks.sum(dim=1, keepdim=True)
+        mean = (shares.unsqueeze(-1) * patches).sum(dim=1, keepdim=True)
     return 1.0 - (patches * mean).sum(dim=-1)
 
 

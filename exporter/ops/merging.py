@@ -36,9 +36,8 @@ def merge_into(
     patches = directions(key, num_prefix_tokens)
     survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
     cosine = patches @ survivors.transpose(1, 2)
-    itself = keep.unsqueeze(1) == torch.arange(patches.shape[1], device=keep.device).unsqueeze(
-        1
-    )
+    places = torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
+    itself = keep.unsqueeze(1) == places
     into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
     if keep.shape[1] == 1:
         return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
@@ -162,10 +161,10 @@ def pair_tokens(
     patch_keys = directions(key, num_prefix_tokens)
     batch, patches = patch_keys.shape[:2]
     second = joined_patches(patches, keep, num_prefix_tokens)
-    every = torch.arange(patches, device=key.device)
-    joined = every[second.start :: second.step]
-    joins = torch.ones_like(every, dtype=torch.bool).index_fill(0, joined, False)
-    joining = every[joins]
+    places = torch.arange(patches, device=key.device)
+    joined = places[second.start :: second.step]
+    joins = torch.ones_like(places, dtype=torch.bool).index_fill(0, joined, False)
+    joining = places[joins]
     alike = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
     if sizes is not None:
         weight = sizes[:, num_prefix_tokens:].float().sqrt().sqrt()
@@ -181,7 +180,7 @@ def pair_tokens(
     score[:, joined] = PAIR_SCORE
     return (
         index,
-        into.scatter(1, index, every[:keep].expand(batch, -1)),
+        into.scatter(1, index, places[:keep].expand(batch, -1)),
         score,
         gap.scatter(1, index, WIDEST_GAP),
     )

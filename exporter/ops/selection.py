@@ -149,16 +149,15 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
     )
     ranked, order = usable.sort(dim=1, descending=True, stable=True)
     largest = torch.div(EXACT_SUM, valid, rounding_mode="floor").float()
-    units = torch.round(
-        ranked / ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny) * largest
-    )
+    top = ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny)
+    units = torch.round(ranked / top * largest)
     before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
     # In the contract's dtype: Python's floats would round later than a runtime does.
     share = torch.tensor(mass, dtype=torch.float32, device=score.device)
     threshold = torch.where(share < 1.0, (share * total).clamp_min(1.0), torch.inf)
     most = (share * valid.float() - float(ROUNDING_GUARD)).clamp_min(1.0)
-    kept = (before < threshold) & (slots < most)
-    return torch.where(kept, order, patches).sort(dim=1).values, kept.sum(1)
+    stays = (before < threshold) & (slots < most)
+    return torch.where(stays, order, patches).sort(dim=1).values, stays.sum(1)
 
 
 def _padded(survivors: Tensor, width: int) -> Tensor:

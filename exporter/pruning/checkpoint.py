@@ -28,13 +28,15 @@ class Pruning:
 
 def pruning_records(schedule: Schedule, calibration: Calibration | None) -> dict[str, object]:
     """Return the records that say what prunes weights, by their names in the metadata."""
-    told: dict[str, object] = {SCHEDULE: schedule}
+    records: dict[str, object] = {SCHEDULE: schedule}
     if calibration is not None and schedule.inter_sha256:
         # Numbers in JSON are read back bit for bit.
-        arrays = ((name, getattr(calibration, name)) for name in ARRAYS)
-        lists = {name: None if each is None else each.tolist() for name, each in arrays}
-        told[CALIBRATION] = {"record": calibration.record, **lists}
-    return told
+        lists = {}
+        for name in ARRAYS:
+            array = getattr(calibration, name)
+            lists[name] = None if array is None else array.tolist()
+        records[CALIBRATION] = {"record": calibration.record, **lists}
+    return records
 
 
 def read_pruning(path: Path) -> Pruning | None:
@@ -47,8 +49,8 @@ def read_pruning(path: Path) -> Pruning | None:
     if SCHEDULE not in metadata:
         return None
     schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
-    told = metadata.get(CALIBRATION)
-    calibration = None if told is None else _calibration_of(told, str(path))
+    text = metadata.get(CALIBRATION)
+    calibration = None if text is None else _calibration_of(text, str(path))
     if schedule.inter_sha256 and (
         calibration is None or calibration.inter_sha256 != schedule.inter_sha256
     ):
@@ -59,10 +61,12 @@ def read_pruning(path: Path) -> Pruning | None:
 
 def _calibration_of(text: str, source: str) -> Calibration:
     try:
-        told: dict[str, Any] = json.loads(text)
-        record = json.dumps(told.pop("record"))
+        lists: dict[str, Any] = json.loads(text)
+        record = json.dumps(lists.pop("record"))
         arrays = {
-            name: np.array(each, np.float64) for name, each in told.items() if each is not None
+            name: np.array(numbers, np.float64)
+            for name, numbers in lists.items()
+            if numbers is not None
         }
     except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(

@@ -72,7 +72,7 @@ def search_counts(
         OutOfReachError: No shape reaches the target.
         ScheduleError: The model gives neither logits nor an embedding.
     """
-    read, others = held_out(images, "counts search", 0.5)
+    read, unseen = held_out(images, "counts search", 0.5)
     dense = PrunedViT(vit, keep_everything(vit.spec)).eval()
     right = answers(dense, read)
 
@@ -86,12 +86,12 @@ def search_counts(
         return float(divergences_from(right, pruned(schedule), read).mean())
 
     starts = _reached(planned)
-    found = {shape: mean(schedule) for shape, schedule in starts.items()}
-    shape = min(found, key=lambda each: found[each])
-    best = _climbed(starts[shape], planned, mean, candidates=candidates, seed=policy.seed)
-    own, other = (divergences(dense, pruned(each), others) for each in (starts[shape], best))
-    gain = gain_of(own, other, sum(map(len, read)))
-    return FoundCounts(best if gain.shown else starts[shape], shape, gain)
+    shape, start = min(starts.items(), key=lambda named: mean(named[1]))
+    best = _climbed(start, planned, mean, candidates=candidates, seed=policy.seed)
+    before = divergences(dense, pruned(start), unseen)
+    after = divergences(dense, pruned(best), unseen)
+    gain = gain_of(before, after, sum(map(len, read)))
+    return FoundCounts(best if gain.shown else start, shape, gain)
 
 
 def _reached(planned: Callable[[Curve], Schedule]) -> dict[str, Schedule]:
@@ -103,7 +103,7 @@ def _reached(planned: Callable[[Curve], Schedule]) -> dict[str, Schedule]:
         except OutOfReachError as error:
             missed.append(error)
     if not starts:
-        raise min(missed, key=lambda each: each.least)
+        raise min(missed, key=lambda error: error.least)
     return starts
 
 

@@ -55,11 +55,12 @@ def divergences(dense: PrunedViT, pruned: PrunedViT, images: Sequence[Tensor]) -
 
 def divergences_from(dense: Tensor, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:
     """Return the divergence of each image; `dense` is what `answers` gives of the dense model."""
-    found = answers(pruned, images)
+    changed = answers(pruned, images)
     if _output(pruned.vit).kind == OutputKind.EMBEDDING:
-        return (1.0 - torch.cosine_similarity(dense, found, dim=-1)).double().numpy()
-    own, other = dense.double().log_softmax(-1), found.double().log_softmax(-1)
-    return (own.exp() * (own - other)).sum(-1).numpy()
+        return (1.0 - torch.cosine_similarity(dense, changed, dim=-1)).double().numpy()
+    log_chances = dense.double().log_softmax(-1)
+    excess = log_chances - changed.double().log_softmax(-1)
+    return (log_chances.exp() * excess).sum(-1).numpy()
 
 
 def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
@@ -70,15 +71,15 @@ def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
     """
     name, device = _output(model.vit).name, model.vit.device
     with torch.inference_mode():
-        return torch.cat(
-            [model.trace(each.to(device)).outputs[name].float().cpu() for each in images]
-        )
+        rows = [model.trace(batch.to(device)).outputs[name].float().cpu() for batch in images]
+    return torch.cat(rows)
 
 
 def _output(vit: PrunableViT) -> Output:
+    """Return the logits, or else the embedding."""
     for kind in (OutputKind.LOGITS, OutputKind.EMBEDDING):
-        for each in vit.spec.outputs:
-            if each.kind == kind:
-                return each
-    got = ", ".join(each.name for each in vit.spec.outputs)
+        for output in vit.spec.outputs:
+            if output.kind == kind:
+                return output
+    got = ", ".join(output.name for output in vit.spec.outputs)
     raise ScheduleError("divergence", f"the outputs {got}", "logits or an embedding")

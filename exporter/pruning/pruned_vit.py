@@ -106,8 +106,8 @@ class PrunedViT(nn.Module):
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
         """What the pruned model gives: one tensor, or several in the order of `exporter.artefact.output_names`."""
-        given = tuple(self.trace(images).outputs.values())
-        return given[0] if len(given) == 1 else given
+        outputs = tuple(self.trace(images).outputs.values())
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
         """Patches that each image has left after each layer."""
@@ -115,12 +115,11 @@ class PrunedViT(nn.Module):
         trace, columns = self.trace(images), []
         for layer in range(1, self.vit.spec.depth + 1):
             if layer in trace.decisions:
-                made = trace.decisions[layer]
-                left = (
-                    torch.full_like(left, made.index.shape[1])
-                    if made.count is None
-                    else made.count.cpu()
-                )
+                decision = trace.decisions[layer]
+                if decision.count is None:
+                    left = torch.full_like(left, decision.index.shape[1])
+                else:
+                    left = decision.count.cpu()
             columns.append(left)
         return torch.stack(columns, dim=1)
 

@@ -53,19 +53,18 @@ def refit(
             f"the method {pruned.schedule.method}",
             "one with the same counts for all images",
         )
-    read, others = held_out(images, "refit", HELD_OUT)
+    read, unseen = held_out(images, "refit", HELD_OUT)
     copy = deepcopy(pruned).eval()
     with torch.no_grad():
         for done in _blocks_refitted(pruned, copy, read):
             if on_progress is not None:
                 on_progress(done, pruned.vit.spec.depth)
-    copy.vit.weights_sha256, copy.refit_of = (
-        weights_sha256(copy.model),
-        pruned.vit.weights_sha256,
-    )
+    copy.vit.weights_sha256 = weights_sha256(copy.model)
+    copy.refit_of = pruned.vit.weights_sha256
     dense = PrunedViT(pruned.vit, keep_everything(pruned.vit.spec)).eval()
-    own, other = (divergences(dense, each, others) for each in (pruned, copy))
-    gain = gain_of(own, other, sum(map(len, read)))
+    before = divergences(dense, pruned, unseen)
+    after = divergences(dense, copy, unseen)
+    gain = gain_of(before, after, sum(map(len, read)))
     return (copy if gain.shown else pruned), gain
 
 
@@ -91,40 +90,33 @@ def _blocks_refitted(
     original: PrunedViT, copy: PrunedViT, images: Sequence[Tensor]
 ) -> Iterator[int]:
     """Refit the copy block by block; yield the number of blocks done."""
-    batches = [_embedded(copy, each.to(copy.vit.device)) for each in images]
-    for layer, (whole, block) in enumerate(
-        zip(original.vit.blocks, copy.vit.blocks, strict=True), start=1
-    ):
-        for at, each in enumerate(
-            batches
-        ):  # one by one: all of them twice would be twice the memory
-            batches[at] = _before_mlp(
-                copy, layer, replace(each, dense=each.dense.through(whole))
-            )
+    spec, lone = copy.vit.spec, copy.schedule.lone_layer(copy.vit.spec)
+    batches = [_embedded(copy, batch.to(copy.vit.device)) for batch in images]
+    blocks = zip(original.vit.blocks, copy.vit.blocks, strict=True)
+    for layer, (dense_block, block) in enumerate(blocks, start=1):
+        # In place, batch by batch: a second list would hold all tokens twice.
+        for place, batch in enumerate(batches):
+            dense = batch.dense.through(dense_block)
+            batches[place] = _before_mlp(copy, layer, replace(batch, dense=dense))
         mlp = block.mlp
         if mlp is not None and isinstance(mlp.fc2, nn.Linear) and block.stand_in is None:
-            rows = (
-                copy.vit.spec.read_tokens
-                if layer == copy.schedule.lone_layer(copy.vit.spec)
-                else None
+            rows = spec.read_tokens if layer == lone else None
+            pairs = (
+                (batch.pruned.values[:, :rows], _wanted(batch)[:, :rows]) for batch in batches
             )
-            _fit(
-                mlp,
-                mlp.fc2,
-                ((each.pruned.values[:, :rows], _wanted(each)[:, :rows]) for each in batches),
-            )
-        for at, each in enumerate(batches):
-            batches[at] = replace(each, pruned=each.pruned.mlp(block))
+            _fit(mlp, mlp.fc2, pairs)
+        for place, batch in enumerate(batches):
+            batches[place] = replace(batch, pruned=batch.pruned.mlp(block))
         yield layer
 
 
 def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
     prefix = model.vit.spec.num_prefix_tokens
     tokens = Grid(model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys)
-    each_alone = torch.eye(tokens.values.shape[1], device=images.device).expand(
-        len(images), -1, -1
-    )
-    return _Batch(Grid(tokens.values, prefix), tokens, Grid(each_alone, prefix))
+    # At first each token is the mean of itself alone.
+    identity = torch.eye(tokens.values.shape[1], device=images.device)
+    shares = identity.expand(len(images), -1, -1)
+    return _Batch(Grid(tokens.values, prefix), tokens, Grid(shares, prefix))
 
 
 def _before_mlp(model: PrunedViT, layer: int, batch: _Batch) -> _Batch:

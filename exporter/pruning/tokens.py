@@ -91,9 +91,10 @@ class Tokens(ABC):
 
     def outputs(self, vit: PrunableViT, layer: int = 0) -> dict[str, Tensor]:
         """What the model gives of these tokens after a 1-based layer, or the final norm, by tensor name."""
-        given = vit.spec.outputs
         wanted = [
-            each for each in given if each.layer == layer and each.kind != OutputKind.GRID
+            output
+            for output in vit.spec.outputs
+            if output.layer == layer and output.kind != OutputKind.GRID
         ]
         if not wanted:
             return {}
@@ -228,13 +229,13 @@ class Grid(Tokens):
 
     @override
     def reduce(self, decision: Decision) -> "Grid":
-        kept = decision.index
-        positions = kept if self.positions is None else self.positions.gather(1, kept)
-        if decision.into is None:
-            values, sizes = take_tokens(self.values, kept, self.prefix), self.sizes
+        index, into = decision.index, decision.into
+        positions = index if self.positions is None else self.positions.gather(1, index)
+        if into is None:
+            values, sizes = take_tokens(self.values, index, self.prefix), self.sizes
         else:
             values, sizes = merge_tokens(
-                self.values, decision.into, self.sizes, kept.shape[1], self.prefix
+                self.values, into, self.sizes, index.shape[1], self.prefix
             )
         return replace(
             self,

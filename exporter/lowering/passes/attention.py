@@ -14,7 +14,9 @@ from exporter.artefact import Artefact
 from exporter.lowering.decisions import BY_CHANNEL
 from exporter.lowering.graph import (
     Builder,
+    LinearLayer,
     as_linear,
+    has_constants,
     markers,
     nodes_of,
     producer,
@@ -66,11 +68,14 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
         if projection is None or merge is None:
             continue
         packed = _unpacked(graph, node, projection)
-        for reader in list(node.inputs[0].outputs):
-            if reader.op in FACTORS:
-                FACTORS[reader.op](graph, reader, packed, heads)
-        for comparing in [each for each in node.inputs[1].outputs if each.op in COMPARES_KEYS]:
-            comparing.inputs[0] = packed.key
+        query, key = node.inputs[:2]
+        # A list: a factor that is rewritten stops reading the query.
+        for reader in list(query.outputs):
+            if reader.op in READ_PARTS:
+                READ_PARTS[reader.op](graph, reader, packed, heads)
+        for reader in list(key.outputs):
+            if reader.op in COMPARES_KEYS:
+                reader.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
         changed += 1
     return changed
@@ -79,13 +84,19 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
 def _fuse(
     graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjection, heads: int
 ) -> None:
-    (by_head,), (merged,), mask = node.outputs, merge.outputs, node.inputs[3:]
-    attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": node.attrs["scale"]}
+    """Write ONNX's Attention in place of the marker and of the conversion from heads that `merge` ends."""
+    by_head, merged, mask = node.outputs[0], merge.outputs[0], node.inputs[3:]
+    # `context_NN` becomes the name of the new node's result.
     name, by_head.name = by_head.name, f"{by_head.name}/heads"
-    op = Builder(graph, node, prefix=name)
-    shape = packed.query.shape
-    context = op.Attention(
-        *packed, *mask, **attributes, name="attention", out=name, shape=shape
+    context = Builder(graph, node, prefix=name).Attention(
+        *packed,
+        *mask,
+        name="attention",
+        out=name,
+        shape=packed.query.shape,
+        q_num_heads=heads,
+        kv_num_heads=heads,
+        scale=node.attrs["scale"],
     )
     node.inputs.clear()
     if len(merged.shape) == 2:
@@ -94,7 +105,8 @@ def _fuse(
         return
     merge.outputs.clear()
     for reader in list(merged.outputs):
-        reader.inputs[[each is merged for each in reader.inputs].index(True)] = context
+        places = [place for place, tensor in enumerate(reader.inputs) if tensor is merged]
+        reader.inputs[places[0]] = context
 
 
 def _fuse_class_row(
@@ -104,15 +116,18 @@ def _fuse_class_row(
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
     """
-    dim = int(np.asarray(packed.query.shape)[-1])
-    diagonal = np.kron(np.eye(heads, dtype=np.float32), np.ones(dim // heads, dtype=np.float32))
+    dim, tokens = int(packed.query.shape[-1]), node.attrs["num_class_tokens"]
+    # [1, heads, dim]: each head's row is the scale at its own channels, and 0 at those of others.
+    own_channels = np.ones(dim // heads, np.float32)
+    diagonal = np.kron(np.eye(heads, dtype=np.float32), own_channels)
     scaled = (node.attrs["scale"] * diagonal)[None].astype(np.float32)
+
     op = Builder(graph, node, prefix=node.outputs[0].name)
-    tokens = node.attrs["num_class_tokens"]
     query = op.Slice(packed.query, [0], [tokens], [1], name="take_class")
     if tokens == 1:
         spread = op.Mul(query, scaled, name="spread_heads")
     else:
+        # Rows of one head side by side, as the reference has them.
         column = op.Unsqueeze(query, [1], name="column")
         spread = op.Mul(column, scaled[:, :, None], name="spread_tokens")
         spread = op.Reshape(spread, [0, heads * tokens, dim], name="spread_heads")
@@ -120,37 +135,44 @@ def _fuse_class_row(
     replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
 
 
-def _read_parts(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
-    """Let the attention received read heads that are cut from the parts."""
-    for place, (name, part) in enumerate((("query", packed.query), ("key", packed.key))):
-        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}")
+def _read_heads(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
+    """Let the attention received read heads that are cut from the parts.
+
+    From the packed projection the heads of all three parts would be computed beside the parts.
+    """
+    prefix = node.outputs[0].name
+    for place, part in enumerate((packed.query, packed.key)):
+        op = Builder(graph, node, prefix=f"{prefix}/{PARTS[place]}")
         split = op.Reshape(part, [0, 0, heads, -1], name="split")
         node.inputs[place] = op.Transpose(split, perm=SWAP_HEADS, name="heads")
 
 
-# What reads the queries beside the attention.
-FACTORS = {CLASS_ROW: _fuse_class_row, ATTENTION_RECEIVED: _read_parts}
+# The factors that read the queries beside the attention, and how they read the three parts.
+READ_PARTS = {CLASS_ROW: _fuse_class_row, ATTENTION_RECEIVED: _read_heads}
 
 
 def _projection_of(node: gs.Node) -> gs.Variable | None:
     """Return the packed projection that query, key and value are slices of, in this order; else None."""
-    query, *others = node.inputs[:3]
-    query = query.inputs[0].inputs[0] if _asking(query) is not None else query
-    thirds = [_slice_of(tensor) for tensor in (query, *others)]
-    found = [
-        third[0]
-        for place, third in enumerate(thirds)
-        if third is not None and third[1] == place
-    ]
-    return found[0] if len(found) == 3 and all(each is found[0] for each in found) else None
+    query, key, value = node.inputs[:3]
+    if _asking(query) is not None:
+        # Of the first tokens alone: the heads of all tokens are in front of that Slice.
+        query = query.inputs[0].inputs[0]
+    projections = []
+    for place, heads in enumerate((query, key, value)):
+        third = _slice_of(heads)
+        if third is None or third[1] != place:
+            return None
+        projections.append(third[0])
+    same = projections[0] is projections[1] is projections[2]
+    return projections[0] if same else None
 
 
 def _asking(query: gs.Tensor) -> int | None:
     """Return how many of the first tokens have a query, [batch, heads, tokens, head_dim]; None for all of them."""
     node = producer(query, "Slice")
-    if node is None or not all(isinstance(each, gs.Constant) for each in node.inputs[1:]):
+    if node is None or not has_constants(node):
         return None
-    start, end, axis = (int(each.values.item()) for each in node.inputs[1:4])
+    start, end, axis = (int(limit.values.item()) for limit in node.inputs[1:4])
     return end if (start, axis) == (0, 2) else None
 
 
@@ -160,11 +182,13 @@ def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed
     name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
-        op, outs = Builder(graph, node, prefix=name), tuple(f"{name}/{part}" for part in PARTS)
-        query, *others = op.several(
+        op = Builder(graph, node, prefix=name)
+        outs = tuple(f"{name}/{part}" for part in PARTS)
+        query, key, value = op.several(
             "Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3
         )
-        return PackedProjection(_first(op, query, asking), *others)
+        return PackedProjection(_first(op, query, asking), key, value)
+
     weights = np.split(layer.weight, 3, axis=1)
     biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
     parts = []
@@ -183,19 +207,21 @@ def _first(op: Builder, tokens: gs.Variable, count: int | None) -> gs.Variable:
     return op.Slice(tokens, [0], [count], [1], name="take_asking", shape=shape)
 
 
-def _slice_of(tensor: gs.Tensor) -> tuple[gs.Variable, int] | None:
+def _slice_of(heads: gs.Tensor) -> tuple[gs.Variable, int] | None:
     """Return the packed projection that a tensor of heads comes from, and which third it is."""
-    path = []
+    path, tensor = [], heads
+    # Backwards: the exporter splits and turns the projection once, and takes each part from the result.
     for operator in ("Squeeze", "Slice", "Transpose", "Reshape"):
         node = producer(tensor, operator)
         if node is None:
             return None
         path.append(node)
         tensor = node.inputs[0]
-    _, slice_, turn, _ = path
-    if turn.attrs["perm"] != SPLIT_HEADS or not isinstance(slice_.inputs[1], gs.Constant):
+    cut, turn = path[1:3]
+    start = cut.inputs[1]
+    if turn.attrs["perm"] != SPLIT_HEADS or not isinstance(start, gs.Constant):
         return None
-    return tensor, int(slice_.inputs[1].values.item())
+    return tensor, int(start.values.item())
 
 
 def _merge(context: gs.Variable) -> gs.Node | None:
@@ -226,39 +252,38 @@ def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
 
 def _drop_key_bias(node: gs.Node) -> int:
     key = node.inputs[1]
-    linear = as_linear(key)
+    layer = as_linear(key)
     compared = any(reader.op in COMPARES_KEYS for reader in key.outputs)
-    if linear is None or linear.bias is None or compared:
+    if layer is None or layer.bias is None or compared:
         return 0
-    multiply, add = linear.nodes
-    add.outputs.clear()
-    multiply.outputs = [key]
+    _drop_bias(layer)
     return 1
 
 
 def _move_value_bias(node: gs.Node) -> int:
     value, context = node.inputs[2], node.outputs[0]
-    linear = as_linear(value)
-    if (
-        linear is None
-        or linear.bias is None
-        or len(value.outputs) != 1
-        or len(context.outputs) != 1
-    ):
+    layer = as_linear(value)
+    if layer is None or layer.bias is None:
         return 0
-    readers = context.outputs[0].outputs[0].outputs
-    projection = as_linear(readers[0].outputs[0]) if len(readers) == 1 else None
-    if projection is None or projection.bias is None or projection.tokens is not context:
+    # Another reader of the values, or of the context, needs the bias where it is.
+    if len(value.outputs) != 1 or len(context.outputs) != 1:
         return 0
-    moved = (
-        linear.bias.astype(np.float64) @ projection.weight.astype(np.float64) + projection.bias
-    )
-    name = f"{context.name}/projected_bias"
-    projection.nodes[1].inputs[1] = gs.Constant(name, moved.astype(np.float32))
-    multiply, add = linear.nodes
-    add.outputs.clear()
-    multiply.outputs = [value]
+    product = context.outputs[0].outputs[0]
+    projection = as_linear(product.outputs[0].outputs[0]) if product.outputs else None
+    if projection is None or projection.bias is None:
+        return 0
+    passed_on = layer.bias.astype(np.float64) @ projection.weight.astype(np.float64)
+    moved = (passed_on + projection.bias).astype(np.float32)
+    add = projection.nodes[1]
+    add.inputs[1] = gs.Constant(f"{context.name}/projected_bias", moved)
+    _drop_bias(layer)
     return 1
+
+
+def _drop_bias(layer: LinearLayer) -> None:
+    """Let the product of a layer give the layer's result."""
+    multiply, add = layer.nodes
+    multiply.outputs, add.outputs = add.outputs, []
 
 
 def split_heads(graph: gs.Graph, _: Artefact) -> int:
@@ -274,26 +299,27 @@ def split_heads(graph: gs.Graph, _: Artefact) -> int:
 
 
 def _split(graph: gs.Graph, node: gs.Node) -> None:
-    (query, key, value, *mask), (merged,) = node.inputs, node.outputs
-    heads, dim = node.attrs["q_num_heads"], int(np.asarray(value.shape)[-1])
+    parts, mask, merged = node.inputs[:3], node.inputs[3:], node.outputs[0]
+    heads, dim = node.attrs["q_num_heads"], int(parts[2].shape[-1])
+    # `context_NN` is what the marker gives, as in a block that was never fused.
     name, merged.name = merged.name, f"{merged.name}/merged"
     op = Builder(graph, node, prefix=name)
-    by_head = (
-        op.Transpose(
-            op.Reshape(part, [0, 0, heads, -1], name=f"split_{of}"),
-            perm=SWAP_HEADS,
-            name=f"{of}_heads",
-        )
-        for of, part in (("query", query), ("key", key), ("value", value))
-    )
-    scale = node.attrs["scale"]
+    by_head = []
+    for part, tensor in zip(PARTS, parts, strict=True):
+        split = op.Reshape(tensor, [0, 0, heads, -1], name=f"split_{part}")
+        by_head.append(op.Transpose(split, perm=SWAP_HEADS, name=f"{part}_heads"))
     context = op(
-        ATTENTION, *by_head, *mask, domain=DOMAIN, scale=scale, name="attention", out=name
+        ATTENTION,
+        *by_head,
+        *mask,
+        domain=DOMAIN,
+        scale=node.attrs["scale"],
+        name="attention",
+        out=name,
     )
-    tokens = op.Transpose(context, perm=SWAP_HEADS, name="turn_heads")
-    replace(
-        graph, node, op.Reshape(tokens, [0, 0, dim], name="merge_heads", shape=merged.shape)
-    )
+    turned = op.Transpose(context, perm=SWAP_HEADS, name="turn_heads")
+    joined = op.Reshape(turned, [0, 0, dim], name="merge_heads", shape=merged.shape)
+    replace(graph, node, joined)
 
 
 def split_projections(graph: gs.Graph, artefact: Artefact) -> int:

@@ -1,6 +1,6 @@
 """Linear layers on tokens, as Gemm or as MatMul and Add; and the patch embedding as one of them."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -10,6 +10,8 @@ from exporter.lowering.graph import (
     Builder,
     LinearLayer,
     as_linear,
+    has_constants,
+    has_static_rows,
     nodes_of,
     producer,
     replace,
@@ -30,15 +32,9 @@ def linear_as_gemm(graph: gs.Graph, _: Artefact) -> int:
     for node in nodes_of(graph, "Add"):
         result = node.outputs[0]
         layer = as_linear(result)
-        if layer is not None and _has_static_tokens(result):
+        if layer is not None and has_static_rows(result):
             matrices[result.name] = _expand(graph, layer, matrices)
     return len(matrices)
-
-
-def _has_static_tokens(result: gs.Variable) -> bool:
-    """Whether the result has three axes and a static number of tokens."""
-    shape: Any = result.shape
-    return shape is not None and len(shape) == 3 and isinstance(shape[1], int)
 
 
 def _expand(
@@ -46,8 +42,8 @@ def _expand(
 ) -> gs.Variable:
     """Rewrite one layer; return its result as a matrix."""
     multiply, add = layer.nodes
-    (result,), (batch, tokens, width) = add.outputs, add.outputs[0].shape
-    (_, weight), bias = multiply.inputs, add.inputs[1]
+    result, weight, bias = add.outputs[0], multiply.inputs[1], add.inputs[1]
+    batch, tokens, width = result.shape
     rows = f"{batch}*{tokens}"
     op = Builder(graph, add, prefix=result.name)
     matrix = _stay_flat(layer.tokens, matrices)
@@ -87,22 +83,20 @@ def split_gemm(graph: gs.Graph, _: Artefact) -> int:
     """Convert every Gemm of activations with a constant matrix; the constants take in factors other than 1."""
     gemms = [node for node in nodes_of(graph, "Gemm") if _is_linear(node)]
     for node in gemms:
-        activations, matrix, *added = node.inputs
-        turned = matrix.values.T if node.attrs.get("transB", 0) else matrix.values
-        alpha, beta = (np.float32(node.attrs.get(key, 1.0)) for key in ("alpha", "beta"))
-        bias = added[0].values * beta if added else None
+        activations, matrix = node.inputs[:2]
+        weight = matrix.values.T if node.attrs.get("transB", 0) else matrix.values
+        weight = weight * np.float32(node.attrs.get("alpha", 1.0))
+        bias = None
+        if len(node.inputs) > 2:
+            bias = node.inputs[2].values * np.float32(node.attrs.get("beta", 1.0))
         op = Builder(graph, node, prefix=node.name)
-        replace(
-            graph,
-            node,
-            write_linear(op, activations, turned * alpha, bias, node.outputs[0].shape),
-        )
+        layer = write_linear(op, activations, weight, bias, node.outputs[0].shape)
+        replace(graph, node, layer)
     return len(gemms)
 
 
 def _is_linear(gemm: gs.Node) -> bool:
-    constants = all(isinstance(each, gs.Constant) for each in gemm.inputs[1:])
-    return constants and not gemm.attrs.get("transA", 0)
+    return has_constants(gemm) and not gemm.attrs.get("transA", 0)
 
 
 def patches_as_linear(graph: gs.Graph, _: Artefact) -> int:
@@ -123,40 +117,37 @@ def patches_as_linear(graph: gs.Graph, _: Artefact) -> int:
 def _tokens_of(conv: gs.Node) -> gs.Node | None:
     """Return the Transpose that ends [batch, dim, rows, columns] → [batch, patches, dim], or None."""
     # The exporter of torch 2.6 also reads the shape, for the Reshape.
-    readers = [node for node in conv.outputs[0].outputs if node.op != "Shape"]
-    if (
-        len(readers) != 1
-        or readers[0].op != "Reshape"
-        or len(readers[0].outputs[0].outputs) != 1
-    ):
-        return None
-    turn = readers[0].outputs[0].outputs[0]
-    return turn if turn.op == "Transpose" and turn.attrs.get("perm") == [0, 2, 1] else None
+    flatten = _only([node for node in conv.outputs[0].outputs if node.op != "Shape"], "Reshape")
+    turn = _only(flatten.outputs[0].outputs, "Transpose") if flatten is not None else None
+    return turn if turn is not None and turn.attrs.get("perm") == [0, 2, 1] else None
+
+
+def _only(readers: Sequence[gs.Node], operator: str) -> gs.Node | None:
+    """Return the only reader, if it is this operator."""
+    return readers[0] if [reader.op for reader in readers] == [operator] else None
 
 
 def _cuts_patches(conv: gs.Node) -> bool:
-    weights, image = conv.inputs[1], conv.inputs[0].shape
-    if image is None or not all(isinstance(each, gs.Constant) for each in conv.inputs[1:]):
+    """Whether a convolution with constant weights reads each pixel of its image once."""
+    image = conv.inputs[0].shape
+    if image is None or not has_constants(conv):
         return False
-    kernel = list(weights.values.shape[2:])
-    plain = not any(conv.attrs.get("pads", [0])) and set(conv.attrs.get("dilations", [1])) == {
-        1
-    }
-    fits = all(size % each == 0 for size, each in zip(image[2:], kernel, strict=True))
+    kernel = list(conv.inputs[1].values.shape[2:])
+    if any(size % step for size, step in zip(image[2:], kernel, strict=True)):
+        return False
+    padded, spread = any(conv.attrs.get("pads", [])), set(conv.attrs.get("dilations", [1]))
+    grouped = conv.attrs.get("group", 1) != 1
     return bool(
-        plain
-        and conv.attrs.get("group", 1) == 1
-        and conv.attrs.get("strides") == kernel
-        and fits
+        conv.attrs.get("strides") == kernel and not padded and spread == {1} and not grouped
     )
 
 
 def _as_linear(graph: gs.Graph, conv: gs.Node, turn: gs.Node) -> None:
-    images, kernel, *bias = conv.inputs
+    images, kernel = conv.inputs[:2]
     batch, channels, height, width = images.shape
     dim, _, tall, wide = kernel.values.shape
-    rows, columns, flat = height // tall, width // wide, channels * tall * wide
-    grid, patches = [channels, rows, tall, columns, wide], [rows * columns, flat]
+    rows, columns, values = height // tall, width // wide, channels * tall * wide
+    grid = [channels, rows, tall, columns, wide]
     op = Builder(graph, turn, prefix=conv.outputs[0].name)
     cut = op.Transpose(
         op.Reshape(images, [-1, *grid], name="to_grid", shape=[batch, *grid]),
@@ -164,7 +155,9 @@ def _as_linear(graph: gs.Graph, conv: gs.Node, turn: gs.Node) -> None:
         name="cut_patches",
         shape=[batch, rows, columns, channels, tall, wide],
     )
+    patches = [rows * columns, values]
     tokens = op.Reshape(cut, [-1, *patches], name="flatten", shape=[batch, *patches])
-    matrix = kernel.values.reshape(dim, flat).T
-    added = bias[0].values if bias else None
-    replace(graph, turn, write_linear(op, tokens, matrix, added, [batch, rows * columns, dim]))
+    weight = kernel.values.reshape(dim, values).T
+    bias = conv.inputs[2].values if len(conv.inputs) > 2 else None
+    layer = write_linear(op, tokens, weight, bias, [batch, rows * columns, dim])
+    replace(graph, turn, layer)

@@ -1,7 +1,5 @@
 """Merging in standard operators: who joins whom, by survivors or in pairs, and the weighted mean."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -47,54 +45,50 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
         rows, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
         if prefix:
             if prefixes is None:
-                prefixes = prefix_rows(
-                    Builder(graph, node, prefix="merging/prefix"), rows, prefix
-                )
-            rows = behind_prefix(
-                Builder(graph, node, prefix=f"{rows.name}/rows"), rows, prefixes, prefix
-            )
+                op = Builder(graph, node, prefix="merging/prefix")
+                prefixes = prefix_rows(op, rows, prefix)
+            op = Builder(graph, node, prefix=f"{rows.name}/rows")
+            rows = behind_prefix(op, rows, prefixes, prefix)
         _expand_merge_tokens(graph, node, rows)
     return len(choosing) + len(merging)
 
 
 def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     """Write ArgMax over survivors of the cosine between mean keys."""
-    (key, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
-    count, channels = (
-        int(key.shape[-2]),
-        int(key.shape[-1]) // (heads if len(key.shape) == 3 else 1),
-    )
+    key, keep = node.inputs
+    prefix, count = node.attrs["num_prefix_tokens"], int(key.shape[-2])
+    by_head = len(key.shape) == 4
+    channels = int(key.shape[-1]) // (1 if by_head else heads)
     op = Builder(graph, node, prefix=node.outputs[0].name)
     directions = write_directions(op, key, heads)
     directions.shape = [key.shape[0], count, channels]
     rows = op.Add(keep, prefix, name="rows")
-    shape = [key.shape[0], keep.shape[1], channels]
     survivors = op(
         TAKE_TOKENS,
         directions,
         rows,
         name="survivors",
         domain=DOMAIN,
-        shape=shape,
+        shape=[key.shape[0], keep.shape[1], channels],
         num_prefix_tokens=0,
     )
     likeness = op.MatMul(directions, op.Transpose(survivors, perm=TURNED), name="likeness")
     itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
     places = op.ArgMax(op.Where(itself, ITSELF, likeness), axis=2, keepdims=0)
-    node.outputs = [node.outputs[0]]
+    node.outputs = [node.outputs[0]]  # the gap has no reader
     replace(graph, node, op.Slice(places, [prefix], [count], [1], name="patches"))
 
 
 def _expand_merge_tokens(graph: gs.Graph, node: gs.Node, rows: gs.Variable) -> None:
     """Write weights · tokens; row j of the weights holds the sizes of the tokens that join j, normalised."""
-    tokens, _, *sizes = node.inputs
+    tokens, sizes = node.inputs[0], node.inputs[2:]
     merged, merged_sizes = node.outputs
     width = node.attrs["num_prefix_tokens"] + node.attrs["kept"]
     op = Builder(graph, node, prefix=merged_sizes.name)
     joins = op.Equal(op.Unsqueeze(rows, [1]), np.arange(width)[:, None])
     weights = op.Cast(joins, to=onnx.TensorProto.FLOAT)
-    for each in sizes:
-        weights = op.Mul(weights, op.Unsqueeze(each, [1]))
+    if sizes:
+        weights = op.Mul(weights, op.Unsqueeze(sizes[0], [1]))
     total = op.ReduceSum(weights, [2], keepdims=1)
     shares = op.Div(weights, total, name="shares")
     op.Squeeze(total, [2], name="flat").inputs[0].outputs = [merged_sizes]
@@ -110,58 +104,60 @@ def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
     2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
     3. The mean keys are named after `into_NN`: `exporter.lowering.decisions` keeps all from them on fp32.
     """
-    paired = markers(graph, PAIR_TOKENS)
-    for layer, node in zip(
-        artefact.schedule.pruning_layers if paired else (), paired, strict=True
-    ):
+    pairings = _pairings(graph, artefact)
+    for layer, node in pairings:
         _expand(graph, node, into_name(layer), artefact.spec.num_heads)
-    return len(paired)
+    return len(pairings)
+
+
+def _pairings(graph: gs.Graph, artefact: Artefact) -> list[tuple[int, gs.Node]]:
+    """Return the markers that pair tokens, each behind its 1-based layer; none where patches have scores."""
+    nodes = markers(graph, PAIR_TOKENS)
+    layers = artefact.schedule.pruning_layers if nodes else ()
+    return list(zip(layers, nodes, strict=True))
 
 
 def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
-    (key, *sizes), before, kept = (
-        node.inputs,
-        node.attrs["num_prefix_tokens"],
-        node.attrs["kept"],
-    )
+    key, sizes = node.inputs[0], node.inputs[1:]
+    before, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
     patches = int(key.shape[-2]) - before
-    second = joined_patches(patches, kept, before)
+    second = joined_patches(patches, kept_count, before)
     joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
     joining = np.flatnonzero(joins)
+    tokens = before + patches
     op = Builder(graph, node, prefix=prefix)
+
     directions = write_directions(op, key, heads)
-    others = op.Slice(
-        directions,
-        [before + second.start],
-        [before + patches],
-        [1],
-        [second.step],
-        name="joined",
+    second_set = op.Slice(
+        directions, [before + second.start], [tokens], [1], [second.step], name="joined"
     )
     if second.step == 2:
         start = before + 1 - second.start
-        ones = op.Slice(directions, [start], [before + patches], [1], [2], name="joining")
+        first_set = op.Slice(directions, [start], [tokens], [1], [2], name="joining")
     else:
-        ones = op.Gather(directions, before + joining, axis=1, name="joining")
-    alike = op.MatMul(ones, op.Transpose(others, perm=TURNED), name="cosine")
-    for weight in _weights(op, sizes):
-        first = op.Gather(weight, before + joining, axis=1)
-        alike = _weighed(op, alike, first, op.Gather(weight, before + joined, axis=1))
+        first_set = op.Gather(directions, before + joining, axis=1, name="joining")
+    alike = op.MatMul(first_set, op.Transpose(second_set, perm=TURNED), name="cosine")
+    if sizes:
+        weight = _weight(op, sizes[0])
+        of_first = op.Gather(weight, before + joining, axis=1)
+        of_second = op.Gather(weight, before + joined, axis=1)
+        alike = _weighed(op, alike, of_first, of_second)
+
     batch = op.Shape(alike, start=0, end=1, name="batch")
-    keep = op.Expand(joined[None], op.Concat(batch, [len(joined)], axis=0), name="all_joined")
-    staying = kept - len(joined)
+    shape = op.Concat(batch, [len(joined)], axis=0)
+    keep = op.Expand(joined[None], shape, name="all_joined")
+    staying = kept_count - len(joined)
     if staying:
         stay = _staying(op, alike, [key.shape[0], len(joining)], staying)
         keep = op.Concat(op.Gather(joining, stay, axis=0), keep, axis=1, name="kept")
+
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = np.maximum(joins.cumsum() - 1, 0)
-    partners = op.Gather(
-        op.ArgMax(alike, axis=2, keepdims=0), by_patch, axis=1, name="partners"
-    )
-    places = op.Expand(np.arange(kept)[None], op.Shape(keep), name="places")
-    into = op.ScatterElements(
-        op.Add(partners, staying), keep, places, axis=1, name="own_places"
-    )
+    best = op.ArgMax(alike, axis=2, keepdims=0)
+    partners = op.Gather(best, by_patch, axis=1, name="partners")
+    places = op.Expand(np.arange(kept_count)[None], op.Shape(keep), name="places")
+    partner_places = op.Add(partners, staying)
+    into = op.ScatterElements(partner_places, keep, places, axis=1, name="own_places")
     node.outputs = node.outputs[:2]  # score and gap have no reader
     replace(graph, node, keep, into)
 
@@ -176,61 +172,60 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
     3. Who stays is `keep_NN/stays`. Survivors are written where they have a reader, as with rotary positions;
        variants derive them elsewhere.
     """
-    paired = markers(graph, PAIR_TOKENS)
-    for layer, node in zip(
-        artefact.schedule.pruning_layers if paired else (), paired, strict=True
-    ):
+    pairings = _pairings(graph, artefact)
+    for layer, node in pairings:
         _count(graph, node, layer, artefact.spec.num_heads)
-    return len(paired)
+    return len(pairings)
 
 
 def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
-    (key, *sizes), prefix, kept = (
-        node.inputs,
-        node.attrs["num_prefix_tokens"],
-        node.attrs["kept"],
-    )
+    key, sizes = node.inputs[0], node.inputs[1:]
+    prefix, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    # Both sets and the prefix tokens left in stand in one order; constants say which is which.
     left_out = int(key.shape[-2]) % 2 if prefix else 0
     before, patches = prefix - left_out, int(key.shape[-2]) - prefix
     second = np.zeros(before + patches, bool)
-    second[before:][joined_patches(patches, kept, prefix)] = True
+    second[before:][joined_patches(patches, kept_count, prefix)] = True
     first, slots = ~second, np.arange(len(second))
     first[:before] = False
-    staying = kept - int(second.sum())
+    staying = kept_count - int(second.sum())
     places = np.where(second, staying + second.cumsum() - 1, 0).astype(np.float32)
     earlier = slots[None] < slots[:, None]
 
     op = Builder(graph, node, prefix=into_name(layer))
     alike = _cosine(op, key, heads, left_out)
-    for weight in _weights(op, sizes):
+    if sizes:
+        weight = _weight(op, sizes[0])
         even = op.Slice(weight, [left_out], [END], [1]) if left_out else weight
         alike = _weighed(op, alike, even, even)
-    others = op.Where(second[None, None], alike, APART, name="others")
-    best = op.ReduceMax(others, [2], keepdims=1, name="best")
-    partners = op.ReduceMin(
-        op.Where(op.Equal(others, best), places[None, None], float(kept)), [2], keepdims=1
-    )
+    to_second = op.Where(second[None, None], alike, APART, name="others")
+    best = op.ReduceMax(to_second, [2], keepdims=1, name="best")
+    # Of equally alike partners the first is joined: the least place of them.
+    candidates = op.Where(op.Equal(to_second, best), places[None, None], float(kept_count))
+    partners = op.ReduceMin(candidates, [2], keepdims=1)
+
+    # A patch stays if few are less alike to their partners: it counts those that go before it.
     likest = op.Transpose(best, perm=TURNED, name="likest")
-    ahead = op.Or(
-        op.Less(likest, best), op.And(op.Equal(likest, best), earlier[None]), name="ahead"
-    )
+    less = op.Less(likest, best)
+    tied = op.And(op.Equal(likest, best), earlier[None])
+    ahead = op.Or(less, tied, name="ahead")
     rank = _count_of(op, op.And(ahead, first[None, None]), "rank")
-    stays = op.And(
-        op.Less(rank, float(staying)), first[None, :, None], name="stays", out=stays_name(layer)
-    )
+    few = op.Less(rank, float(staying))
+    stays = op.And(few, first[None, :, None], name="stays", out=stays_name(layer))
+
     place = _count_of(op, op.And(op.Transpose(stays, perm=TURNED), earlier[None]), "place")
-    into = op.Where(
-        stays, place, op.Where(first[None, :, None], partners, places[None, :, None])
-    )
+    of_going = op.Where(first[None, :, None], partners, places[None, :, None])
+    into = op.Where(stays, place, of_going)
     into = op.Slice(op.Squeeze(into, [2]), [before], [END], [1], name="patches")
-    whole = op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
+    into = op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
     keep = node.outputs[0]
-    if keep.outputs or any(each is keep for each in graph.outputs):
+    if keep.outputs or any(output is keep for output in graph.outputs):
         node.outputs = node.outputs[:2]  # score and gap have no reader
-        replace(graph, node, write_survivors(op, stays, patches, kept, prefix), whole)
+        survivors = write_survivors(op, stays, patches, kept_count, prefix)
+        replace(graph, node, survivors, into)
     else:
         node.outputs = node.outputs[1:2]
-        replace(graph, node, whole)
+        replace(graph, node, into)
 
 
 def _cosine(op: Builder, key: gs.Variable, heads: int, left_out: int) -> gs.Variable:
@@ -245,18 +240,20 @@ def _cosine(op: Builder, key: gs.Variable, heads: int, left_out: int) -> gs.Vari
 
 
 def write_survivors(
-    op: Builder, stays: gs.Variable, patches: int, kept: int, prefix: int
+    op: Builder, stays: gs.Variable, patches: int, kept_count: int, prefix: int
 ) -> gs.Variable:
     """Write the survivors, [batch, kept]: of the first set those that stay, ascending, then the second set."""
-    second = np.array(joined_patches(patches, kept, prefix))
+    second = np.array(joined_patches(patches, kept_count, prefix))
     size = op.Concat(op.Shape(stays, start=0, end=1), [len(second)], axis=0)
     joined = op.Expand(second[None], size, name="all_joined")
-    if kept == len(second):
+    if kept_count == len(second):
         return joined
     marks = op.Squeeze(op.Slice(stays, [-patches], [END], [1]), [2])
+    # Those that go sort behind all that stay.
     places = op.Where(marks, np.arange(patches)[None], patches)
     outs = f"{op.prefix}/ascending", f"{op.prefix}/unread"
-    first, _ = op.several("TopK", places, [kept - len(second)], outs=outs, axis=1, largest=0)
+    staying = [kept_count - len(second)]
+    first, _ = op.several("TopK", places, staying, outs=outs, axis=1, largest=0)
     return op.Concat(first, joined, axis=1, name="survivors")
 
 
@@ -265,9 +262,9 @@ def _count_of(op: Builder, marked: gs.Variable, name: str) -> gs.Variable:
     return op.ReduceSum(op.Cast(marked, to=onnx.TensorProto.FLOAT), [2], keepdims=1, name=name)
 
 
-def _weights(op: Builder, sizes: Sequence[gs.Variable]) -> list[gs.Variable]:
-    """Write the fourth root of each token's size, where sizes count: [batch, tokens]."""
-    return [op.Sqrt(op.Sqrt(each), name="weight") for each in sizes]
+def _weight(op: Builder, sizes: gs.Variable) -> gs.Variable:
+    """Write the fourth root of each token's size: [batch, tokens]."""
+    return op.Sqrt(op.Sqrt(sizes), name="weight")
 
 
 def _weighed(

@@ -5,6 +5,7 @@ alone (TensorRT from 11 on) and those without a flag for it (ONNX Runtime) then 
 """
 
 import math
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -22,84 +23,85 @@ IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range",
 FP32 = np.dtype(np.float32)
 
 
+# The casts and the rounded constants that are there, by tensor and precision.
+Converted: TypeAlias = dict[tuple[str, np.dtype], gs.Tensor]
+
+
 def to_fp16(graph: gs.Graph, artefact: Artefact) -> int:
-    """Convert to fp16 all but LayerNorm, the class row, the scores and the selection: see `_Halver`."""
-    return _Halver(graph, artefact, np.dtype(np.float16)).run()
+    """Convert to fp16 all but LayerNorm, the class row, the scores and the selection: see `_to_half`."""
+    return _to_half(graph, artefact, np.dtype(np.float16))
 
 
 def to_bf16(graph: gs.Graph, artefact: Artefact) -> int:
     """Convert the same nodes to bf16, which has fp32's range."""
-    return _Halver(graph, artefact, np.dtype(ml_dtypes.bfloat16)).run()
+    return _to_half(graph, artefact, np.dtype(ml_dtypes.bfloat16))
 
 
-class _Halver:
-    """Assign every node one precision, and insert a Cast on every edge between two precisions.
+def _to_half(graph: gs.Graph, artefact: Artefact, half: np.dtype) -> int:
+    """Assign every node one precision, insert a Cast on every edge between two; return the number of half ones.
 
     1. `images` and `logits` stay fp32, so that a file of another precision can replace the fp32 one.
     2. All nodes from the product that computes the class row to the survivors stay fp32: a score rounded to 11 bits
        would tie with its neighbours, and position decides ties.
     3. Weights are stored in the precision of the node that reads them; twice, where nodes of both precisions do.
     """
+    scoring = scoring_nodes(graph, artefact)
+    _infer_dtypes(graph)
+    floats = {name for name, tensor in graph.tensors().items() if tensor.dtype == FP32}
+    converted: Converted = {}
+    halved = 0
+    # A copy, since casts are appended; sorted, since a node's inputs must have their precision before it.
+    for node in list(sort_nodes(graph).nodes):
+        exact = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in scoring
+        precision = FP32 if exact else half
+        node.inputs = [
+            _in_precision(graph, tensor, precision, converted)
+            if tensor.name in floats
+            else tensor
+            for tensor in node.inputs
+        ]
+        results = [tensor for tensor in node.outputs if tensor.name in floats]
+        for tensor in results:
+            tensor.dtype = precision
+        if node.op == "Cast" and results:
+            node.attrs["to"] = _onnx(precision)
+        if node.op == "Attention" and precision != FP32:
+            node.attrs["softmax_precision"] = int(onnx.TensorProto.FLOAT)
+        halved += bool(results) and precision != FP32
+    _keep_outputs(graph, half)
+    return halved
 
-    def __init__(self, graph: gs.Graph, artefact: Artefact, half: np.dtype) -> None:
-        self._graph, self._half = graph, half
-        self._scoring = scoring_nodes(graph, artefact)
-        self._turned: dict[tuple[str, np.dtype], gs.Tensor] = {}
 
-    def run(self) -> int:
-        """Convert the graph and return the number of nodes in half precision."""
-        _infer_dtypes(self._graph)
-        floats = {
-            name for name, tensor in self._graph.tensors().items() if tensor.dtype == FP32
-        }
-        halved = 0
-        for node in list(sort_nodes(self._graph).nodes):
-            precision = self._precision(node)
-            node.inputs = [
-                self._as(each, precision) if each.name in floats else each
-                for each in node.inputs
-            ]
-            results = [each for each in node.outputs if each.name in floats]
-            for each in results:
-                each.dtype = precision
-            if node.op == "Cast" and results:
-                node.attrs["to"] = _onnx(precision)
-            if node.op == "Attention" and precision != FP32:
-                node.attrs["softmax_precision"] = int(onnx.TensorProto.FLOAT)
-            halved += bool(results) and precision != FP32
-        self._keep_outputs()
-        return halved
+def _in_precision(
+    graph: gs.Graph, tensor: gs.Tensor, precision: np.dtype, converted: Converted
+) -> gs.Tensor:
+    """Return the tensor in a precision: itself, a converted constant, or the result of a shared Cast."""
+    if tensor.dtype == precision:
+        return tensor
+    key = (tensor.name, precision)
+    if key not in converted:
+        name = f"{tensor.name}/{precision.name}"
+        if isinstance(tensor, gs.Constant):
+            converted[key] = gs.Constant(name, _rounded(tensor.values, precision))
+        else:
+            converted[key] = gs.Variable(name, precision, tensor.shape)
+            _cast(graph, tensor, converted[key])
+    return converted[key]
 
-    def _precision(self, node: gs.Node) -> np.dtype:
-        exact = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in self._scoring
-        return FP32 if exact else self._half
 
-    def _as(self, tensor: gs.Tensor, precision: np.dtype) -> gs.Tensor:
-        """Return the tensor in a precision: itself, a converted constant, or the result of a shared Cast."""
-        if tensor.dtype == precision:
-            return tensor
-        key = (tensor.name, precision)
-        if key not in self._turned:
-            name = f"{tensor.name}/{precision.name}"
-            if isinstance(tensor, gs.Constant):
-                self._turned[key] = gs.Constant(name, _rounded(tensor.values, precision))
-            else:
-                self._turned[key] = gs.Variable(name, precision, tensor.shape)
-                self._cast(tensor, self._turned[key])
-        return self._turned[key]
+def _cast(graph: gs.Graph, source: gs.Tensor, result: gs.Tensor) -> None:
+    to = {"to": _onnx(result.dtype)}
+    graph.nodes.append(gs.Node("Cast", f"{result.name}/cast", to, [source], [result]))
 
-    def _cast(self, source: gs.Tensor, result: gs.Variable) -> None:
-        to = {"to": _onnx(result.dtype)}
-        self._graph.nodes.append(gs.Node("Cast", f"{result.name}/cast", to, [source], [result]))
 
-    def _keep_outputs(self) -> None:
-        """Cast the model's outputs back to fp32, under their own names."""
-        for place, output in enumerate(self._graph.outputs):
-            if output.dtype == self._half:
-                whole = gs.Variable(output.name, FP32, output.shape)
-                output.name = f"{output.name}/{self._half.name}"
-                self._cast(output, whole)
-                self._graph.outputs[place] = whole
+def _keep_outputs(graph: gs.Graph, half: np.dtype) -> None:
+    """Cast the model's outputs back to fp32, under their own names."""
+    for place, output in enumerate(graph.outputs):
+        if output.dtype == half:
+            restored = gs.Variable(output.name, FP32, output.shape)
+            output.name = f"{output.name}/{half.name}"
+            _cast(graph, output, restored)
+            graph.outputs[place] = restored
 
 
 def _infer_dtypes(graph: gs.Graph) -> None:
@@ -126,6 +128,7 @@ def _rounded(values: np.ndarray, precision: np.dtype) -> np.ndarray:
 
 
 def _onnx(precision: np.dtype) -> int:
+    """Return ONNX's number for a precision."""
     return int(onnx.helper.np_dtype_to_tensor_dtype(precision))
 
 

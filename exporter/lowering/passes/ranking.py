@@ -36,23 +36,23 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
     """Write the mean over heads and queries of softmax(query · scale · keyᵀ + bias); padding asks nothing."""
-    (query, key, *bias), stride = node.inputs, node.attrs["stride"]
+    query, key = node.inputs[:2]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    stride = node.attrs["stride"]
     op = Builder(graph, node, prefix=node.outputs[0].name)
     if stride > 1:
         query = op.Slice(query, [0], [END], [2], [stride], name="take_queries")
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
-    logits = op.MatMul(
-        scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_keys"
-    )
-    if not bias:
+    keys = op.Transpose(key, perm=TURNED, name="turn_key")
+    logits = op.MatMul(scaled, keys, name="query_keys")
+    if bias is None:
         weights = op.Softmax(logits, axis=-1, name="softmax")
         replace(graph, node, op.ReduceMean(weights, [1, 2], keepdims=0, name="mean"))
         return
-    logits = op.Add(logits, op.Unsqueeze(bias[0], [1, 2]), name="add_bias")
-    weights = op.ReduceMean(
-        op.Softmax(logits, axis=-1, name="softmax"), [1], keepdims=0, name="over_heads"
-    )
-    asking = op.Cast(op.Greater(bias[0], LOWEST), to=onnx.TensorProto.FLOAT, name="asking")
+    logits = op.Add(logits, op.Unsqueeze(bias, [1, 2]), name="add_bias")
+    softmax = op.Softmax(logits, axis=-1, name="softmax")
+    weights = op.ReduceMean(softmax, [1], keepdims=0, name="over_heads")
+    asking = op.Cast(op.Greater(bias, LOWEST), to=onnx.TensorProto.FLOAT, name="asking")
     if stride > 1:
         asking = op.Slice(asking, [0], [END], [1], [stride])
     shares = op.Div(asking, op.ReduceSum(asking, [1], keepdims=1), name="shares")
@@ -61,20 +61,19 @@ def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
 
 
 def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
-    """Write 1 − direction · mean direction of the patches."""
-    (key, *live), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    """Write 1 − direction · mean direction of the patches; padding has no part in the mean."""
+    key, prefix = node.inputs[0], node.attrs["num_prefix_tokens"]
+    live = node.inputs[1] if len(node.inputs) > 1 else None
     op = Builder(graph, node, prefix=node.outputs[0].name)
     patches = op.Slice(write_directions(op, key, heads), [prefix], [END], [1], name="patches")
-    if live:
-        own = op.Cast(
-            op.Slice(live[0], [prefix], [END], [1]), to=onnx.TensorProto.FLOAT, name="own"
-        )
-        shares = op.Div(own, op.ReduceSum(own, [1], keepdims=1), name="shares")
-        mean = op.ReduceSum(
-            op.Mul(patches, op.Unsqueeze(shares, [2])), [1], keepdims=1, name="mean"
-        )
-    else:
+    if live is None:
         mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
+    else:
+        live_patches = op.Slice(live, [prefix], [END], [1])
+        marks = op.Cast(live_patches, to=onnx.TensorProto.FLOAT, name="own")
+        shares = op.Div(marks, op.ReduceSum(marks, [1], keepdims=1), name="shares")
+        weighed = op.Mul(patches, op.Unsqueeze(shares, [2]))
+        mean = op.ReduceSum(weighed, [1], keepdims=1, name="mean")
     cosine = op.ReduceSum(op.Mul(patches, mean), [2], keepdims=0, name="cosine")
     replace(graph, node, op.Sub(1.0, cosine, name="dissimilarity"))
 
@@ -180,14 +179,15 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
     stride of queries counts tokens in their order.
     """
     prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
-    rankings = [each for each in map(_ranking, markers(graph, KEEP_TOP_K)) if each is not None]
-    lookups = [each.lookup for each in rankings if each.lookup is not None]
+    found_rankings = map(_ranking, markers(graph, KEEP_TOP_K))
+    rankings = [ranking for ranking in found_rankings if ranking is not None]
+    lookups = {id(ranking.lookup) for ranking in rankings if ranking.lookup is not None}
     kinds = {output.kind for output in artefact.spec.outputs}
     gives_tokens = bool(kinds & {OutputKind.TOKENS, OutputKind.GRID})
     counts_tokens = artefact.schedule.query_stride > 1
     if not prefix or gives_tokens or counts_tokens or len(rankings) < len(layers):
         return 0
-    if not all(_only_takes(each.keep, lookups) for each in rankings):
+    if not all(_only_takes(ranking.keep, lookups) for ranking in rankings):
         return 0
     for layer, ranking in zip(layers, rankings, strict=True):
         _widen(ranking, prefix)
@@ -215,14 +215,12 @@ def _ranking(keep: gs.Node) -> Ranking | None:
     )
 
 
-def _only_takes(keep: gs.Node, lookups: list[gs.Node]) -> bool:
+def _only_takes(keep: gs.Node, lookups: set[int]) -> bool:
     """Whether only gathers and score lookups read the survivors and the positions computed from them."""
     for reader in keep.outputs[0].outputs:
-        taken = reader.outputs[0].outputs if reader.op == "GatherElements" else [reader]
-        for each in taken:
-            known = each.op in (TAKE_TOKENS, "GatherElements") or any(
-                each is lookup for lookup in lookups
-            )
+        gathers_positions = reader.op == "GatherElements"
+        for taker in reader.outputs[0].outputs if gathers_positions else [reader]:
+            known = taker.op in (TAKE_TOKENS, "GatherElements") or id(taker) in lookups
             if not known:
                 return False
     return True
@@ -269,16 +267,14 @@ def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
     """
     single = artefact.spec.num_prefix_tokens == 1
     ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
-    pairs = [
-        (choosing, sorting)
-        for choosing, sorting in _sorted_twice(graph)
-        if sorting.outputs[0].name in ranked
-    ]
-    for choosing, sorting in pairs:
+    changed = 0
+    for choosing, sorting in _sorted_twice(graph):
         survivors = sorting.outputs[0]
-        sorting.outputs.clear()
-        choosing.outputs = [choosing.outputs[0], survivors]
-    return len(pairs)
+        if survivors.name in ranked:
+            sorting.outputs.clear()
+            choosing.outputs = [choosing.outputs[0], survivors]
+            changed += 1
+    return changed
 
 
 def choose_unsorted(graph: gs.Graph, _: Artefact) -> int:

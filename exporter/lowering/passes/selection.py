@@ -6,7 +6,15 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, markers, nodes_of, place_of, replace
+from exporter.lowering.graph import (
+    Builder,
+    has_constants,
+    has_static_rows,
+    markers,
+    nodes_of,
+    place_of,
+    replace,
+)
 from exporter.lowering.markers import KEEP_TOP_K, PACK_TOKENS, TAKE_TOKENS
 from exporter.ops.onnx_functions import DOMAIN, PLUGIN_ATTRIBUTES, SELECT_TOP_K
 from exporter.tensor_names import IMAGES, rows_of
@@ -21,36 +29,49 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
     4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
        all tokens twice. All gathers of the same patches share one index, which SelectTopK gives where it chooses.
     """
-    chosen, taken = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
-    for node in chosen:
+    choosing, taking = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
+    for node in choosing:
         _expand_keep_top_k(graph, node)
-    rows = {each.outputs[0].name: each.outputs[1] for each in markers(graph, SELECT_TOP_K)}
+    rows = {node.outputs[0].name: node.outputs[1] for node in markers(graph, SELECT_TOP_K)}
     prefixes: gs.Variable | None = None
-    for node in taken:
-        (tokens, keep), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    for node in taking:
+        tokens, keep = node.inputs
+        prefix = node.attrs["num_prefix_tokens"]
         if keep.name not in rows:
             op = Builder(graph, node, prefix=rows_of(keep.name))
-            kept = keep
+            index = keep
             if prefix:
                 if prefixes is None:
                     prefixes = prefix_rows(Builder(graph, node, prefix="prefix"), keep, prefix)
-                kept = behind_prefix(op, keep, prefixes, prefix)
-            rows[keep.name] = op.Unsqueeze(kept, [-1], name="column", out=rows_of(keep.name))
+                index = behind_prefix(op, keep, prefixes, prefix)
+            rows[keep.name] = op.Unsqueeze(index, [-1], name="column", out=rows_of(keep.name))
         op = Builder(graph, node, prefix=node.outputs[0].name)
         replace(graph, node, op.GatherND(tokens, rows[keep.name], batch_dims=1, name="gather"))
-    return len(chosen) + len(taken)
+    return len(choosing) + len(taking)
 
 
 def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
-    (score,), k = node.inputs, [node.attrs["k"]]
-    name = node.outputs[0].name
+    score, size, name = node.inputs[0], [node.attrs["k"]], node.outputs[0].name
     op = Builder(graph, node, prefix=name)
-    best, rank = (f"{name}/best", f"{name}/order"), ("", f"{name}/rank")
     _, order = op.several(
-        "TopK", score, k, outs=best, name="by_score", axis=1, largest=1, sorted=1
+        "TopK",
+        score,
+        size,
+        outs=(f"{name}/best", f"{name}/order"),
+        name="by_score",
+        axis=1,
+        largest=1,
+        sorted=1,
     )
     keep, _ = op.several(
-        "TopK", order, k, outs=rank, name="by_position", axis=1, largest=0, sorted=1
+        "TopK",
+        order,
+        size,
+        outs=("", f"{name}/rank"),
+        name="by_position",
+        axis=1,
+        largest=0,
+        sorted=1,
     )
     replace(graph, node, keep)
 
@@ -79,9 +100,9 @@ def select_in_one(graph: gs.Graph, artefact: Artefact) -> int:
     pairs have no KeepTopK.
     """
     prefix = artefact.spec.num_prefix_tokens
-    found = markers(graph, KEEP_TOP_K)
-    for node in found:
-        (score,), (keep,), k = node.inputs, node.outputs, node.attrs["k"]
+    choosing = markers(graph, KEEP_TOP_K)
+    for node in choosing:
+        score, keep, k = node.inputs[0], node.outputs[0], node.attrs["k"]
         rows = gs.Variable(rows_of(keep.name), np.int64, [keep.shape[0], prefix + k, 1])
         attributes = {"k": k, "num_prefix_tokens": prefix, **PLUGIN_ATTRIBUTES}
         node.inputs.clear()
@@ -89,7 +110,7 @@ def select_in_one(graph: gs.Graph, artefact: Artefact) -> int:
         name = f"{SELECT_TOP_K}/{keep.name}"
         chosen = gs.Node(SELECT_TOP_K, name, attributes, [score], [keep, rows], domain=DOMAIN)
         graph.nodes[place_of(node, graph.nodes)] = chosen
-    return len(found)
+    return len(choosing)
 
 
 def select_early(graph: gs.Graph, _: Artefact) -> int:
@@ -111,28 +132,26 @@ def select_early(graph: gs.Graph, _: Artefact) -> int:
 
 
 def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Variable) -> None:
+    """Let the nodes before the marker work on the survivors' rows, as far up as they have no other reader."""
     taken = node.outputs[0]
-    count = taken.shape[1] if taken.shape is not None else None
 
     def shape_of(tensor: gs.Variable) -> list[int | str] | None:
-        return (
-            None
-            if tensor.shape is None or count is None
-            else [tensor.shape[0], count, *tensor.shape[2:]]
-        )
+        if tensor.shape is None or taken.shape is None:
+            return None
+        return [tensor.shape[0], taken.shape[1], *tensor.shape[2:]]
 
     op = Builder(graph, node, prefix=taken.name)
-    open_ = [tokens]
-    while open_:
-        tensor = open_.pop(0)
-        producer = tensor.inputs[0]
+    shortened = [tokens]
+    while shortened:
+        tensor = shortened.pop(0)
+        writer = tensor.inputs[0]
         tensor.shape = shape_of(tensor)
-        for index in row_inputs(tensor):
-            source = producer.inputs[index]
+        for place in row_inputs(tensor):
+            source = writer.inputs[place]
             if len(source.outputs) == 1 and row_inputs(source):
-                open_.append(source)
+                shortened.append(source)
                 continue
-            producer.inputs[index] = op(
+            writer.inputs[place] = op(
                 TAKE_TOKENS,
                 source,
                 keep,
@@ -141,10 +160,10 @@ def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Varia
                 domain=DOMAIN,
                 **node.attrs,
             )
-    producer = tokens.inputs[0]
+    # The last of them gives what the marker gave.
     node.outputs.clear()
     node.inputs.clear()
-    producer.outputs = [taken]
+    tokens.inputs[0].outputs = [taken]
 
 
 def row_inputs(tensor: gs.Tensor) -> list[int]:
@@ -158,21 +177,26 @@ def row_inputs(tensor: gs.Tensor) -> list[int]:
 
 def _elementwise(node: gs.Node) -> list[int]:
     """Accept tensors of one shape, and constants that are the same for every row."""
-    tensors = [
-        index for index, each in enumerate(node.inputs) if not isinstance(each, gs.Constant)
-    ]
-    constants = [each for each in node.inputs if isinstance(each, gs.Constant)]
-    shapes = {str(node.inputs[index].shape) for index in tensors}
-    same = len(shapes) == 1 and all(_is_tokens(node.inputs[index]) for index in tensors)
-    return tensors if same and all(each.values.ndim <= 1 for each in constants) else []
+    places, shapes = [], set()
+    for place, operand in enumerate(node.inputs):
+        if isinstance(operand, gs.Constant):
+            if operand.values.ndim > 1:
+                return []
+        elif _is_tokens(operand):
+            places.append(place)
+            shapes.add(str(operand.shape))
+        else:
+            return []
+    return places if len(shapes) == 1 else []
 
 
 def _first(node: gs.Node) -> list[int]:
     """Accept tokens followed by weights: a linear layer, or a norm over channels."""
-    weights = node.inputs[1:]
-    plain = all(isinstance(each, gs.Constant) and each.values.ndim <= 2 for each in weights)
+    if not has_constants(node) or not _is_tokens(node.inputs[0]):
+        return []
+    plain = all(weight.values.ndim <= 2 for weight in node.inputs[1:])
     over_channels = node.op != "LayerNormalization" or node.attrs.get("axis", -1) == -1
-    return [0] if plain and over_channels and _is_tokens(node.inputs[0]) else []
+    return [0] if plain and over_channels else []
 
 
 def _query(node: gs.Node) -> list[int]:
@@ -204,43 +228,35 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     if not gathers:
         return 0
     places = _places_in_batch(graph, gathers[0])
-    flat: dict[tuple[str, int], gs.Variable] = {}
+    indices: dict[tuple[str, int], gs.Variable] = {}
     for node in gathers:
-        (tokens, rows), (taken,) = node.inputs, node.outputs
+        tokens, rows = node.inputs
+        taken = node.outputs[0]
         _, count, width = tokens.shape
-        if (rows.name, count) not in flat:
+        key = (rows.name, count)
+        if key not in indices:
             op = Builder(graph, node, prefix=f"{rows.name}/of_{count}")
             index = op.Add(rows, op.Mul(places, [count], name="offset"), name="index")
-            flat[rows.name, count] = op.Reshape(index, [-1], name="flat")
+            indices[key] = op.Reshape(index, [-1], name="flat")
         op = Builder(graph, node, prefix=taken.name)
         matrix = op.Reshape(tokens, [-1, width], name="flatten")
-        picked = op.Gather(matrix, flat[rows.name, count], axis=0, name="gather")
+        picked = op.Gather(matrix, indices[key], axis=0, name="gather")
         replace(graph, node, op.Reshape(picked, [-1, *taken.shape[1:]], name="unflatten"))
     return len(gathers)
 
 
 def _takes_counted_rows(gather: gs.Node) -> bool:
     """Whether the node gathers rows within each image, with static numbers of rows."""
-    counted = all(_has_static_rows(each) for each in (gather.inputs[0], gather.outputs[0]))
+    counted = has_static_rows(gather.inputs[0]) and has_static_rows(gather.outputs[0])
     return counted and gather.attrs.get("batch_dims") == 1
-
-
-def _has_static_rows(tensor: gs.Variable) -> bool:
-    shape = tensor.shape
-    return (
-        shape is not None
-        and len(shape) == 3
-        and all(isinstance(size, int) for size in shape[1:])
-    )
 
 
 def _places_in_batch(graph: gs.Graph, before: gs.Node) -> gs.Variable:
     """Write the images' places in the batch, 0, 1, …: [batch, 1, 1]."""
     op = Builder(graph, before, prefix="batch")
-    size = op.Squeeze(
-        op.Shape(graph.tensors()[IMAGES], start=0, end=1, name="size"), [0], name="scalar"
-    )
-    return op.Unsqueeze(op.Range(0, size, 1, name="places"), [1, 2], name="column")
+    size = op.Shape(graph.tensors()[IMAGES], start=0, end=1, name="size")
+    scalar = op.Squeeze(size, [0], name="scalar")
+    return op.Unsqueeze(op.Range(0, scalar, 1, name="places"), [1, 2], name="column")
 
 
 def expand_packing(graph: gs.Graph, _: Artefact) -> int:
@@ -252,22 +268,25 @@ def expand_packing(graph: gs.Graph, _: Artefact) -> int:
 
 
 def _expand(graph: gs.Graph, node: gs.Node) -> None:
-    (slots, index, count), prefix = node.inputs, node.attrs["num_prefix_tokens"]
+    slots, index, count = node.inputs
+    prefix = node.attrs["num_prefix_tokens"]
     op = Builder(graph, node, prefix=node.outputs[1].name)
+
+    # Which places of the new grid are an image's own, and where they are in the grid laid flat.
     width = op.Squeeze(op.Shape(index, start=1, end=2), [0], name="width")
     columns = op.Range(0, op.Add(width, prefix, name="tokens"), 1, name="columns")
     tokens = op.Unsqueeze(op.Add(count, prefix, name="own"), [1], name="own_column")
     live = op.Less(columns, tokens, name="live")
     places = op.Reshape(op.NonZero(op.Reshape(live, [-1], name="flat")), [-1], name="places")
+
+    # The packed rows to take: those that stood in the old grid where the new one has its own.
     before = op.Slice(slots, [0], [prefix], [1], name="prefix")
     patches = op.Slice(slots, [prefix], [2**62], [1], name="patches")
-    taken = op.Concat(
-        before,
-        op.GatherElements(patches, index, axis=1, name="survivors"),
-        axis=1,
-        name="taken",
-    )
+    survivors = op.GatherElements(patches, index, axis=1, name="survivors")
+    taken = op.Concat(before, survivors, axis=1, name="taken")
     rows = op.Gather(op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows")
+
+    # Padding reads the image's last survivor again.
     start = op.CumSum(tokens, 0, exclusive=1, name="start")
     within = op.Min(columns, op.Sub(tokens, 1, name="last"), name="within")
     replace(graph, node, rows, live, op.Add(start, within, name="slots"), places)
