@@ -55,6 +55,28 @@ def test_merging_without_one_of_its_tensors_is_not_passed_over(lost: str) -> Non
         scoring_nodes(named(lost), MERGING)
 
 
+@pytest.mark.parametrize(
+    ("product", "behind"),
+    [
+        ("MatMul(h, w)", False),
+        ("Gemm(h, w)", False),
+        ("Attention(h, h, h)", False),
+        ("Shape(h)", False),
+        ("Size(h)", False),
+        ("Abs(h)", True),
+    ],
+)
+def test_scores_begin_at_a_product_or_at_a_size(product: str, behind: bool) -> None:
+    """The probe's product is a Gemm in a file for ONNX Runtime: behind it, the network may be in half precision."""
+    graph = graph_of(
+        f"(float[4, 4] x, float[4, 4] w) => (int64[4] k) {{ h = Neg(x) p = {product} k = ArgMax(p) }}"
+    )
+    graph.outputs[0].name = keep_name(1)
+    scoring = scoring_nodes(graph, artefact(1))
+    operators = {node.op for node in graph.nodes if id(node) in scoring}
+    assert operators == {"ArgMax", product.partition("(")[0], *(["Neg"] if behind else [])}
+
+
 def test_pruning_layers_name_their_decisions_and_every_layer_its_attention() -> None:
     of = artefact(2)
     blocks = [f"c{layer} = star.Attention(q, q, q)" for layer in range(1, of.spec.depth + 1)]

@@ -1,5 +1,6 @@
 """Writing nodes, finding and replacing them."""
 
+import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
@@ -18,6 +19,27 @@ LAYER = "(float[n, 3, 4] x) => (float[n, 3, 2] y) { p = MatMul(x, w) y = Add(p, 
 @pytest.mark.parametrize("shape", [(1,), (3, 2)])
 def test_what_is_added_must_be_a_bias(shape: tuple[int, ...]) -> None:
     assert as_linear(graph_of(LAYER, {"w": noise(4, 2), "b": noise(*shape)}).outputs[0]) is None
+
+
+BIAS, WEIGHT = np.ones(2, np.float32), np.ones((4, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [
+        ("float[n, 3, 2] y) { p = MatMul(x, w) q = Add(p, b) y = Add(q, b) }", WEIGHT),
+        (
+            "float[n, 3, 2] y, float[n, 3, 2] z) { p = MatMul(x, w) y = Add(p, b) z = Abs(p) }",
+            WEIGHT,
+        ),
+        ("float[n, 3, 2] y) { p = MatMul(x, w) y = Add(p, b) }", WEIGHT[None]),
+        ("float[n, 3, 2] y) { p = MatMul(x, w) y = Mul(p, b) }", WEIGHT),
+    ],
+    ids=["two biases", "product read", "a matrix for every image", "another operator"],
+)
+def test_what_is_no_linear_layer(text: str, weight: np.ndarray) -> None:
+    graph = graph_of(f"(float[n, 3, 4] x) => ({text}", {"w": weight, "b": BIAS})
+    assert as_linear(graph.outputs[0]) is None
 
 
 def test_nodes_are_sorted_beside_a_subgraph_and_a_function() -> None:

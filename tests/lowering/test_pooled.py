@@ -71,8 +71,17 @@ def test_one_patch_may_be_all_that_is_left(layout: str) -> None:
 
 def test_fused_attention_stays_whole_beside_the_attention_received() -> None:
     pruned = star("pooled", "received")
-    operators = Counter(node.op_type for node in lowered(pruned).graph.node)
+    nodes = lowered(pruned).graph.node
+    operators = Counter(node.op_type for node in nodes)
     assert operators["Attention"] == pruned.vit.spec.depth
+    # Its heads are cut from the parts that the node reads: the packed projection of five axes is nowhere.
+    turns = [
+        attribute.ints
+        for node in nodes
+        for attribute in node.attribute
+        if attribute.name == "perm"
+    ]
+    assert turns and all(len(axes) < 5 for axes in turns)
     assert operators["Softmax"] == len(RATES)
     assert {node.domain for node in lowered(pruned).graph.node} == {""}
 
