@@ -148,28 +148,33 @@ SEARCHED = "search"
 COUNTS = (ACS, *SHAPES, SEARCHED)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
-_PAIRS, _MERGES = ("token-pairs", "pairs"), ("merge-weighted", "merge")
+_MERGES = ("merge-weighted", "merge")
+
+
+def _shapes_from(first: str) -> tuple[str, ...]:
+    return (first, *(shape for shape in SHAPES if shape != first), SEARCHED)
+
 
 METHODS = {
-    Method.MATCHING: Choices(
-        _PAIRS,
-        _MERGES,
-        (GEOMETRIC, *(shape for shape in SHAPES if shape != GEOMETRIC), SEARCHED),
-    ),
-    Method.STAR: Choices((*_SCORES, *_PAIRS), ("drop", *_MERGES), COUNTS),
+    Method.MATCHING: Choices(("token-pairs",), _MERGES, _shapes_from(GEOMETRIC)),
+    Method.STAR: Choices((*_SCORES, "token-pairs", "pairs"), ("drop", *_MERGES), COUNTS),
     Method.A_STAR: Choices(_SCORES, ("drop",), (ACS,)),
-    Method.TOME: Choices(("pairs",), _MERGES, ("constant", "linear")),
+    Method.TOME: Choices(("pairs",), _MERGES, _shapes_from("constant")),
 }
 
 
 def default_method(scorer: str | None, reduction: str | None, *, star_alone: bool) -> Method:
-    """Return matching, which loses least (docs/results.md); STAR where anything is given that it does not use.
+    """Return matching, which loses least (docs/results.md), or ToMe for its pairs.
 
-    None: not given. `star_alone`: a setting or a file is given that only STAR uses.
+    STAR where anything is given that neither uses. None: not given. `star_alone`: a setting or a file is given that
+    only STAR uses.
     """
-    choices = METHODS[Method.MATCHING]
-    fits = scorer in (None, *choices.scorers) and reduction in (None, *choices.reductions)
-    return Method.MATCHING if fits and not star_alone else Method.STAR
+    for method in (Method.MATCHING, Method.TOME):
+        choices = METHODS[method]
+        fits = scorer in (None, *choices.scorers) and reduction in (None, *choices.reductions)
+        if fits and not star_alone:
+            return method
+    return Method.STAR
 
 
 def default_reduction(method: Method, scorer: Scorer) -> Reduction:
@@ -179,17 +184,19 @@ def default_reduction(method: Method, scorer: Scorer) -> Reduction:
     return merges[0] if scorer.pairs and merges else reductions[0]
 
 
-def check_counts(method: Method, counts: str) -> None:
-    """Raise RecipeError unless the method supports this way to count patches."""
-    choices = METHODS[method]
-    if counts in choices.counts:
+def check_counts(method: Method, scorer: Scorer, counts: str) -> None:
+    """Raise RecipeError unless the method counts patches this way: STAR's pairs at another shape are another's."""
+    supported = METHODS[method].counts
+    if scorer.pairs and method == Method.STAR:
+        supported = (ACS,)
+    if counts in supported:
         return
-    pairs = choices.scorers[0]
-    method_with = Method.STAR if counts == ACS else Method.MATCHING
     hint = ""
-    if pairs in _PAIRS:
-        hint = f"these counts with its pairs: method {method_with}, scorer {pairs}"
-    expected = f"one of {', '.join(choices.counts)}"
+    if scorer.pairs:
+        of_shapes = Method.MATCHING if scorer.by_tokens else Method.TOME
+        method_with = Method.STAR if counts == ACS else of_shapes
+        hint = f"these counts with its pairs: method {method_with}, scorer {scorer.name}"
+    expected = f"one of {', '.join(supported)}"
     raise RecipeError("counts", f"{counts} for {method}", expected, hint)
 
 

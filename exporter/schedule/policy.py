@@ -154,75 +154,58 @@ class Policy:
         return frozenset(need for need, holds in conditions.items() if holds)
 
 
-def resolve(prune: Prune, given: Schedule | None = None) -> Policy:
+def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
     """Return what settings mean; a schedule says itself how its patches are scored, and replaces their file.
 
     Raises:
         RecipeError: Some of them contradict each other.
         ArtefactError: The file is no schedule.
     """
-    if given is None and prune.schedule is not None:
-        given = load_json(Schedule, prune.schedule)
-    amount = _amount(prune, given)
-    policy = _said(prune, amount) if given is None else _scheduled(given, amount, prune)
+    if schedule is None and prune.schedule is not None:
+        schedule = load_json(Schedule, prune.schedule)
+    amount = _amount(prune, schedule)
+    said = schedule or prune
+    # A calibration, an alpha and anchors are STAR's.
+    star_alone = (prune.alpha, prune.anchors, prune.calibration) != (None, None, None)
+    method = said.method or default_method(prune.scorer, prune.reduce, star_alone=star_alone)
+    choices = METHODS[method]
+    scorer = scorer_named(said.scorer or choices.scorers[0])
+    reduction = default_reduction(method, scorer)
+    policy = Policy(
+        method=method,
+        scorer=scorer,
+        reduction=reduction_named(said.reduce) if said.reduce else reduction,
+        counts=prune.counts or choices.counts[0],
+        amount=amount,
+        anchors=said.anchors or Anchors.MINMAX,
+        alpha=OF_MODEL if said.alpha is None else said.alpha,
+        seed=said.seed,
+        round_to=said.round_to,
+        query_stride=said.query_stride,
+        refit=prune.refit,
+    )
+    _check(policy)
+    return policy
+
+
+def _check(policy: Policy) -> None:
     check_choices(policy.method, policy.scorer, policy.reduction)
-    check_counts(policy.method, policy.counts)
+    check_counts(policy.method, policy.scorer, policy.counts)
     check_stride(policy.scorer, policy.query_stride)
     if policy.method.adaptive and policy.refit:
         raise RecipeError("refit", f"true for {policy.method}", "false", COUNTS_VARY)
     if policy.method.adaptive and policy.round_to != 1:
         got = f"{policy.round_to} for {policy.method}"
         raise RecipeError("round_to", got, "1", COUNTS_VARY)
-    return policy
 
 
-def _said(prune: Prune, amount: Amount) -> Policy:
-    """Return the policy of settings alone: what they leave open is the default of their method."""
-    # A calibration, an alpha and anchors are STAR's.
-    star_alone = (prune.alpha, prune.anchors, prune.calibration) != (None, None, None)
-    method = prune.method or default_method(prune.scorer, prune.reduce, star_alone=star_alone)
-    choices = METHODS[method]
-    scorer = scorer_named(prune.scorer or choices.scorers[0])
-    reduction = default_reduction(method, scorer)
-    return Policy(
-        method=method,
-        scorer=scorer,
-        reduction=reduction_named(prune.reduce) if prune.reduce else reduction,
-        counts=prune.counts or choices.counts[0],
-        amount=amount,
-        anchors=prune.anchors or Anchors.MINMAX,
-        alpha=OF_MODEL if prune.alpha is None else prune.alpha,
-        seed=prune.seed,
-        round_to=prune.round_to,
-        query_stride=prune.query_stride,
-        refit=prune.refit,
-    )
-
-
-def _scheduled(schedule: Schedule, amount: Amount, prune: Prune) -> Policy:
-    """Return the policy of a schedule, which says how its patches are scored."""
-    return Policy(
-        method=schedule.method,
-        scorer=scorer_named(schedule.scorer),
-        reduction=reduction_named(schedule.reduce),
-        counts=METHODS[schedule.method].counts[0],
-        amount=amount,
-        anchors=schedule.anchors,
-        alpha=schedule.alpha,
-        seed=schedule.seed,
-        round_to=schedule.round_to,
-        query_stride=schedule.query_stride,
-        refit=prune.refit,
-    )
-
-
-def _amount(prune: Prune, given: Schedule | None) -> Amount:
+def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
     """Return how much is pruned; RecipeError where it is said twice."""
     for names in (NUMBERS, SHAPED):
         said = [name for name in names if getattr(prune, name) not in (None, {})]
         if len(said) > 1:
             raise RecipeError(" and ".join(said), "both", "one of them")
-    rates = Rates(prune.rates) if given is None else Given(given)
+    rates = Rates(prune.rates) if schedule is None else Given(schedule)
     if prune.counts is not None and rates != UNSAID:
         got = f"{prune.counts} beside rates or a schedule"
         raise RecipeError("counts", got, "one of them")

@@ -33,7 +33,7 @@ class Prune(Settings):
 
     scorer: str | None = option(
         None,
-        "Score that chooses the patches; by default fused, for matching token-pairs, for tome pairs.",
+        "Score that chooses the patches; by default fused; matching has token-pairs, tome pairs.",
         SCORERS,
         group="how to prune",
     )
@@ -54,8 +54,8 @@ class Prune(Settings):
         None,
         "matching: merge similar patches, the same share in every layer. tome: as published, the same number in "
         "every layer. star: keep a share of the patches, computed from ACS. a-star: keep the patches with a share "
-        "of the total score, image by image. The default is matching, or star if you give a score, alpha, anchors, "
-        "drop, ACS or a calibration.",
+        "of the total score, image by image. The default is matching, tome if you give its score pairs, or star if "
+        "you give another score, alpha, anchors, drop, ACS or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(

@@ -145,7 +145,7 @@ def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -
 
 def test_star_where_anything_is_given_that_only_star_uses() -> None:
     assert default_method(None, None, star_alone=False) == Method.MATCHING
-    assert default_method("pairs", "merge", star_alone=False) == Method.MATCHING
+    assert default_method("pairs", "merge", star_alone=False) == Method.TOME
     for scorer, reduction, alone in (
         ("intra", None, False),
         (None, "drop", False),
@@ -179,25 +179,28 @@ def test_where_counts_depend_on_the_image_patches_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "counts", "other"),
+    ("method", "scorer", "counts", "named"),
     [
-        (Method.TOME, "geometric", Method.MATCHING),
-        (Method.TOME, "acs", Method.STAR),
-        (Method.MATCHING, "acs", Method.STAR),
-        (Method.A_STAR, "geometric", None),
+        ("star", "token-pairs", "geometric", "matching"),
+        ("star", "pairs", "constant", "tome"),
+        ("tome", None, "acs", "star"),
+        ("matching", None, "acs", "star"),
     ],
 )
-def test_other_counts_of_its_pairs_are_named_by_the_method_that_has_them(
-    method: Method, counts: str, other: Method | None
+def test_counts_of_pairs_belong_to_one_method_which_a_refusal_names(
+    method: str, scorer: str | None, counts: str, named: str
 ) -> None:
     with pytest.raises(
         RecipeError, match=rf"counts \| got {counts} for {method} \| need one of"
     ) as refused:
-        resolve(Prune(method=method, counts=counts))
-    scorer = METHODS[method].scorers[0]
-    hint = (
-        "" if other is None else f"these counts with its pairs: method {other}, scorer {scorer}"
-    )
-    assert refused.value.hint == hint
-    if other is not None:
-        assert resolve(Prune(scorer, method=other, counts=counts)).counts == counts
+        resolve(Prune(scorer, method=Method(method), counts=counts))
+    words = f"these counts with its pairs: method {named}, scorer "
+    assert refused.value.hint.startswith(words)
+    pairs = refused.value.hint.removeprefix(words)
+    assert resolve(Prune(pairs, method=Method(named), counts=counts)).counts == counts
+
+
+def test_counts_of_a_star_are_those_of_acs() -> None:
+    with pytest.raises(RecipeError, match="geometric for a-star") as refused:
+        resolve(Prune(method=Method.A_STAR, counts="geometric"))
+    assert refused.value.hint == ""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import ACS, INTRA, METHODS, RECEIVED, SEARCHED, scorer_named
+from exporter.schedule.methods import INTRA, METHODS, RECEIVED, SEARCHED, scorer_named
 from exporter.schedule.policy import UNSAID, Need, Policy, resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
@@ -143,15 +143,9 @@ def ways_of(
 
 
 def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:
-    """Return a way by its axes; nothing unless its method supports them, and alpha is for the fused score alone.
-
-    STAR's pairs at other counts than its own are those of matching.
-    """
+    """Return a way by its axes; nothing unless its method supports them, and alpha is for the fused score alone."""
     scorer = scorer_named(values["scorer"])
-    as_matching = scorer.pairs and values["method"] == Method.STAR != pinned.method
-    if (values["alpha"] is not None and scorer.alpha is not None) or (
-        as_matching and values["counts"] not in (None, ACS)
-    ):
+    if values["alpha"] is not None and scorer.alpha is not None:
         return ()
     try:
         prune = replace(pinned, **values)
