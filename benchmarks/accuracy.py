@@ -147,14 +147,14 @@ class Bench:
 def main() -> None:
     """Measure and print one table for each amount."""
     options = _options()
-    opened = open_recipe(recipe_of(options, DEFAULTS))
-    measuring = opened.recipe.measure
+    network = open_recipe(recipe_of(options, DEFAULTS)).network
+    measuring = network.recipe.measure
     if measuring.threads:
         torch.set_num_threads(measuring.threads)
-    vit, calibration = opened.whole, opened.calibration
+    vit, calibration = network.full, network.calibration
     if calibration is None:
         raise SystemExit("--calibration is needed: the file that star-export calibrate wrote")
-    bench = Bench(vit, calibration, opened.evaluated, measuring.batch, options.out)
+    bench = Bench(vit, calibration, network.evaluated, measuring.batch, options.out)
     dense = bench.hits(steps.dense(vit), "dense")
     print(
         f"{vit.spec.name}, {len(dense)} images, dense {_top1(dense)}, GMACs {steps.dense(vit).macs.gmacs:.3f}"

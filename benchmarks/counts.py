@@ -39,7 +39,7 @@ from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.opened import READ_FOR_REFIT
+from exporter.workflows.variant import READ_FOR_REFIT
 
 HEADER = """\
 | saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |

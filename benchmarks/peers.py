@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,12 @@ from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
 from exporter.vocabulary import Method
+from exporter.workflows.network import Network
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
-from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.measured import Book, Meter
+from exporter.workflows.tuning.book import Book
+from exporter.workflows.tuning.choice import Timed, TuneSettings
+from exporter.workflows.tuning.search import Search
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 
 Array = np.ndarray[Any, Any]
@@ -92,45 +95,49 @@ def main() -> int:
     """Measure, print the table, draw the chart."""
     options, stages = _options(), RichStages()
     logging.disable(logging.WARNING)  # silences the quantizer
-    opened = open_recipe(recipe_of(options, {"images": {"max_eval_images": 100_000}}))
-    folder = opened.evaluated
+    variant = open_recipe(recipe_of(options, {"images": {"max_eval_images": 100_000}}))
+    network = variant.network
     options.out.mkdir(parents=True, exist_ok=True)
-    meter = Meter(
-        {OWN: opened},
-        Book(options.out / "measurements.jsonl", ""),
-        options.out,
-        {"all": folder},
-    )
-    with stages.stage("speed"):
-        rows = _timed(meter, stages)
-    _print(rows, meter)
+    with TemporaryDirectory() as scratch:
+        search = Search(
+            {OWN: variant},
+            (),
+            TuneSettings(max_drop=1.0),
+            Book(options.out / "measurements.jsonl", ""),
+            {"all": network.evaluated},
+            options.out,
+            Path(scratch),
+        )
+        with stages.stage("speed"):
+            rows = _timed(search, stages)
+    _print(rows, network)
     if options.chart:
         options.chart.write_bytes(
             trade_off_chart(
-                _trade_off(rows, opened.recipe.measure.batch), meter.opened.whole.spec.name
+                _trade_off(rows, network.recipe.measure.batch), network.vit.spec.name
             )
         )
     return 0
 
 
-def _timed(meter: Meter, stages: RichStages) -> list[Row]:
+def _timed(search: Search, stages: RichStages) -> list[Row]:
     placed = [(name, each.on(target)) for name, each, targets in PEERS for target in targets]
-    times = meter.speeds([each for _, each in placed])
+    times = search.speeds([each for _, each in placed])
     base = times[UNPRUNED.on(FP32)]
     rows = []
     for name, each in placed:
         label = f"{name}, INT8" if each.target == INT8 else name
         with stages.stage(label):
-            hits = meter.answers(each, "all").hits[:, 0]
+            hits = search.answers(each, "all").hits[:, 0]
         ratio = ratio_of(base.throughput, times[each].throughput)
-        rows.append(Row(label, meter.macs(each) / 1e9, hits, times[each], ratio))
+        rows.append(Row(label, search.macs(each) / 1e9, hits, times[each], ratio))
     return rows
 
 
-def _print(rows: Sequence[Row], meter: Meter) -> None:
-    dense, measuring = rows[0].hits, meter.opened.recipe.measure
+def _print(rows: Sequence[Row], network: Network) -> None:
+    dense, measuring = rows[0].hits, network.recipe.measure
     print(
-        f"{meter.opened.whole.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n"
+        f"{network.vit.spec.name}, {len(dense)} images, batch {measuring.batch}, {measuring.rounds} rounds\n"
     )
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for row in rows:

@@ -95,10 +95,10 @@ def files(options: argparse.Namespace) -> None:
         images=Images(images=options.images),
         prune=Prune(calibration=options.calibration),
     )
-    opened = open_recipe(recipe)
-    vit = opened.whole
-    pruned = steps.prune(vit, load_json(Schedule, options.schedule), opened.calibration)
-    ranges = opened.ranges(TARGETS["openvino-int8"])
+    network = open_recipe(recipe).network
+    vit = network.full
+    pruned = steps.prune(vit, load_json(Schedule, options.schedule), network.calibration)
+    ranges = network.ranges
     folder: Path = options.folder
     _write_fp32(pruned, folder)
     np.save(folder / "ranges.npy", np.asarray(ranges))

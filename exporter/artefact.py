@@ -246,6 +246,13 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
                 str(path), "a variant", "a model: variants are for check and bench alone"
             )
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
+    check_pair(pair)
+    return pair
+
+
+def check_pair(pair: Pair[LoweredFile]) -> None:
+    """Raise ArtefactError unless two files are the dense and the pruned form of the same model."""
+    files = Pair(pair.dense.path, pair.pruned.path)
     dense, pruned = pair.dense.artefact, pair.pruned.artefact
     if dense.prunes:
         raise ArtefactError(str(files.dense), "a pruned model", "the dense one")
@@ -258,4 +265,3 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
         got = f"a model for {dense.target.name} that takes {dense.input_kind}"
         expected = f"one for {pruned.target.name} that takes {pruned.input_kind}, as {files.pruned.name}"
         raise ArtefactError(str(files.dense), got, expected)
-    return pair

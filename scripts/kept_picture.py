@@ -29,9 +29,9 @@ from exporter.files import written_beside
 from exporter.settings.flags import add_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
-from exporter.workflows import steps
-from exporter.workflows.opened import Opened, open_recipe
+from exporter.workflows.opened import open_recipe
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.variant import Variant
 
 Array = np.ndarray[Any, Any]
 WAYS: Mapping[str, dict[str, Any]] = {
@@ -74,13 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _kept(name: str, opened: Opened) -> Kept:
-    """Prune the recipe's model, and run it on one image of each of some classes."""
-    vit, calibration = opened.whole, opened.calibration
-    schedule = opened.schedule(vit, calibration)
-    files = _of_some_classes(opened.evaluated)
+def _kept(name: str, variant: Variant) -> Kept:
+    """Run a variant on one image of each of some classes."""
+    vit = variant.network.vit
+    files = _of_some_classes(variant.network.evaluated)
     images = first_images(files, vit.spec.preprocessing, "uint8", ROWS)
-    with reference_runner(steps.prune(vit, schedule, calibration), "uint8") as runner:
+    with reference_runner(variant.pruned, "uint8") as runner:
         answers = runner.run({IMAGES: images})
     return Kept(name, images, positions_by_layer(answers), vit.spec.grid)
 

@@ -6,9 +6,8 @@ accelerate launch --multi_gpu --num_processes 2 -m tests.launched PLAN OUT
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +20,10 @@ from exporter.evaluation.benchmark import Throughput
 from exporter.processes import processes
 from exporter.targets import ONNXRUNTIME
 from exporter.training.finetune import _Trainer
-from exporter.workflows.tuning import tune, ways
+from exporter.workflows.tuning import book, search, tune, ways
 from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.measured import Meter
-from exporter.workflows.tuning.ways import Candidate, Way
+from exporter.workflows.tuning.ways import Way
+from exporter.workflows.variant import Variant
 
 # The command of a plan that is interrupted after its first epoch.
 INTERRUPTED = "interrupted"
@@ -56,22 +55,22 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
 
     The file `times` is there while models are timed: by the main process, alone.
     """
-    predict, every = Meter._predict, ways.ways_of
+    predict, every = book.predict, ways.ways_of
 
-    def speeds(meter: Meter, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
+    def speeds(variants: Mapping[str, Variant], _: Any) -> dict[str, Timed]:
         assert processes().main, "a process times models beside the main one"
         times.touch(exist_ok=False)
         time.sleep(TIMING_S)
         times.unlink()
-        each_ms = [meter.pruned(each).macs.total / 1e6 for each in placed]
-        return [
-            asdict(Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5))
-            for ms in each_ms
-        ]
+        timed = {}
+        for name, variant in variants.items():
+            ms = variant.pruned.macs.total / 1e6
+            timed[name] = Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+        return timed
 
-    def predicted(meter: Meter, candidate: Candidate, part: str) -> dict[str, Any]:
+    def predicted(name: str, variant: Variant, images: Any) -> dict[str, Any]:
         assert not times.exists(), "a process predicts while the main one times models"
-        return predict(meter, candidate, part)
+        return predict(name, variant, images)
 
     def few(*given: Any) -> list[Way]:
         prunes = ((way, way[0].prune) for way in every(*given))
@@ -81,10 +80,11 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
             if one and one.scorer in ("pairs", "fused") and not one.alpha
         ]
 
-    patch.setattr(Meter, "_speeds", speeds)
-    patch.setattr(Meter, "_predict", predicted)
+    patch.setattr(book, "time_together", speeds)
+    patch.setattr(book, "predict", predicted)
     patch.setattr(tune, "ways_of", few)
-    patch.setattr(tune, "targets_here", lambda *_: (ONNXRUNTIME,))
+    for module in (tune, search):
+        patch.setattr(module, "targets_here", lambda *_: (ONNXRUNTIME,))
     patch.setattr(tune, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))
 
 

@@ -28,7 +28,9 @@ from exporter.workflows.evaluate import evaluate_models
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.recipe import EvalSettings
-from exporter.workflows.tuning.measured import Book, Meter
+from exporter.workflows.tuning.book import Book
+from exporter.workflows.tuning.choice import TuneSettings
+from exporter.workflows.tuning.search import Search
 from exporter.workflows.tuning.ways import OWN, Candidate
 from tests.commands import recipe_with
 from tests.vits import make_vit
@@ -48,10 +50,10 @@ def work(images: Path, out: Path) -> None:
         torch_models(vit, schedule), [images], EvalSettings(batch=2)
     )
     book = Book(out / "measurements.jsonl", "")
-    meter = Meter(
-        {OWN: open_recipe(recipe_with(images=images), model=vit)}, book, out, {"all": folder}
-    )
-    right = meter.answers(Candidate(Prune(rho=0.6)), "all").hits[:, 0]
+    opened = {OWN: open_recipe(recipe_with(images=images), model=vit)}
+    goal = TuneSettings(max_drop=1.0)
+    search = Search(opened, (), goal, book, {"all": folder}, out, out)
+    right = search.answers(Candidate(Prune(rho=0.6)), "all").hits[:, 0]
     measured_by = book.record("who", "", lambda: processes().index)
     student = PrunedViT(vit, schedule)
     batches = TrainBatches(folder, SETTINGS, vit.spec.preprocessing, 7)

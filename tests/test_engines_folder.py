@@ -112,10 +112,12 @@ def test_every_point_of_the_paper_resolves(
         recipe = resolved("--recipe", path, "--rho", rho, "--target", target)
         if layout is not None:
             recipe = recipe.but(lower={"layout": layout})
-        settled = open_recipe(recipe).recipe
+        settled = open_recipe(recipe)
         # Padded, a-STAR would execute STAR's counts at a rho near 1: about the dense model's.
-        assert (settled.lower.laid_out == Layout.PADDED) == (method == "star")
-        schedule = schedule_of(resolve(settled.prune), spec, acs=acs)
+        lowering, policy = settled.lowering, settled.policy
+        assert lowering is not None and policy is not None
+        assert (lowering.laid_out == Layout.PADDED) == (method == "star")
+        schedule = schedule_of(policy, spec, acs=acs)
         assert (schedule.method, schedule.rho, schedule.adaptive) == (
             method,
             float(rho),

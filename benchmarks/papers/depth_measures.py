@@ -125,7 +125,7 @@ def _collection(row: Prepared) -> Path:
         # A collection that was killed goes on; its seconds are then those of its last run.
         unfinished, start = path.with_suffix(".unfinished"), time.perf_counter()
         most = replace(tuning, max_train_images=TRAINED_ON)
-        collect_to(open_recipe(recipe), settings, most, unfinished)
+        collect_to(open_recipe(recipe).network, settings, most, unfinished)
         save_json(time.perf_counter() - start, unfinished / SECONDS)
         unfinished.rename(path)
 

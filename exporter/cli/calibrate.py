@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})
-    opened = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
+    variant = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
     needed(recipe.images.images, "--images", "a folder of images")
-    _ = opened.whole  # a model that cannot be loaded is refused first
-    calibration = opened.calibrate(out)
+    _ = variant.network.full  # a model that cannot be loaded is refused first
+    calibration = variant.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer
     if record.settings.max_images == "auto":
         warn_where_unsettled(

@@ -5,6 +5,7 @@ ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of, refuse
@@ -12,9 +13,11 @@ from exporter.cli.output import RichStages, print_json, print_lines, show
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.parity.checks import explain
 from exporter.runtimes.choice import RunSettings
+from exporter.schedule.policy import resolve
+from exporter.schedule.prune import Prune
 from exporter.settings.fields import sections_of
 from exporter.settings.flags import add_flags, from_flags, places_of
-from exporter.workflows.recipe import Recipe
+from exporter.workflows.recipe import Lowering, Recipe
 
 EXAMPLES = (
     "star-export check build/digits",
@@ -71,46 +74,42 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.artefact import artefact_of
-    from exporter.data.batches import draw_images
     from exporter.evaluation.parity.reference import check
     from exporter.formats.onnx_file import load_onnx
     from exporter.lowering.verify import check_graph
-    from exporter.models.spec import asked_as, with_outputs
-    from exporter.workflows import steps
+    from exporter.models.spec import asked_as
     from exporter.workflows.opened import open_recipe
+    from exporter.workflows.variant import Variant
 
     stages = RichStages(quiet=arguments.quiet)
-    opened = open_recipe(recipe_of(arguments), stages)
+    network = open_recipe(recipe_of(arguments), stages).network
     settings = from_flags(RunSettings, arguments)
     if settings.runtime is not None:
         expected = "none with --onnx: a file is checked on its target's runtime"
         raise RecipeError("--runtime", settings.runtime, expected)
-    threads = settings.threads or opened.recipe.measure.threads
-    chosen = opened.recipe.images
+    threads = settings.threads or network.recipe.measure.threads
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))
     if artefact.refit_of:
         got, expected = "a model with refitted weights", "one with the weights of --model"
         raise ArtefactError(str(arguments.onnx), got, expected, "check its export folder")
-    whole = opened.whole
-    if artefact.spec.preprocessing != whole.spec.preprocessing:
+    full = network.full
+    if artefact.spec.preprocessing != full.spec.preprocessing:
         got = "another preprocessing than that of the model"
         expected = "the model, and preprocess in a recipe, that it was exported with"
         raise ArtefactError(str(arguments.onnx), got, expected)
-    calibration, names = (
-        opened.calibration,
-        [asked_as(output) for output in artefact.spec.outputs],
+    outputs = [asked_as(output) for output in artefact.spec.outputs]
+    network = replace(network.with_outputs(*outputs), model=full)
+    layout = artefact.layout if artefact.schedule.adaptive else None
+    variant = Variant(
+        network,
+        resolve(Prune(), artefact.schedule),
+        Lowering(artefact.target.name, layout, artefact.input_kind),
     )
-    vit = with_outputs(whole, names)
-    if calibration is not None:
-        calibration = calibration.of_first(vit.spec.depth)
-    pruned = steps.prune(vit, artefact.schedule, calibration, artefact.layout)
     with stages.stage("parity"):
-        count, preprocessing = chosen.check_images, vit.spec.preprocessing
-        images = draw_images(
-            opened.folder, count, chosen.seed, preprocessing, artefact.input_kind
-        )
-        report = check(pruned, model, images, threads=threads)
+        images = network.recipe.images
+        pixels = network.pixels(network.folder, images.check_images, artefact.input_kind)
+        report = check(variant.pruned, model, pixels, threads=threads)
     show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1

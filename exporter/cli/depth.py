@@ -27,7 +27,7 @@ from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
     from exporter.workflows.depth import Applied, Chosen, Found
-    from exporter.workflows.opened import Opened
+    from exporter.workflows.network import Network
 
 CHOOSE = (
     "star-export depth choose --model digits_vit --images train/ --eval-images val/ --units 4 --out c.safetensors",
@@ -105,7 +105,7 @@ def _add_apply(actions: Any) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     from exporter.workflows.depth import apply_to
 
-    model, plan = _opened(arguments).recipe.model, from_flags(DepthPlan, arguments)
+    model, plan = _network(arguments).recipe.model, from_flags(DepthPlan, arguments)
     done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
     show(arguments, done, lambda: print_lines(_applied_lines(done)))
     return 0
@@ -134,7 +134,7 @@ def _split(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Found":
     samples = read_samples(
         needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE")
     )
-    return split_of(_opened(arguments).described, samples, choice)
+    return split_of(_network(arguments).described, samples, choice)
 
 
 def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
@@ -142,19 +142,19 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     from exporter.depth.collect import read_samples
     from exporter.workflows.depth import choose_to
 
-    opened = _opened(arguments, RichStages(quiet=arguments.quiet))
-    training = training_of(arguments, opened.recipe)
+    network = _network(arguments, RichStages(quiet=arguments.quiet))
+    training = training_of(arguments, network.recipe)
     out = needed(arguments.out, "--out", "a file for the weights")
     samples = None if arguments.samples is None else read_samples(arguments.samples)
-    return choose_to(opened, choice, training, out, samples=samples)
+    return choose_to(network, choice, training, out, samples=samples)
 
 
-def _opened(arguments: argparse.Namespace, stages: RichStages | None = None) -> "Opened":
+def _network(arguments: argparse.Namespace, stages: RichStages | None = None) -> "Network":
     from exporter.workflows.opened import open_recipe
 
-    opened = open_recipe(recipe_of(arguments), stages)
-    needed(opened.recipe.model.name or None, "--model", A_MODEL)
-    return opened
+    network = open_recipe(recipe_of(arguments), stages).network
+    needed(network.recipe.model.name or None, "--model", A_MODEL)
+    return network
 
 
 def _print(done: "Chosen") -> None:

@@ -118,11 +118,10 @@ def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalMod
         return files
     from exporter.workflows.opened import open_recipe
 
-    opened = open_recipe(recipe, stages)
-    given = torch_models(
-        opened.whole, opened.as_given, opened.calibration, threads=settings.threads
-    )
-    return (replace(given[0], name="pytorch"), *files) if files else given
+    variant = open_recipe(recipe, stages)
+    full, calibration = variant.network.full, variant.network.calibration
+    models = torch_models(full, variant.given, calibration, threads=settings.threads)
+    return (replace(models[0], name="pytorch"), *files) if files else models
 
 
 def _print(result: "Evaluation") -> None:

@@ -41,26 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
-    from exporter.lowering.pipeline import lower, save_onnx
-    from exporter.workflows import steps
+    from exporter.lowering.pipeline import save_onnx
     from exporter.workflows.opened import open_recipe
 
     stages, out = RichStages(quiet=arguments.quiet), writable_file(arguments.out)
-    opened = open_recipe(recipe_of(arguments), stages, dense=arguments.dense)
-    lowering, schedule = opened.recipe.lower, opened.as_given
+    variant = open_recipe(recipe_of(arguments), stages, dense=arguments.dense)
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
-    elif schedule is None:
+    elif variant.given is None:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
-    opened.check_needs()
-    if arguments.dense or schedule is None:
-        pruned = steps.dense(opened.vit)
-    else:
-        pruned = steps.prune(opened.vit, schedule, opened.calibration_of_vit, lowering.laid_out)
+    variant.dense.check_needs()  # those of the target: a schedule says itself what it lacks
+    pruned = variant.pruned
     with stages.stage(f"lowering, {pruned.method}"):
-        ranges = opened.ranges(lowering.row)
-        save_onnx(lower(pruned, lowering.row, lowering.input_kind, ranges), out)
-    lines = _trtexec(out) if lowering.row.runtime.engines else []
+        save_onnx(variant.lower(), out)
+    lines = _trtexec(out) if variant.network.recipe.lower.row.runtime.engines else []
     show(
         arguments,
         {

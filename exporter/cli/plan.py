@@ -24,13 +24,13 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS
 from exporter.schedule.plan import log_oddities, schedule_of
-from exporter.schedule.policy import Need
+from exporter.schedule.policy import Need, Policy
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
-    from exporter.workflows.opened import Opened
+    from exporter.workflows.variant import Variant
 
 EXAMPLES = (
     "star-export plan --model deit_base_patch16_224 --rates 4=0.7 7=0.49 10=0.343",
@@ -61,11 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = recipe_of(arguments)
     if arguments.acs and recipe.prune.method is None:
         recipe = recipe.but(prune={"method": Method.STAR})
-    opened = open_recipe(recipe)
-    needed(opened.recipe.model.name or None, "--model", A_MODEL)
+    variant = open_recipe(recipe)
+    network = variant.network
+    needed(network.recipe.model.name or None, "--model", A_MODEL)
     out = writable_file(arguments.out) if arguments.out else None
-    spec = with_outputs(opened.described, opened.recipe.model.outputs).spec
-    schedule = _schedule(opened, arguments.acs, spec)
+    spec = with_outputs(network.described, network.recipe.model.outputs).spec
+    schedule = _schedule(variant, arguments.acs, spec)
     dense, pruned, came = (
         dense_macs(spec),
         schedule_macs(spec, schedule),
@@ -91,34 +92,33 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _schedule(opened: "Opened", acs: Path | None, spec: ModelSpec) -> Schedule:
-    from exporter.workflows.opened import warn_of_few_images
+def _schedule(variant: "Variant", acs: Path | None, spec: ModelSpec) -> Schedule:
+    from exporter.workflows.variant import warn_of_few_images
 
-    opened.check_amount("plan")
-    _check_sources(opened, acs)
-    calibration = opened.calibration_for(opened.described.spec)
+    policy, network = variant.policy, variant.network
+    assert policy is not None  # the dense model is not planned
+    variant.check_amount("plan")
+    _check_sources(policy, network.recipe.prune.calibration, acs)
+    calibration = network.calibration_for(network.described.spec)
     if calibration is not None:
         calibration = calibration.of_first(spec.depth)
-    own = _read_acs(acs) if acs else ()
-    schedule = schedule_of(opened.policy, spec, calibration, acs=own)
-    log_oddities(schedule, opened.policy, spec)
+    values = _read_acs(acs) if acs else ()
+    schedule = schedule_of(policy, spec, calibration, acs=values)
+    log_oddities(schedule, policy, spec)
     warn_of_few_images(schedule, calibration)
     return schedule
 
 
-def _check_sources(opened: "Opened", acs: Path | None) -> None:
+def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
-    policy = opened.policy
-    told = [acs is not None, opened.recipe.prune.calibration is not None]
+    given = {"--acs": acs is not None, "--calibration": calibration is not None}
     if acs is not None and policy.counts != ACS:
         raise RecipeError(
             "plan", f"--acs for {policy.name}", "no ACS", "its rates follow from rho alone"
         )
-    if (sum(told) == 1) if Need.ACS in policy.needs else acs is None:
+    if (sum(given.values()) == 1) if Need.ACS in policy.needs else acs is None:
         return
-    got = " and ".join(
-        name for name, here in zip(("--acs", "--calibration"), told, strict=True) if here
-    )
+    got = " and ".join(flag for flag, is_given in given.items() if is_given)
     raise RecipeError(
         "plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction"
     )

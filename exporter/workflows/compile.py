@@ -1,15 +1,16 @@
 """Compile a trained ViT: prune and export it, compare it with PyTorch, measure it, and write the export folder."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.artefact import LoweredFile, read_pair
+from exporter.artefact import check_pair
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.batches import draw_images, noise
+from exporter.data.batches import noise
 from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
@@ -17,15 +18,12 @@ from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown, save_comparison, save_page
 from exporter.evaluation.report.record import Report
-from exporter.files import PathLike, writable_folder
+from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.lowering.pipeline import lower, save_onnx
 from exporter.lowering.variants import save_variants
-from exporter.models.base import PrunableViT
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Gain, Pair
+from exporter.records import Pair
 from exporter.tensor_names import Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
@@ -43,20 +41,19 @@ from exporter.workflows.folders.export_folder import (
     save_raw_images,
     save_reference,
 )
+from exporter.workflows.network import A_FOLDER, Network
 from exporter.workflows.opened import (
-    A_FOLDER,
     DryRun,
-    Opened,
     dry_run,
     open_recipe,
     settings_of,
-    warn_of_few_images,
     warn_where_slow,
 )
-from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.proof import Made, pictures_of, prove
-from exporter.workflows.recipe import Images, Lowering, Recipe, check_batches, needed
+from exporter.workflows.progress import Stages
+from exporter.workflows.proof import pictures_of, prove
+from exporter.workflows.recipe import Images, Recipe, needed
 from exporter.workflows.steps import OwnModel
+from exporter.workflows.variant import Variant
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +82,8 @@ def compile_model(
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    stages = stages or Silent()
-    opened = {Path(out): open_recipe(recipe, stages, model, refits=True)}
-    ((report, _),) = _compiled([recipe], opened, stages, trade_off)
+    variant = replace(open_recipe(recipe, stages, model, refits=True), folder=Path(out))
+    ((report, _),) = _compiled([variant], [recipe], trade_off)
     return report
 
 
@@ -114,101 +110,93 @@ def compare_methods(
     Raises:
         UserError: One of them cannot be carried out. No model is written where a schedule cannot be made.
     """
-    stages, out = stages or Silent(), Path(out)
-    recipes, opened = _opened_each(recipe, methods, model, stages)
-    every = dict(zip((out / each for each in methods), opened, strict=True))
-    shown = _compiled(recipes, every, stages)
-    with stages.stage("page"):
-        made = {folder.name: each for folder, each in zip(every, shown, strict=True)}
-        save_comparison(made, out / PAGE, page=PAGE)
+    out, recipes = Path(out), _recipes(recipe, methods)
+    variants = list[Variant]()
+    for changed, method in zip(recipes, methods, strict=True):
+        variant = open_recipe(changed, stages, model, refits=True)
+        # The model is loaded once.
+        network = variants[0].network if variants else variant.network
+        variants.append(replace(variant, network=network, folder=out / method))
+    pages = _compiled(variants, recipes)
+    with variants[0].network.stages.stage("page"):
+        save_comparison(dict(zip(methods, pages, strict=True)), out / PAGE, page=PAGE)
         names = [PAGE]
-        for folder in every:
-            names += [f"{folder.name}/{each}" for each in (*read_checksums(folder), CHECKSUMS)]
+        for method in methods:
+            listed = (*read_checksums(out / method), CHECKSUMS)
+            names += [f"{method}/{name}" for name in listed]
         finish_folder(out, names, recipe.prune.calibration)
-    return {method: report for method, (report, _) in zip(methods, shown, strict=True)}
+    reports = [report for report, _ in pages]
+    return dict(zip(methods, reports, strict=True))
 
 
-def _opened_each(
-    recipe: Recipe, methods: Sequence[Method], model: OwnModel | None, stages: Stages
-) -> tuple[list[Recipe], list[Opened]]:
-    """Return the recipe for each method, as it is and opened; the model is loaded once."""
+def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
+    """Return the recipe of each method."""
     if len(set(methods)) < len(methods):
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:
         raise RecipeError(
             "--schedule", f"a file beside {len(methods)} methods", "one method: it has its own"
         )
-    recipes = [recipe.but(prune={"method": each}) for each in methods]
-    first, *others = (open_recipe(each, stages, model, refits=True) for each in recipes)
-    return recipes, [first, *(replace(each, own=first.whole) for each in others)]
+    return [recipe.but(prune={"method": method}) for method in methods]
 
 
 def _compiled(
-    recipes: Sequence[Recipe],
-    every: Mapping[Path, Opened],
-    stages: Stages,
-    trade_off: TradeOff | None = None,
-) -> Sequence[Shown]:
-    """Compile recipes that differ in their method alone, each into its folder; return what the pages show."""
-    for out, opened in every.items():
-        _check(opened, out)
-    first = next(iter(every.values()))
-    lowering, measuring = first.recipe.lower, first.recipe.measure
-    warn_where_slow(lowering.row)
-    tuned = read_record(first.recipe.model.checkpoint, TUNED, Tuned)
-    folder = None if first.on_noise else first.evaluated
-    vit = _named(first.vit, folder)
-    calibrations = _calibrations(every)
-    images, dense = _images(first, folder), steps.dense(vit)
-    each_with_its = zip(every.values(), calibrations, strict=True)
-    pruned, gains = zip(
-        *(_pruned(opened, vit, own) for opened, own in each_with_its), strict=True
-    )
-    references = [Pair(dense, each) for each in pruned]
-    models = _lowered(references, lowering, first.ranges(lowering.row), list(every), stages)
-    made = list(map(Made, references, models, calibrations))
-    reports = prove(made, folder=folder, images=images, measuring=measuring, stages=stages)
-    with stages.stage("report"):
-        pictures = pictures_of(reports, made, first.whole, folder)
-        reports = [
-            replace(each, searched=trade_off, tuned=tuned, refit=gain)
-            for each, gain in zip(reports, gains, strict=True)
-        ]
-        shown = list(zip(reports, pictures, strict=True))
-        for recipe, own, seen, (out, opened) in zip(
-            recipes, made, shown, every.items(), strict=True
+    variants: Sequence[Variant], recipes: Sequence[Recipe], trade_off: TradeOff | None = None
+) -> list[Shown]:
+    """Compile variants of one network, each into its folder; return what the pages show.
+
+    They differ in their method alone. `recipes` are theirs, as they were given.
+    """
+    for variant in variants:
+        _check(variant)
+    network = variants[0].network
+    warn_where_slow(network.recipe.lower.row)
+    folder = None if network.on_noise else network.evaluated
+    network = _with_class_names(network, folder)
+    variants = _calibrated([replace(variant, network=network) for variant in variants])
+    pixels = _pixels(network, folder)
+    dense = variants[0].dense
+    for variant in variants:
+        variant.log_oddities()  # of its schedule, which is planned here
+        _ = variant.pruned
+    for variant in (dense, *variants):
+        with network.stages.stage(f"lowering, {variant.pruned.method}"):
+            _ = variant.file
+    for variant in variants:
+        check_pair(Pair(dense.file, variant.file))
+    reports = prove(dense, variants, folder=folder, pixels=pixels)
+    with network.stages.stage("report"):
+        tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
+        pictures = pictures_of(reports, variants, folder)
+        pages = list[Shown]()
+        for report, variant, drawn, recipe in zip(
+            reports, variants, pictures, recipes, strict=True
         ):
-            names = _deliver(out, own, seen, images, recipe)
-            if opened.reads_calibration and not opened.has_calibration:
-                names.append(CALIBRATION)
-            finish_folder(out, names, opened.recipe.prune.calibration)
-            # Until here, the next call continues.
-            sums_path(out / CALIBRATION).unlink(missing_ok=True)
-    return shown
+            full = replace(report, searched=trade_off, tuned=tuned, refit=variant.gain)
+            _deliver(dense, variant, (full, drawn), pixels, recipe)
+            pages.append((full, drawn))
+    return pages
 
 
 def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
     """Check what `compile_model` checks before its first step, weights included; nothing is written."""
-    opened = open_recipe(recipe, refits=True)
-    _check(opened, Path(out))
-    if not opened.on_noise:
-        _ = opened.evaluated
-    return dry_run(opened, recipe)
+    variant = replace(open_recipe(recipe, refits=True), folder=Path(out))
+    _check(variant)
+    if not variant.network.on_noise:
+        _ = variant.network.evaluated
+    return dry_run(variant, recipe)
 
 
-def _check(opened: Opened, out: Path) -> None:
-    """Check that everything that the compilation needs is given, then the folder, then the memory for batches."""
-    opened.check_amount("compile")
-    images, measuring = opened.recipe.images, opened.recipe.measure
-    if opened.on_noise:
+def _check(variant: Variant) -> None:
+    """Check that everything that the compilation needs is given, then the folder."""
+    variant.check_amount("compile")
+    network, images = variant.network, variant.network.recipe.images
+    if network.on_noise:
         _check_noise(images)
     else:
         needed(images.eval_images or images.images, "--images", A_FOLDER)
-    opened.check_needs(opened.policy.needs)
-    writable_folder(out)
-    check_batches("--batch", (measuring.batch, *measuring.more_batches), opened.vit.spec)
-    if opened.on_noise:
-        check_batches("check_images", (images.check_images,), opened.vit.spec)
+    variant.check_needs()
+    writable_folder(variant.folder)
 
 
 def _check_noise(images: Images) -> None:
@@ -223,91 +211,65 @@ def _check_noise(images: Images) -> None:
     )
 
 
-def _calibrations(every: Mapping[Path, Opened]) -> list[Calibration | None]:
-    """Return the calibration of the layers that the outputs need; None where none is read.
+def _with_class_names(network: Network, folder: ImageFolder | None) -> Network:
+    """Return the network; if it has no names of its classes, with those of the images, which one line says."""
+    vit = steps.with_class_names(network.full, folder)
+    if folder is None or vit is network.full:
+        return network
+    names = vit.spec.class_names
+    text = "%s has no class names: the files get those of %s, from 0, %s, to %d, %s"
+    logger.warning(text, vit.spec.name, folder.root, names[0], len(names) - 1, names[-1])
+    return replace(network, model=vit)
 
-    The images are read once for all recipes that calibrate alike.
-    """
-    made, found = dict[CalibrationSettings, Calibration](), list[Calibration | None]()
-    for out, opened in every.items():
-        settings = opened.recipe.calibrate
-        if not opened.reads_calibration:
-            found.append(None)
+
+def _calibrated(variants: Sequence[Variant]) -> list[Variant]:
+    """Return the variants with their calibrations; those that calibrate alike read the images once."""
+    known, calibrated = dict[CalibrationSettings, Calibration](), list[Variant]()
+    for variant in variants:
+        if not variant.reads_calibration:
+            calibrated.append(variant)
             continue
-        if settings not in made:
-            made[settings] = opened.calibrate(out / CALIBRATION, keep_sums=True)
-        elif not opened.has_calibration:
-            save_calibration(made[settings], out / CALIBRATION)
-        found.append(made[settings].of_first(opened.vit.spec.depth))
-    return found
+        path, settings = variant.folder / CALIBRATION, variant.calibrates
+        if settings not in known:
+            known[settings] = variant.calibrate(path, keep_sums=True)
+        elif not variant.network.has_calibration:
+            save_calibration(known[settings], path)
+        calibrated.append(replace(variant, measured=known[settings]))
+    return calibrated
 
 
-def _named(vit: PrunableViT, folder: ImageFolder | None) -> PrunableViT:
-    """Return the model; if it has no names of its classes, with those of the images, which one line says."""
-    named = steps.with_class_names(vit, folder)
-    if folder is not None and named is not vit:
-        names = named.spec.class_names
-        text = "%s has no class names: the files get those of %s, from 0, %s, to %d, %s"
-        logger.warning(text, vit.spec.name, folder.root, names[0], len(names) - 1, names[-1])
-    return named
-
-
-def _pruned(
-    opened: Opened, vit: PrunableViT, calibration: Calibration | None
-) -> tuple[PrunedViT, Gain | None]:
-    """Return the pruned model, refitted where the recipe says so, and what that gains."""
-    schedule = opened.schedule(vit, calibration)
-    warn_of_few_images(schedule, calibration)
-    pruned = steps.prune(vit, schedule, calibration, opened.recipe.lower.laid_out)
-    if not opened.recipe.prune.refit:
-        return pruned, None
-    return opened.refitted(pruned)
-
-
-def _images(opened: Opened, folder: ImageFolder | None) -> Array:
+def _pixels(network: Network, folder: ImageFolder | None) -> Array:
     """Return the images to compare on, [n, 3, H, W] as the models take them; noise where there is no folder."""
-    images, kind, spec = opened.recipe.images, opened.recipe.lower.input_kind, opened.vit.spec
-    count, seed = images.check_images, images.seed
+    images, kind = network.recipe.images, network.recipe.lower.input_kind
     if folder is None:
-        return noise(spec, kind, count, seed)
-    return draw_images(folder, count, seed, spec.preprocessing, kind)
+        return noise(network.vit.spec, kind, images.check_images, images.seed)
+    return network.pixels(folder, images.check_images, kind)
 
 
-def _deliver(out: Path, made: Made, shown: Shown, images: Array, recipe: Recipe) -> list[str]:
-    """Write the report, and what a deployment machine needs beside both models; return all file names."""
-    (report, pictures), pruned, artefact = shown, made.references.pruned, made.artefact
-    runner, dense = (
-        reference_runner(each, artefact.input_kind) for each in (pruned, made.references.dense)
+def _deliver(
+    dense: Variant, variant: Variant, page: Shown, pixels: Array, recipe: Recipe
+) -> None:
+    """Write into a variant's folder what a deployment machine needs beside its file, and the report."""
+    (report, pictures), out, artefact = page, variant.folder, variant.file.artefact
+    copy = out / dense.file.path.name
+    if copy != dense.file.path:
+        with written_beside(copy) as partial:
+            shutil.copyfile(dense.file.path, partial)
+    pruned, unpruned = (
+        reference_runner(model.pruned, artefact.input_kind) for model in (variant, dense)
     )
-    save_reference(runner, dense, images, out / REFERENCE)
-    save_json(pruned.schedule, out / SCHEDULE)
-    save_json(pruned.vit.spec, out / MODEL)
+    save_reference(pruned, unpruned, pixels, out / REFERENCE)
+    save_json(variant.schedule, out / SCHEDULE)
+    save_json(artefact.spec, out / MODEL)
     save_json(recipe, out / RECIPE)
     save_json(report, out / REPORT)
     save_page(report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe))
-    variants = save_variants(made.models.pruned.path)
-    raw = save_raw_images(images, sorted({1, report.batch}), out)
+    instrumented = save_variants(variant.file.path)
+    raw = save_raw_images(pixels, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]
-    return [*names, *report.files.values(), *variants.values(), *raw]
-
-
-def _lowered(
-    references: Sequence[Pair[PrunedViT]],
-    lowering: Lowering,
-    ranges: Array | None,
-    outs: Sequence[Path],
-    stages: Stages,
-) -> list[Pair[LoweredFile]]:
-    """Write each pruned model into its folder, and the dense one into all of them."""
-
-    def saved(reference: PrunedViT, outs: Sequence[Path]) -> list[Path]:
-        with stages.stage(f"lowering, {reference.method}"):
-            model = lower(reference, lowering.row, lowering.input_kind, ranges)
-            name = lowering.row.file_name(reference.vit.spec.name, reference.method)
-            for out in outs:
-                save_onnx(model, out / name)
-        return [out / name for out in outs]
-
-    dense = saved(references[0].dense, outs)
-    pruned = [saved(each.pruned, [out])[0] for each, out in zip(references, outs, strict=True)]
-    return [read_pair(Pair(*paths)) for paths in zip(dense, pruned, strict=True)]
+    names += [*report.files.values(), *instrumented.values(), *raw]
+    if variant.reads_calibration and not variant.network.has_calibration:
+        names.append(CALIBRATION)
+    finish_folder(out, names, recipe.prune.calibration)
+    # Until here, the next call continues.
+    sums_path(out / CALIBRATION).unlink(missing_ok=True)

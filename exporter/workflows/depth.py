@@ -38,8 +38,8 @@ from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import UnitType
-from exporter.workflows.exam import Exam, shown, train_images
-from exporter.workflows.opened import Opened
+from exporter.workflows.exam import Exam, train_images, with_progress
+from exporter.workflows.network import Network
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.steps import loaded
@@ -189,7 +189,7 @@ class Chosen:
 
 
 def choose_to(
-    opened: Opened,
+    network: Network,
     choice: ChoiceSettings,
     settings: FinetuneSettings,
     out: Path,
@@ -205,26 +205,26 @@ def choose_to(
     Of units in all, `samples` say how many of each type go. Without them, they are collected, with the images
     to measure on, beside `out` in a folder that ends in .samples.
     """
-    path = _checked(opened, choice, out)
+    path = _checked(network, choice, out)
     found = collected = None
     if choice.units:
         if samples is None:
-            collected = collect_to(opened, choice, settings, path.with_suffix(".samples"))
+            collected = collect_to(network, choice, settings, path.with_suffix(".samples"))
             samples = collected.samples
-        found = split_of(opened.described, samples, choice)
+        found = split_of(network.described, samples, choice)
         attention, activation = found.best.attention, found.best.activation
         choice = replace(
             choice, units=0, step=1, attention_units=attention, activation_units=activation
         )
-    return replace(_chosen(opened, choice, settings, path), found=found, collected=collected)
+    return replace(_chosen(network, choice, settings, path), found=found, collected=collected)
 
 
 def _chosen(
-    opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, path: Path
+    network: Network, choice: ChoiceSettings, settings: FinetuneSettings, path: Path
 ) -> Chosen:
     """Choose so many units of each type, and write the network without them."""
-    request, last = opened.recipe.model, choice.last_weights
-    vit, images = _loaded(opened, settings)
+    request, last = network.recipe.model, choice.last_weights
+    vit, images = _loaded(network, settings)
     run = _run(vit, images, choice, settings)
     bookmark = Bookmark(
         path.with_suffix(".search.safetensors"),
@@ -237,7 +237,7 @@ def _chosen(
         settings,
         path.with_suffix(".ckpt"),
         run,
-        opened.stages,
+        network.stages,
         bookmark.skipped,
         choice.growth,
     )
@@ -251,17 +251,17 @@ def _chosen(
 
 
 def collect_to(
-    opened: Opened, choice: ChoiceSettings, settings: FinetuneSettings, out: Path
+    network: Network, choice: ChoiceSettings, settings: FinetuneSettings, out: Path
 ) -> Collected:
     """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
 
     A collection that was killed continues after its last whole epoch and ends with the same samples. The
     images to measure on then are no longer held out.
     """
-    folder, stages = writable_folder(out), opened.stages
+    folder, stages = writable_folder(out), network.stages
     choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
-    request, own = opened.recipe.model, opened.recipe.images
-    vit, images = _loaded(opened, settings)
+    request, own = network.recipe.model, network.recipe.images
+    vit, images = _loaded(network, settings)
     exam = Exam(own, vit.spec, stages)
     skipped = Skipped()
 
@@ -283,10 +283,10 @@ def collect_to(
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
-def _checked(opened: Opened, choice: ChoiceSettings, out: Path) -> Path:
+def _checked(network: Network, choice: ChoiceSettings, out: Path) -> Path:
     """Return the path of the weights, which are checked before the work."""
-    if choice.last_weights and opened.restored is not None:
-        file = opened.recipe.model.checkpoint
+    if choice.last_weights and network.restored is not None:
+        file = network.recipe.model.checkpoint
         got = f"the last stage's beside {file}, whose pruned patches these stages do not train"
         hint = "recalibrate = true in the table [model] allows it, and the file then prunes no patches"
         raise DepthError("--last-weights", got, "those of the whole model", hint)
@@ -332,7 +332,7 @@ class _DepthTrainer:
             finetune(
                 student,
                 self.teacher.model,
-                shown(batches, advance),
+                with_progress(batches, advance),
                 own,
                 checkpoint=self.checkpoint,
                 identity=identity,
@@ -341,11 +341,11 @@ class _DepthTrainer:
         self.checkpoint.unlink(missing_ok=True)
 
 
-def _loaded(opened: Opened, settings: FinetuneSettings) -> tuple[PrunableViT, ImageFolder]:
-    file = opened.recipe.model.checkpoint
+def _loaded(network: Network, settings: FinetuneSettings) -> tuple[PrunableViT, ImageFolder]:
+    file = network.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")
-    return opened.whole, train_images(opened, settings.max_train_images)
+    return network.full, train_images(network, settings.max_train_images)
 
 
 def _run(

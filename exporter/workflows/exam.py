@@ -14,7 +14,7 @@ from exporter.records import ModelSpec
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch
-from exporter.workflows.opened import Opened
+from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import Images, needed
@@ -54,18 +54,18 @@ class Exam:
         )
 
 
-def train_images(opened: Opened, most: int | None) -> ImageFolder:
+def train_images(network: Network, most: int | None) -> ImageFolder:
     """Return the images to train on, at most so many, drawn by the seed."""
-    found, num_classes = opened.labelled, opened.whole.spec.num_classes
-    told = class_mismatch(found, num_classes)
-    for file in found.files:
+    folder, num_classes = network.labelled, network.full.spec.num_classes
+    mismatch = class_mismatch(folder, num_classes)
+    for file in folder.files:
         if file.label is None:
-            got = f"no class ({told})" if told else "no class"
+            got = f"no class ({mismatch})" if mismatch else "no class"
             expected = f"one of {num_classes}: one folder per class, or labels in tar files"
             raise ImageError(
-                found.name_of(file.path), got, expected, "--class-map FILE gives indices"
+                folder.name_of(file.path), got, expected, "--class-map FILE gives indices"
             )
-    return sample(found, most, opened.recipe.images.seed)
+    return sample(folder, most, network.recipe.images.seed)
 
 
 def parted(images: ImageFolder, seed: int) -> tuple[ImageFolder, ImageFolder]:
@@ -83,15 +83,15 @@ def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
 
     def score(model: nn.Module) -> float:
         assert isinstance(model, PrunedViT)
-        one = torch_model(model, "held out")
-        answers = predict_models([one], images, BATCH, lambda *_: None)
+        student = torch_model(model, "held out")
+        answers = predict_models([student], images, BATCH, lambda *_: None)
         skipped.update(answers.skipped)
         return answers.found[0].accuracy.top1_hits
 
     return score if images.files else None
 
 
-def shown(batches: TrainBatches, advance: Advance) -> EpochBatches:
+def with_progress(batches: TrainBatches, advance: Advance) -> EpochBatches:
     """Return the batches as they are; they show progress, in images, while they are used."""
     total = len(batches.images.files)
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from torch import nn
 
 from exporter.calibration.calibrate import calibrate
-from exporter.calibration.record import Calibration
-from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.depth.checkpoint import DEPTH, read_depth
 from exporter.errors import ModelError, OutputError, RecipeError
@@ -39,12 +37,13 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.exam import Exam, parted, score_on, shown, train_images
-from exporter.workflows.opened import DryRun, Opened, dry_run, open_recipe
-from exporter.workflows.predicting import torch_models
+from exporter.workflows.exam import Exam, parted, score_on, train_images, with_progress
+from exporter.workflows.network import Network
+from exporter.workflows.opened import DryRun, dry_run, open_recipe
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import Recipe, check_batches
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.steps import OwnModel, loaded
+from exporter.workflows.variant import Variant
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +123,13 @@ def finetune_model(
     stages, path = stages or Silent(), _output_file(Path(out))
     opened = open_recipe(recipe, stages, model)
     models, images, exam = _prepared(opened, settings, teacher)
-    pruned, calibration, macs = _pruned(models.student, images, opened, path)
-    ready = torch_models(models.student, pruned.schedule, calibration)
+    variant = _student(opened, models, images, path)
+    network, pruned = variant.network, variant.pruned
+    pixels = network.pixels(images, recipe.measure.batch, InputKind.FLOAT32)
+    macs = mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
+    ready = [variant.dense.ready("dense"), variant.ready("pruned")]
     dense, before = exam.predictions("accuracy before", *ready)
-    start, parts = deepcopy(pruned.state_dict()), parted(images, opened.recipe.images.seed)
+    start, parts = deepcopy(pruned.state_dict()), parted(images, recipe.images.seed)
     epoch, skipped = _train(pruned, models.teacher, parts, settings, out=path, stages=stages)
     (after,) = exam.predictions("accuracy after", ready[1])
     if after.accuracy.top1 < before.accuracy.top1:
@@ -139,21 +141,17 @@ def finetune_model(
     )
     result = result_of(pruned, macs, trained, (dense, before, after), exam)
     if processes().main:
-        began, place = (
-            opened.recipe.model.checkpoint,
-            str(Path(*exam.place.resolve().parts[-2:])),
-        )
-        accuracy, loss = (
-            Pair(result.dense, result.after),
-            replace(result.loss_after, classes=()),
-        )
-        tuned = Tuned(place, accuracy, loss, earlier=read_record(began, TUNED, Tuned))
-        told = {
-            DEPTH: read_depth(began),
-            TUNED: tuned,
-            **pruning_records(pruned.schedule, calibration),
+        checkpoint = recipe.model.checkpoint
+        place = str(Path(*exam.place.resolve().parts[-2:]))
+        accuracy = Pair(result.dense, result.after)
+        loss = replace(result.loss_after, classes=())
+        earlier = read_record(checkpoint, TUNED, Tuned)
+        records = {
+            DEPTH: read_depth(checkpoint),
+            TUNED: Tuned(place, accuracy, loss, earlier=earlier),
+            **pruning_records(variant.schedule, variant.calibration),
         }
-        save_weights(pruned.model, models.identity, path, **told)
+        save_weights(pruned.model, models.identity, path, **records)
     processes().wait()
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):
@@ -176,7 +174,7 @@ def dry_finetune(
 
 
 def _prepared(
-    opened: Opened, settings: FinetuneSettings, teacher: PathLike | OwnModel | None
+    opened: Variant, settings: FinetuneSettings, teacher: PathLike | OwnModel | None
 ) -> tuple["Distillation", ImageFolder, Exam]:
     """Return the models, the images to train on and those to measure on, after all checks."""
     count = processes().count
@@ -185,14 +183,14 @@ def _prepared(
             "batch_size", str(settings.batch_size), f"a multiple of the {count} processes"
         )
     opened.check_amount("finetune")
-    models, images = models_of(opened, teacher), train_images(opened, settings.max_train_images)
+    network = opened.network
+    models = models_of(network, teacher)
+    images = train_images(network, settings.max_train_images)
     student = steps.with_class_names(models.student, images)
     identity = models.identity and replace(
         models.identity, class_names=student.spec.class_names
     )
-    check_batches("--batch-size", (settings.batch_size // count,), student.spec)
-    check_batches("--batch", (opened.recipe.measure.batch,), student.spec)
-    exam = Exam(opened.recipe.images, student.spec, opened.stages)
+    exam = Exam(network.recipe.images, student.spec, network.stages)
     return Distillation(student, models.teacher, identity), images, exam
 
 
@@ -213,21 +211,23 @@ def _sums(path: Path) -> Path:
     return path.with_suffix(".calibration.partial")
 
 
-def _pruned(
-    vit: PrunableViT, images: ImageFolder, opened: Opened, out: Path
-) -> tuple[PrunedViT, Calibration | None, float]:
-    calibration, recipe = opened.calibration, opened.recipe
-    if calibration is None and opened.reads_calibration:
-        with opened.stages.stage("calibration") as advance:
-            sums = _sums(out)
-            calibration = calibrate(
-                vit, images, recipe.calibrate, partial=sums, on_progress=advance
-            )
-    batch = recipe.measure.batch
-    seed, preprocessing = recipe.images.seed, vit.spec.preprocessing
-    pixels = draw_images(images, batch, seed, preprocessing, InputKind.FLOAT32)
-    pruned = steps.prune(vit, opened.schedule(vit, calibration), calibration)
-    return pruned, calibration, mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
+def _student(
+    opened: Variant, models: "Distillation", images: ImageFolder, out: Path
+) -> Variant:
+    """Return the variant whose network is the student, calibrated on the images to train on if nothing is given."""
+    network = replace(opened.network.with_outputs(), model=models.student)
+    variant = replace(opened, network=network, lowering=None)
+    if network.has_calibration or not variant.reads_calibration:
+        return variant
+    with network.stages.stage("calibration") as advance:
+        calibration = calibrate(
+            models.student,
+            images,
+            variant.calibrates,
+            partial=_sums(out),
+            on_progress=advance,
+        )
+    return replace(variant, measured=calibration)
 
 
 def _train(
@@ -255,7 +255,7 @@ def _train(
         epoch = finetune(
             pruned,
             teacher.model,
-            shown(batches, advance),
+            with_progress(batches, advance),
             settings,
             checkpoint=_partial(out),
             identity=run,
@@ -277,49 +277,48 @@ class Distillation:
     identity: Identity | None
 
 
-def models_of(opened: Opened, teacher: PathLike | OwnModel | None) -> Distillation:
+def models_of(network: Network, teacher: PathLike | OwnModel | None) -> Distillation:
     """Load both models.
 
     A model of the caller's is copied. The teacher is by default the model itself, before it is trained.
     """
-    student, request = opened.whole, opened.recipe.model
-    if student is opened.own:
+    student, request = network.full, network.recipe.model
+    if student is network.model:
         student = deepcopy(student)
     spec, identity = student.spec, None
-    if opened.own is None:
+    if network.model is None:
         identity = identity_of(request, spec.num_classes, spec.class_names)
-    found = Distillation(student, _teacher(opened, identity, teacher), identity)
-    if found.teacher.spec.num_classes != spec.num_classes:
-        got = f"{found.teacher.spec.num_classes} classes"
+    models = Distillation(student, _teacher(network, identity, teacher), identity)
+    classes = models.teacher.spec.num_classes
+    if classes != spec.num_classes:
+        got = f"{classes} classes"
         raise ModelError("teacher", got, f"{spec.num_classes}, as the model has")
-    return found
+    return models
 
 
 def _teacher(
-    opened: Opened, identity: Identity | None, teacher: PathLike | OwnModel | None
+    network: Network, identity: Identity | None, teacher: PathLike | OwnModel | None
 ) -> PrunableViT:
     """Load the teacher: of a named model the same network, with other weights if there are any."""
-    request = opened.recipe.model
+    request = network.recipe.model
     if isinstance(teacher, PrunableViT | nn.Module):
         return loaded(request, teacher)
     if identity is None:
         if teacher is not None:
-            raise RecipeError(
-                "teacher", "a file beside a model", "a model with the teacher's weights"
-            )
-        return loaded(request, opened.own)
+            expected = "a model with the teacher's weights"
+            raise RecipeError("teacher", "a file beside a model", expected)
+        return loaded(request, network.model)
     if teacher is None:
         if read_depth(request.checkpoint) is not None:
             text = "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
             logger.warning(text)
         return loaded(request)
-    kwargs, preprocess = identity.model_kwargs, identity.preprocessing
     return loaded(
         ModelRequest(
             identity.architecture,
             teacher,
-            model_kwargs=kwargs,
-            preprocess=preprocess,
+            model_kwargs=identity.model_kwargs,
+            preprocess=identity.preprocessing,
             device=request.device,
         )
     )
@@ -329,14 +328,14 @@ def result_of(
     pruned: PrunedViT,
     macs: float,
     trained: Trained,
-    found: tuple[Predictions, Predictions, Predictions],
+    predictions: tuple[Predictions, Predictions, Predictions],
     exam: Exam,
 ) -> FinetuneResult:
     """Compare what the dense model, the pruned and the trained one predict for the same labelled images.
 
     `macs` are the pruned model's, `exam` is where the images come from.
     """
-    dense, before, after = found
+    dense, before, after = predictions
     return FinetuneResult(
         model=pruned.vit.spec.name,
         schedule=pruned.schedule,

@@ -1,11 +1,10 @@
 """Compare the models of a compilation with PyTorch, measure their accuracy and speed, and show it on pages."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from exporter.artefact import Artefact, LoweredFile
 from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
@@ -26,30 +25,20 @@ from exporter.evaluation.report.record import (
 from exporter.formats.onnx_file import load_onnx
 from exporter.lowering.pipeline import lower, save_onnx
 from exporter.machine import environment
-from exporter.models.base import PrunableViT
 from exporter.models.spec import as_it_came
 from exporter.processes import Processes
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec, Pair
+from exporter.records import Pair
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import on_this_cpu, runner_here
+from exporter.runtimes.choice import runner_here
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
-from exporter.targets import TARGETS
+from exporter.targets import TARGETS, TENSORRT
 from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.predicting import (
-    Answers,
-    EvalModel,
-    embed_models,
-    lowered_model,
-    predict_models,
-    torch_model,
-)
-from exporter.workflows.progress import Stages
-from exporter.workflows.recipe import Measuring
+from exporter.workflows.predicting import EvalModel, embed_models, predict_models
+from exporter.workflows.variant import Variant
 
 # Images that are shown of a model without classes.
 FIRST = 4
@@ -59,130 +48,82 @@ ALONE = Processes()
 EXPLAINED = 4
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
-    """A pruned model: in PyTorch and lowered, each beside the dense one, and what its schedule was made from.
-
-    Those of one compilation share the dense model.
-    """
-
-    references: Pair[PrunedViT]
-    models: Pair[LoweredFile]
-    calibration: Calibration | None = None
-
-    @property
-    def spec(self) -> ModelSpec:
-        """The shape of the models."""
-        return self.references.pruned.vit.spec
-
-    @property
-    def artefact(self) -> Artefact:
-        """What the lowered models are."""
-        return self.models.pruned.artefact
-
-
 def prove(
-    made: Sequence[Made],
-    *,
-    folder: ImageFolder | None,
-    images: Array,
-    measuring: Measuring,
-    stages: Stages,
+    dense: Variant, variants: Sequence[Variant], *, folder: ImageFolder | None, pixels: Array
 ) -> list[Report]:
     """Compare models with their references, then with the dense one, in the same runs; return a report for each.
 
     Args:
-        made: The models.
+        dense: The dense model, lowered as the others.
+        variants: The pruned models.
         folder: Images for accuracy, which is measured if all have labels; without, the models are compared. None
-            where there are only images to check: noise.
-        images: [n, 3, H, W] for parity and speed, as the models take them.
-        measuring: Threads, batch and rounds.
-        stages: Shows progress.
+            where there are only pixels to check: noise.
+        pixels: [n, 3, H, W] for parity and speed, as the models take them.
     """
-    first, models = made[0], _models(made, measuring)
-    reports = _with_parity(made, images, measuring, stages)
+    spec, measuring = dense.network.vit.spec, dense.network.recipe.measure
+    models = [dense.ready("dense")]
+    models += [variant.ready(str(place)) for place, variant in enumerate(variants)]
+    reports = _with_parity(dense, variants, pixels)
     if folder is None:
-        reports = [replace(each, measured_on="noise") for each in reports]
-    if folder is not None and first.spec.num_classes:
-        asked = [*models, *_in_fp32(first, measuring)]
-        with stages.stage("accuracy" if folder.labelled else "agreement of classes") as advance:
-            classes = predict_models(asked, folder, measuring.batch, advance, crew=ALONE)
-        reports = _with_classes(reports, classes)
-    if folder is not None and first.spec.embedding:
-        with stages.stage("agreement of embeddings") as advance:
-            embedded = embed_models(models, folder, measuring.batch, advance, crew=ALONE)
-        dense, *others = embedded.found
-        reports = [
-            replace(
-                report,
-                agreement=agreement_of(dense, each),
-                skipped=report.skipped | embedded.skipped,
-            )
-            for report, each in zip(reports, others, strict=True)
-        ]
+        reports = [replace(report, measured_on="noise") for report in reports]
+    elif spec.num_classes:
+        reports = _with_classes(reports, [*models, *_in_fp32(dense)], dense, folder)
+    if folder is not None and spec.embedding:
+        reports = _with_embeddings(reports, models, dense, folder)
     if measuring.rounds:
-        macs = [_macs(each, report.use) for each, report in zip(made, reports, strict=True)]
-        with stages.stage("throughput"), TemporaryDirectory(prefix="star-export-") as scratch:
-            came = _as_it_came(first, Path(scratch), measuring)
-            runners = {each.name: each.runner for each in models} | came
-            batches = _speeds(runners, images, measuring, macs)
-        reports = [
-            replace(each, batches=own) for each, own in zip(reports, batches, strict=True)
-        ]
+        reports = _with_speeds(reports, models, dense, variants, pixels)
     return reports
 
 
-def _with_parity(
-    made: Sequence[Made], images: Array, measuring: Measuring, stages: Stages
-) -> list[Report]:
-    """Return the reports of what was made, before anything is measured but parity and the patches that are left."""
+def _with_parity(dense: Variant, variants: Sequence[Variant], pixels: Array) -> list[Report]:
+    """Return the reports of variants, before anything is measured but parity and the patches that are left."""
+    stages, measuring = dense.network.stages, dense.network.recipe.measure
     with stages.stage("parity, dense"):
-        dense = _parity(made[0].references.dense, made[0].models.dense, images, measuring)
+        parity = _parity(dense, pixels)
     reports = []
-    for each in made:
-        pruned = each.references.pruned
+    for variant in variants:
+        pruned = variant.pruned
         with stages.stage(f"parity, {pruned.method}"):
-            parity = Pair(dense, _parity(pruned, each.models.pruned, images, measuring))
+            pair = Pair(parity, _parity(variant, pixels))
         use = None
         if pruned.schedule.adaptive:
             with stages.stage("patches left"):
-                left = patches_left_of(
-                    pruned, images, each.artefact.input_kind, measuring.batch
-                )
-                use = patch_use(
-                    each.spec, pruned.schedule, left, pruned.layout, measuring.batch
-                )
-        reports.append(_report(each, parity, use, measuring))
+                kind, batch = variant.file.artefact.input_kind, measuring.batch
+                left = patches_left_of(pruned, pixels, kind, batch)
+                use = patch_use(pruned.vit.spec, pruned.schedule, left, pruned.layout, batch)
+        reports.append(_report(dense, variant, pair, use))
     return reports
 
 
 def _report(
-    made: Made, parity: Pair[ParityReport], use: PatchUse | None, measuring: Measuring
+    dense: Variant, variant: Variant, parity: Pair[ParityReport], use: PatchUse | None
 ) -> Report:
-    macs = _macs(made, use)
-    files = {role: each.path for role, each in vars(made.models).items()}
+    spec, target = variant.pruned.vit.spec, variant.file.artefact.target
+    measuring, macs = variant.network.recipe.measure, _macs(dense, variant, use)
+    paths = {"dense": dense.file.path, "pruned": variant.file.path}
     lines = list[str]()
-    if made.artefact.target.runtime.engines:
-        lines = folder_lines(made.models, BuildSettings(batches=(measuring.batch,)))
+    if target.runtime == TENSORRT.runtime:
+        files = Pair(dense.file, variant.file)
+        lines = folder_lines(files, BuildSettings(batches=(measuring.batch,)))
     return Report(
-        model=made.spec.name,
-        target=made.artefact.target.name,
-        schedule=made.references.pruned.schedule,
-        files={role: path.name for role, path in files.items()},
-        file_bytes={role: path.stat().st_size for role, path in files.items()},
+        model=spec.name,
+        target=target.name,
+        schedule=variant.schedule,
+        files={role: path.name for role, path in paths.items()},
+        file_bytes={role: path.stat().st_size for role, path in paths.items()},
         gmacs=Gmacs(
             macs.dense.gmacs,
             macs.pruned.gmacs,
             scoring=macs.pruned.scoring / 1e9,
-            as_it_came=dense_macs(made.spec.as_it_came).gmacs,
+            as_it_came=dense_macs(spec.as_it_came).gmacs,
         ),
-        preprocessing=made.spec.preprocessing,
+        preprocessing=spec.preprocessing,
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
         use=use,
-        calibration=_calibrated_on(made.calibration),
-        class_names=made.spec.class_names,
+        calibration=_calibrated_on(variant.calibration),
+        class_names=spec.class_names,
         trtexec=tuple(lines),
     )
 
@@ -194,107 +135,129 @@ def _calibrated_on(calibration: Calibration | None) -> CalibratedOn | None:
     return CalibratedOn(record.images, record.skipped, overlap, dict(calibration.skipped))
 
 
-def _macs(made: Made, use: PatchUse | None) -> Pair[MacCount]:
+def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCount]:
     """Return the useful MACs per image of each model; under a-STAR the mean of `use`."""
-    pruned = made.references.pruned.macs
+    pruned = variant.pruned.macs
     if use is not None:
         pruned = MacCount(use.useful_macs - use.scoring_macs, use.scoring_macs)
-    return Pair(made.references.dense.macs, pruned)
+    return Pair(dense.pruned.macs, pruned)
 
 
-def _parity(
-    reference: PrunedViT, model: LoweredFile, images: Array, measuring: Measuring
-) -> ParityReport:
-    return check(reference, load_onnx(model.path), images, threads=measuring.threads)
+def _parity(variant: Variant, pixels: Array) -> ParityReport:
+    model, threads = load_onnx(variant.file.path), variant.network.recipe.measure.threads
+    return check(variant.pruned, model, pixels, threads=threads)
 
 
-def _models(made: Sequence[Made], measuring: Measuring) -> list[EvalModel]:
-    """Return the files on the target's runtime: "dense", then each pruned model, by its number."""
-    files = {"dense": made[0].models.dense} | {
-        str(at): each.models.pruned for at, each in enumerate(made)
-    }
-    settings = on_this_cpu(made[0].artefact.target, measuring.threads)
-    return [lowered_model(file, settings, name) for name, file in files.items()]
-
-
-def _in_fp32(made: Made, measuring: Measuring) -> list[EvalModel]:
+def _in_fp32(dense: Variant) -> list[EvalModel]:
     """Return PyTorch's dense reference where the target computes in less than fp32."""
-    if not made.artefact.target.reduced:
-        return []
-    kind = made.artefact.input_kind
-    return [
-        torch_model(made.references.dense, "fp32", threads=measuring.threads, input_kind=kind)
-    ]
+    reduced = dense.file.artefact.target.reduced
+    return [replace(dense, lowering=None).ready("fp32")] if reduced else []
 
 
-def _with_classes(reports: Sequence[Report], answers: Answers[Predictions]) -> list[Report]:
+def _with_classes(
+    reports: Sequence[Report], models: Sequence[EvalModel], dense: Variant, folder: ImageFolder
+) -> list[Report]:
     """Return the reports with what the models say about the same images, of which all show the same.
 
     The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    dense, *found = answers.found
-    original = found.pop() if len(found) > len(reports) else None
-    examples = chosen_examples(answers.names, dense, found)
-    return [
-        replace(
-            report,
-            accuracy=Pair(dense.accuracy, each.accuracy) if dense.labelled else None,
-            pair=compare_predictions(dense, each, ("dense", "pruned")),
-            in_fp32=None if original is None else _losses(original, Pair(dense, each)),
-            examples=shown,
-            skipped=answers.skipped,
+    batch = dense.network.recipe.measure.batch
+    stage = "accuracy" if folder.labelled else "agreement of classes"
+    with dense.network.stages.stage(stage) as advance:
+        answers = predict_models(models, folder, batch, advance, crew=ALONE)
+    unpruned, *pruned = answers.found
+    original = pruned.pop() if len(pruned) > len(reports) else None
+    examples = chosen_examples(answers.names, unpruned, pruned)
+    judged = []
+    for report, predictions, chosen in zip(reports, pruned, examples, strict=True):
+        accuracy, in_fp32 = None, None
+        if unpruned.labelled:
+            accuracy = Pair(unpruned.accuracy, predictions.accuracy)
+        if original is not None:
+            in_fp32 = _losses(original, Pair(unpruned, predictions))
+        judged.append(
+            replace(
+                report,
+                accuracy=accuracy,
+                pair=compare_predictions(unpruned, predictions, ("dense", "pruned")),
+                in_fp32=in_fp32,
+                examples=chosen,
+                skipped=answers.skipped,
+            )
         )
-        for report, each, shown in zip(reports, found, examples, strict=True)
-    ]
+    return judged
 
 
 def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
     losses = [
-        compare_predictions(original, each, ("fp32", role))
-        for role, each in vars(files).items()
+        compare_predictions(original, predictions, ("fp32", role))
+        for role, predictions in vars(files).items()
     ]
     return InFp32(original.accuracy if original.labelled else None, Pair(*losses))
 
 
-def _as_it_came(made: Made, scratch: Path, measuring: Measuring) -> dict[str, Runner]:
+def _with_embeddings(
+    reports: Sequence[Report], models: Sequence[EvalModel], dense: Variant, folder: ImageFolder
+) -> list[Report]:
+    """Return the reports with how far the embeddings agree with the dense model's."""
+    batch = dense.network.recipe.measure.batch
+    with dense.network.stages.stage("agreement of embeddings") as advance:
+        answers = embed_models(models, folder, batch, advance, crew=ALONE)
+    unpruned, *pruned = answers.found
+    agreeing = []
+    for report, embeddings in zip(reports, pruned, strict=True):
+        agreement, skipped = (
+            agreement_of(unpruned, embeddings),
+            report.skipped | answers.skipped,
+        )
+        agreeing.append(replace(report, agreement=agreement, skipped=skipped))
+    return agreeing
+
+
+def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
     """Return a runner of the model as its owner runs it, by name; none where the dense file is that model.
 
     It computes in fp32, and all tokens to the end: no speed-up over it hides what precision or the last layer gain.
     """
-    target, input_kind = made.artefact.target, made.artefact.input_kind
-    if not target.reduced and not made.spec.lone_layer:
+    spec, target = dense.pruned.vit.spec, dense.file.artefact.target
+    if not target.reduced and not spec.lone_layer:
         return {}
-    same = (
-        each for each in TARGETS.values() if each.runtime == target.runtime and not each.reduced
-    )
-    fp32 = next(same) if target.reduced else target
-    path = scratch / fp32.file_name(made.spec.name, AS_IT_CAME)
-    dense = steps.dense(as_it_came(made.references.dense.vit))
-    save_onnx(lower(dense, fp32, input_kind), path)
-    return {AS_IT_CAME: runner_here(path, fp32, measuring.threads)}
+    fp32 = target
+    if target.reduced:
+        rows = [row for row in TARGETS.values() if row.runtime == target.runtime]
+        fp32 = next(row for row in rows if not row.reduced)
+    path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
+    model = steps.dense(as_it_came(dense.pruned.vit))
+    save_onnx(lower(model, fp32, dense.file.artefact.input_kind), path)
+    return {AS_IT_CAME: runner_here(path, fp32, dense.network.recipe.measure.threads)}
 
 
-def _speeds(
-    runners: Mapping[str, Runner],
-    images: Array,
-    measuring: Measuring,
-    macs: Sequence[Pair[MacCount]],
-) -> list[tuple[AtBatch, ...]]:
-    """Time all models in one run; return the times of each pruned one, beside the others, at every batch size."""
+def _with_speeds(
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    dense: Variant,
+    variants: Sequence[Variant],
+    pixels: Array,
+) -> list[Report]:
+    """Time all models in one run; return the reports with the times at every batch size."""
+    measuring = dense.network.recipe.measure
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
-    times = list(time_batches(runners, images, settings))
-    return [
-        tuple(AtBatch.of({**each, "pruned": each[str(at)]}, own) for each in times)
-        for at, own in enumerate(macs)
-    ]
+    runners = {model.name: model.runner for model in models}
+    stage = dense.network.stages.stage("throughput")
+    with stage, TemporaryDirectory(prefix="star-export-") as scratch:
+        runners |= _as_it_came(dense, Path(scratch))
+        batches = list(time_batches(runners, pixels, settings))
+    timed = []
+    for place, (report, variant) in enumerate(zip(reports, variants, strict=True)):
+        macs, name = _macs(dense, variant, report.use), str(place)
+        times = [AtBatch.of({**batch, "pruned": batch[name]}, macs) for batch in batches]
+        timed.append(replace(report, batches=tuple(times)))
+    return timed
 
 
 def pictures_of(
-    reports: Sequence[Report],
-    made: Sequence[Made],
-    vit: PrunableViT,
-    folder: ImageFolder | None,
+    reports: Sequence[Report], variants: Sequence[Variant], folder: ImageFolder | None
 ) -> list[list[Picture]]:
     """Draw the examples of the reports with the patches that each PyTorch reference keeps of them.
 
@@ -303,29 +266,31 @@ def pictures_of(
 
     Args:
         reports: They have the same examples, or none: the first images are shown then.
-        made: The models of the reports.
-        vit: The model that was calibrated, with all its layers.
+        variants: Those of the reports.
         folder: The images of the examples; None for no pictures.
     """
     if folder is None:
         return [[] for _ in reports]
+    network = variants[0].network
     named = {folder.name_of(file.path): file for file in folder.files}
-    examples = [named[each.image] for each in reports[0].examples]
+    examples = [named[example.image] for example in reports[0].examples]
     count = len(examples) or FIRST
-    pixels = first_images(
-        examples or folder.files, vit.spec.preprocessing, InputKind.UINT8, count
-    )[:count]
-    answers = []
-    for each in made:
-        with reference_runner(each.references.pruned, InputKind.UINT8) as runner:
-            answers.append({**runner.run({IMAGES: pixels}), IMAGES: pixels})
-    among = set.intersection(*({*keep_layers(each)} for each in answers))
+    preprocessing = network.full.spec.preprocessing
+    pixels = first_images(examples or folder.files, preprocessing, InputKind.UINT8, count)
+    feed = {IMAGES: pixels[:count]}
+    outputs = []
+    for variant in variants:
+        with reference_runner(variant.pruned, InputKind.UINT8) as runner:
+            outputs.append({**runner.run(feed), **feed})
+    # The layers in which every variant prunes, which stand side by side.
+    layers = set.intersection(*(set(keep_layers(arrays)) for arrays in outputs))
     relevance: list[Array] = []
     pictures = []
-    for answer, each in zip(answers, made, strict=True):
-        scores = each.calibration if each.references.pruned.schedule.inter_sha256 else None
-        if scores is not None and not relevance:
-            relevance = [*relevance_maps(vit, pixels[:EXPLAINED], scores.record.settings)]
-        shown = () if scores is None else relevance
-        pictures.append(drawn(answer, each.spec.grid, shown, among))
+    for variant, arrays in zip(variants, outputs, strict=True):
+        calibration = variant.calibration if variant.schedule.inter_sha256 else None
+        if calibration is not None and not relevance:
+            settings = calibration.record.settings
+            relevance = [*relevance_maps(network.full, feed[IMAGES][:EXPLAINED], settings)]
+        maps = () if calibration is None else relevance
+        pictures.append(drawn(arrays, variant.pruned.vit.spec.grid, maps, layers))
     return pictures

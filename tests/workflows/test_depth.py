@@ -20,7 +20,8 @@ from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import AttentionVariant
 from exporter.workflows import depth
 from exporter.workflows.depth import apply_to, choose_to, collect_to, split_for
-from exporter.workflows.opened import Opened, open_recipe
+from exporter.workflows.network import Network
+from exporter.workflows.opened import open_recipe
 from tests.commands import Workplace, recipe_with, tables_of
 from tests.power_cuts import cut_after
 from tests.shards import encoded
@@ -32,7 +33,7 @@ STEPS = ChoiceSettings(units=2)
 
 
 @pytest.fixture
-def job(workplace: Workplace) -> Opened:
+def job(workplace: Workplace) -> Network:
     recipe = recipe_with(
         model="vit_tiny_patch16_224",
         checkpoint=workplace.checkpoint,
@@ -40,7 +41,7 @@ def job(workplace: Workplace) -> Opened:
         images=workplace.images,
         eval_images=workplace.images,
     )
-    return open_recipe(recipe)
+    return open_recipe(recipe).network
 
 
 def _torn(folder: Path) -> Path:
@@ -52,7 +53,7 @@ def _torn(folder: Path) -> Path:
     return folder
 
 
-def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Opened, tmp_path: Path) -> None:
+def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Network, tmp_path: Path) -> None:
     out = tmp_path / "c.safetensors"
     done = choose_to(job, COUNTS, QUICK, out)
     plan = done.applied.depth.plan
@@ -75,7 +76,7 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Opened, tmp_path: 
     assert merged is not None and merged.plan == plan
 
 
-def test_the_choice_starts_again_from_the_models_weights(job: Opened, tmp_path: Path) -> None:
+def test_the_choice_starts_again_from_the_models_weights(job: Network, tmp_path: Path) -> None:
     done = choose_to(
         job, replace(COUNTS, last_weights=False), QUICK, tmp_path / "c.safetensors"
     )
@@ -90,7 +91,7 @@ def test_the_choice_starts_again_from_the_models_weights(job: Opened, tmp_path: 
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_choice_that_was_cut_ends_with_the_same_bytes(
-    job: Opened, tmp_path: Path, epochs: int
+    job: Network, tmp_path: Path, epochs: int
 ) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
     first = choose_to(job, COUNTS, QUICK, whole)
@@ -104,7 +105,7 @@ def test_a_choice_that_was_cut_ends_with_the_same_bytes(
 
 
 def test_a_collection_trains_on_no_more_images_than_are_asked_for(
-    job: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: set[int] = set()
 
@@ -118,7 +119,7 @@ def test_a_collection_trains_on_no_more_images_than_are_asked_for(
     assert {each.images for each in found.samples} == {12}
 
 
-def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> None:
+def test_samples_are_what_the_predictor_takes(job: Network, tmp_path: Path) -> None:
     found = collect_to(job, STEPS, QUICK, tmp_path / "s")
     read = read_samples(tmp_path / "s" / "samples.json")
     assert [each.accuracy for each in read] == [each.accuracy for each in found.samples]
@@ -141,7 +142,7 @@ def test_samples_are_what_the_predictor_takes(job: Opened, tmp_path: Path) -> No
 
 
 def test_a_collection_that_was_cut_ends_with_the_same_bytes(
-    job: Opened, tmp_path: Path
+    job: Network, tmp_path: Path
 ) -> None:
     two_epochs = replace(QUICK, epochs=2)
     whole = collect_to(job, STEPS, two_epochs, tmp_path / "whole")
@@ -153,13 +154,13 @@ def test_a_collection_that_was_cut_ends_with_the_same_bytes(
         assert (tmp_path / "cut" / path.name).read_bytes() == path.read_bytes()
 
 
-def told(job: Opened, **changes: Any) -> Opened:
+def told(job: Network, **changes: Any) -> Network:
     """The same with other settings."""
     return replace(job, recipe=job.recipe.but(**tables_of(**changes)))
 
 
 def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
-    job: Opened, tmp_path: Path
+    job: Network, tmp_path: Path
 ) -> None:
     train, measured = (_torn(tmp_path / name) for name in ("train", "measured"))
     own = told(job, images=train, eval_images=measured)
@@ -176,7 +177,7 @@ def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
     ]
 
 
-def test_a_model_without_some_units_is_not_measured(job: Opened, tmp_path: Path) -> None:
+def test_a_model_without_some_units_is_not_measured(job: Network, tmp_path: Path) -> None:
     less = tmp_path / "less.safetensors"
     apply_to(job.recipe.model, DepthPlan((2,)), less)
     pruned = told(job, model="", checkpoint=less, model_kwargs={})

@@ -12,7 +12,7 @@ from exporter.processes import Processes
 from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
 from exporter.workflows import exam
-from exporter.workflows.exam import Exam, shown, train_images
+from exporter.workflows.exam import Exam, train_images, with_progress
 from exporter.workflows.opened import open_recipe
 from exporter.workflows.progress import Silent
 from exporter.workflows.recipe import Images
@@ -35,8 +35,8 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
 
 def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
     def trained_on(classes: int, place: Path | None = None) -> list[int | None]:
-        opened = open_recipe(recipe_with(images=place), model=make_vit(num_classes=classes))
-        return [file.label for file in train_images(opened, None).files]
+        variant = open_recipe(recipe_with(images=place), model=make_vit(num_classes=classes))
+        return [file.label for file in train_images(variant.network, None).files]
 
     assert trained_on(2, image_folder) == [0, 0, 0, 1, 1, 1]
     with pytest.raises(
@@ -62,7 +62,7 @@ def test_progress_counts_images(
     settings = replace(FinetuneSettings(), epochs=3, batch_size=2, augment="none")
     batches = TrainBatches(images, settings, make_vit().spec.preprocessing, 2)
     seen: list[Any] = []
-    made = shown(batches, lambda done, total: seen.append((done, total)))
+    made = with_progress(batches, lambda done, total: seen.append((done, total)))
     assert len(list(made(0))) == 3
     assert seen == [(step, 18) for step in steps]
     list(made(2))

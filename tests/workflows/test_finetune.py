@@ -255,9 +255,9 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
     # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
     module.load_state_dict(load_file(tmp_path / "module.safetensors"))
     opened = open_recipe(recipe_with(checkpoint=tmp_path / "module.safetensors"))
-    assert opened.as_given is not None and opened.as_given.rho == recipe.prune.rho
+    assert opened.given is not None and opened.given.rho == recipe.prune.rho
     assert (
-        load(replace(workplace.request, checkpoint=opened.recipe.model.checkpoint)).spec
+        load(replace(workplace.request, checkpoint=opened.network.recipe.model.checkpoint)).spec
         == adapter.spec
     )
 
@@ -323,7 +323,7 @@ def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(
 
 
 def test_a_named_model_teaches_itself(workplace: Workplace) -> None:
-    found = models_of(open_recipe(workplace.recipe()), None)
+    found = models_of(open_recipe(workplace.recipe()).network, None)
     assert found.student is not found.teacher
     assert found.student.weights_sha256 == found.teacher.weights_sha256
     assert found.identity is not None and found.identity.architecture == "vit_tiny_patch16_224"
@@ -333,24 +333,24 @@ def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(
     workplace: Workplace,
 ) -> None:
     adapter = load(workplace.request)
-    found = models_of(open_recipe(Recipe(), model=adapter), None)
+    found = models_of(open_recipe(Recipe(), model=adapter).network, None)
     assert found.identity is None
     assert found.teacher is adapter and found.student is not adapter
     own = {id(each) for each in found.student.model.parameters()}
     assert not own & {id(each) for each in adapter.model.parameters()}
     other = make_vit(seed=3, num_classes=2)
     assert (
-        models_of(open_recipe(Recipe(), model=make_model(num_classes=2)), other).teacher
+        models_of(open_recipe(Recipe(), model=make_model(num_classes=2)).network, other).teacher
         is other
     )
-    assert models_of(open_recipe(workplace.recipe()), other).teacher is other
+    assert models_of(open_recipe(workplace.recipe()).network, other).teacher is other
 
 
 def test_a_teacher_that_does_not_fit_is_refused(workplace: Workplace) -> None:
     with pytest.raises(RecipeError, match=r"teacher \| got a file beside a model"):
-        models_of(open_recipe(Recipe(), model=make_model()), "w.pth")
+        models_of(open_recipe(Recipe(), model=make_model()).network, "w.pth")
     with pytest.raises(ModelError, match=r"teacher \| got 5 classes \| need 2"):
-        models_of(open_recipe(workplace.recipe()), make_vit(num_classes=5))
+        models_of(open_recipe(workplace.recipe()).network, make_vit(num_classes=5))
 
 
 def test_a_teacher_in_a_file_is_the_same_network(
@@ -359,7 +359,7 @@ def test_a_teacher_in_a_file_is_the_same_network(
     other = make_model(seed=2, num_classes=2).state_dict()
     torch.save(other, tmp_path / "t.pth")
     with caplog.at_level(logging.WARNING):
-        teacher = models_of(open_recipe(workplace.recipe()), tmp_path / "t.pth").teacher
+        teacher = models_of(open_recipe(workplace.recipe()).network, tmp_path / "t.pth").teacher
     assert torch.equal(teacher.model.state_dict()["head.weight"], other["head.weight"])
     assert teacher.spec.name == "vit_tiny_patch16_224" and caplog.text == ""
 

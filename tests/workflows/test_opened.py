@@ -29,22 +29,22 @@ from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import DROP, FUSED, RANDOM
 from exporter.schedule.plan import manual_schedule
-from exporter.schedule.policy import resolve
+from exporter.schedule.policy import Need, resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
-from exporter.workflows import opened as module
+from exporter.workflows import network as network_module
+from exporter.workflows import variant as variant_module
 from exporter.workflows.compile import compile_model, dry_compile
 from exporter.workflows.finetune import dry_finetune
 from exporter.workflows.opened import (
     DryRun,
-    Opened,
     dry_run,
     open_recipe,
-    warn_of_few_images,
     warn_where_slow,
 )
+from exporter.workflows.variant import Variant, warn_of_few_images
 from tests.calibration.samples import acs_alone
 from tests.commands import Workplace, recipe_with
 from tests.vits import make_vit
@@ -53,7 +53,7 @@ PHOTOS = Path("photos")
 ACS = (0.1, 0.5, 0.3, 0.9)
 
 
-def opened(vit: PrunableViT | None = None, /, **values: Any) -> Opened:
+def opened(vit: PrunableViT | None = None, /, **values: Any) -> Variant:
     return open_recipe(recipe_with(**values), model=vit)
 
 
@@ -65,9 +65,10 @@ def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: Prunab
     for number in numbers:
         found = opened(schedule=tmp_path / "s.json", **number)
         policy = found.policy
+        assert policy is not None
         assert (policy.scorer, policy.method, policy.seed) == (RANDOM, Method.A_STAR, 7)
-        assert found.as_given == (None if number else schedule)
-        assert not found.recipe.calibrate.relevance and not policy.needs
+        assert found.given == (None if number else schedule)
+        assert not found.calibrates.relevance and not policy.needs
     with pytest.raises(ModelError, match=r"tensorrt-plugin-fp16 .* a-star"):
         opened(schedule=tmp_path / "s.json", target="tensorrt-plugin-fp16")
 
@@ -91,17 +92,18 @@ def test_whether_a_calibration_is_read(values: dict[str, Any], reads: bool) -> N
 def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
     found = opened(rho=0.5, calibration="c.safetensors")
     policy = found.policy
+    assert policy is not None
     assert (policy.method, policy.scorer, policy.reduction) == (Method.STAR, FUSED, DROP)
-    assert found.recipe.calibrate.relevance
-    assert not opened(rho=0.5, scorer="intra").recipe.calibrate.relevance
-    assert not opened(rho=0.5).recipe.calibrate.relevance
+    assert found.calibrates.relevance
+    assert not opened(rho=0.5, scorer="intra").calibrates.relevance
+    assert not opened(rho=0.5).calibrates.relevance
 
 
 def test_no_model_is_named() -> None:
     with pytest.raises(RecipeError, match="--model"):
-        _ = opened().whole
+        _ = opened().network.full
     with pytest.raises(RecipeError, match="--model"):
-        _ = opened().described
+        _ = opened().network.described
 
 
 @pytest.fixture
@@ -127,13 +129,13 @@ def test_a_calibration_is_its_models(
 ) -> None:
     path, made = calibrated
     spec, weights = make_vit().spec, made.record.weights_sha256
-    assert opened().calibration_for(spec) is None
-    assert opened(calibration=path).calibration_for(spec, weights) is not None
-    assert opened(calibration=path).calibration_for(spec) is not None
+    assert opened().network.calibration_for(spec) is None
+    assert opened(calibration=path).network.calibration_for(spec, weights) is not None
+    assert opened(calibration=path).network.calibration_for(spec) is not None
     with pytest.raises(CalibrationError, match="weights"):
-        opened(calibration=path).calibration_for(spec, "0" * 64)
+        opened(calibration=path).network.calibration_for(spec, "0" * 64)
     with pytest.raises(ArtefactError, match=r"none\.safetensors"):
-        opened(calibration=tmp_path / "none.safetensors").calibration_for(spec)
+        opened(calibration=tmp_path / "none.safetensors").network.calibration_for(spec)
 
 
 def test_a_calibration_of_another_size_where_that_is_allowed(
@@ -142,8 +144,8 @@ def test_a_calibration_of_another_size_where_that_is_allowed(
     path, made = calibrated
     wide = make_vit(img_size=(16, 48)).spec
     with pytest.raises(CalibrationError, match="32x32"):
-        opened(calibration=path).calibration_for(wide)
-    read = opened(calibration=path, interpolate=True).calibration_for(wide)
+        opened(calibration=path).network.calibration_for(wide)
+    read = opened(calibration=path, interpolate=True).network.calibration_for(wide)
     assert read is not None
     assert read.record.grid == wide.grid != made.record.grid
 
@@ -154,13 +156,15 @@ def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
     calibration = acs_alone(tiny_vit, ACS)
 
     def cost(vit: PrunableViT, pixels: Any, given: Any, batch: int) -> Any:
-        assert (vit, len(pixels), given, batch) == (tiny_vit, 5, calibration, 4)
+        assert given is found.calibration
+        assert (vit, len(pixels), batch) == (tiny_vit, 5, 4)
         return lambda schedule: dense_macs(vit.spec).total * schedule.rho
 
-    monkeypatch.setattr(module, "image_cost", cost)
-    how = {"mac_reduction": 0.3, "method": "a-star", "scorer": "intra"}
-    found = opened(tiny_vit, **how, images=image_folder, check_images=5, batch=4)
-    schedule = found.schedule(tiny_vit, calibration)
+    monkeypatch.setattr(variant_module, "image_cost", cost)
+    how: dict[str, Any] = {"mac_reduction": 0.3, "method": "a-star", "scorer": "intra"}
+    how |= {"check_images": 5, "batch": 4}
+    found = replace(opened(tiny_vit, images=image_folder, **how), measured=calibration)
+    schedule = found.schedule
     assert schedule.rho == pytest.approx(0.7, abs=1e-3)
     assert schedule.method == "a-star"
 
@@ -168,13 +172,11 @@ def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
 def test_ranges_are_taken_where_a_target_needs_them(
     tiny_vit: PrunableViT, image_folder: Path
 ) -> None:
-    found = opened(tiny_vit, images=image_folder, max_images=4)
-    assert found.ranges(ONNXRUNTIME) is None
-    assert opened(tiny_vit).ranges(OPENVINO_INT8) is None
-    taken = found.ranges(ONNXRUNTIME, OPENVINO_INT8)
+    assert opened(tiny_vit).network.ranges is None
+    taken = opened(tiny_vit, images=image_folder, max_images=4).network.ranges
     assert taken is not None
     assert (taken.shape, taken.dtype) == ((4, 3, 32, 32), np.float32)
-    every = opened(tiny_vit, images=image_folder, max_images="auto").ranges(OPENVINO_INT8)
+    every = opened(tiny_vit, images=image_folder, max_images="auto").network.ranges
     assert every is not None and len(every) == 6
 
 
@@ -182,12 +184,15 @@ def test_images_to_measure_on(
     tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path
 ) -> None:
     def labels(vit: PrunableViT, **values: Any) -> set[int | None]:
-        return {each.label for each in opened(vit, **values).evaluated.files}
+        return {each.label for each in opened(vit, **values).network.evaluated.files}
 
     two, own = make_vit(num_classes=2), tmp_path / "none"
     assert labels(tiny_vit, images=image_folder) == {None}
     assert labels(two, images=image_folder) == {0, 1}
-    assert len(opened(tiny_vit, images=image_folder, max_eval_images=4).evaluated.files) == 4
+    assert (
+        len(opened(tiny_vit, images=image_folder, max_eval_images=4).network.evaluated.files)
+        == 4
+    )
     (tmp_path / "map.json").write_text(json.dumps({"class_0": 6, "class_1": 2}))
     mapped = {"images": own, "eval_images": image_folder, "class_map": tmp_path / "map.json"}
     assert labels(tiny_vit, **mapped) == {6, 2}
@@ -209,7 +214,7 @@ def test_a_compilation_lists_its_images_once(
         return whole(place, *given, **options)
 
     whole = images_at
-    monkeypatch.setattr(module, "images_at", listed)
+    monkeypatch.setattr(network_module, "images_at", listed)
     how = {
         "method": "a-star",
         "scorer": "intra",
@@ -384,6 +389,6 @@ def test_what_finetune_refuses_is_refused(
 
 def test_only_compile_refits() -> None:
     recipe = recipe_with(model="digits_vit", rho=0.5, refit=True)
-    assert open_recipe(recipe, refits=True).recipe.prune.refit
+    assert Need.REFIT in open_recipe(recipe, refits=True).needs
     with pytest.raises(RecipeError, match="only compile refits"):
         open_recipe(recipe)

@@ -1,7 +1,6 @@
 """The checks of a compilation on two lowered models, without lowering them again."""
 
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
-from exporter.evaluation.report.page import save_page
+from exporter.evaluation.report.page import Picture, save_page
 from exporter.evaluation.report.record import Report
 from exporter.processes import Processes
 from exporter.pruning.pruned_vit import PrunedViT
@@ -17,9 +16,10 @@ from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.vocabulary import InputKind
 from exporter.workflows import proof as proof_module
-from exporter.workflows.progress import Silent
-from exporter.workflows.proof import Made, pictures_of, prove
-from exporter.workflows.recipe import Measuring
+from exporter.workflows.network import Network
+from exporter.workflows.proof import pictures_of, prove
+from exporter.workflows.recipe import Lowering, Measuring, Recipe
+from exporter.workflows.variant import Variant
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
 
@@ -43,16 +43,35 @@ def proved(
     pair: Pair[LoweredFile],
     found: ImageFolder,
     reference: PrunedViT | None = None,
-    **more: Any,
+    *,
+    measuring: Measuring = QUIET,
+    noise: bool = False,
 ) -> Report:
     """The proof of a pair on the first images of a folder, which is evaluated too."""
-    (proof,) = prove(
-        [Made(Pair(reference or dense(), pruned), pair)],
-        images=first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3),
-        stages=Silent(),
-        **{"folder": found, "measuring": QUIET, **more},
-    )
+    unpruned, variant = variants_of(reference or dense(), pruned, pair, measuring)
+    pixels = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
+    (proof,) = prove(unpruned, [variant], folder=None if noise else found, pixels=pixels)
     return proof
+
+
+def variants_of(
+    unpruned: PrunedViT, pruned: PrunedViT, pair: Pair[LoweredFile], measuring: Measuring
+) -> tuple[Variant, Variant]:
+    """The dense and the pruned variant of a network, whose links are already made."""
+    network = Network(Recipe(measure=measuring), pruned.vit)
+    variants = []
+    for model, file in ((unpruned, pair.dense), (pruned, pair.pruned)):
+        variant = Variant(network, None, Lowering(file.artefact.target.name))
+        links = {"schedule": model.schedule, "_refitted": (model, None), "file": file}
+        vars(variant).update(links)
+        variants.append(variant)
+    return variants[0], variants[1]
+
+
+def pictures(pair: Pair[LoweredFile], proof: Report, folder: ImageFolder) -> list[Picture]:
+    _, variant = variants_of(dense(), star(), pair, QUIET)
+    (drawn,) = pictures_of([proof], [variant], folder)
+    return drawn
 
 
 @pytest.mark.ort
@@ -81,8 +100,8 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
-    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
-    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=pictures)
+    drawn = pictures(pair, proof, found)
+    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
 
@@ -109,9 +128,8 @@ def test_the_first_images_that_can_be_read_are_shown_without_examples(tmp_path: 
     for file in found.files[:2]:
         file.path.write_text("no image")
     pair = lowered_pair(tmp_path, star())
-    proof = proved(star(), pair, found, folder=None)
-    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
-    assert len(pictures) == 4
+    proof = proved(star(), pair, found, noise=True)
+    assert len(pictures(pair, proof, found)) == 4
 
 
 @pytest.mark.ort
@@ -220,7 +238,7 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert proof.trade_off is not None
     assert proof.trade_off.unpruned_loss == proof.precision_loss
     assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
-    (pictures,) = pictures_of([proof], [Made(Pair(dense(), star()), pair)], star().vit, found)
-    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=pictures)
+    drawn = pictures(pair, proof, found)
+    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "by the precision" in page and "top-1 of the model as it came, fp32" in page

@@ -1,8 +1,7 @@
 """A search screens different ways, times what is left, and judges on images that it has not read."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from PIL import Image
 
 from exporter.artefact import read_lowered
-from exporter.data.images import ImageFile
+from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
@@ -26,17 +25,18 @@ from exporter.models.registry import load
 from exporter.pruning.checkpoint import pruning_records
 from exporter.schedule.methods import DROP, RANDOM
 from exporter.schedule.plan import manual_schedule, schedule_of
-from exporter.schedule.policy import resolve
+from exporter.schedule.policy import MacShare, Rho, resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method, Status
 from exporter.workflows.folders.export_folder import verify_checksums
 from exporter.workflows.recipe import Recipe, read_recipe
-from exporter.workflows.tuning import measured
+from exporter.workflows.tuning import book
+from exporter.workflows.tuning import search as search_module
 from exporter.workflows.tuning import tune as module
 from exporter.workflows.tuning.choice import Timed, TuneResult, TuneSettings
-from exporter.workflows.tuning.measured import Meter
 from exporter.workflows.tuning.tune import dry_tune, tune
-from exporter.workflows.tuning.ways import AXES, Candidate
+from exporter.workflows.tuning.ways import AXES
+from exporter.workflows.variant import Variant
 from tests.commands import Workplace, recipe_with, tables_of
 from tests.digits import digits
 from tests.folders import write_folder
@@ -65,41 +65,42 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.predicted: list[tuple[str, str]] = []
         self.timed: list[list[str]] = []
-        patch.setattr(
-            Meter,
-            "_predict",
-            lambda meter, candidate, part: self.predict(
-                meter.images[part].files, candidate, part
-            ),
-        )
-        patch.setattr(Meter, "_speeds", lambda _, placed: self.speeds(placed))
+        patch.setattr(book, "predict", self.predict)
+        patch.setattr(book, "time_together", self.time_together)
 
-    def loss(self, candidate: Candidate) -> float:
-        how = candidate.prune or Prune()
-        share = how.mac_reduction or (0.0 if how.rho is None else 1 - how.rho)
-        policy = resolve(how)
-        more = 10 if policy.scorer == RANDOM else 2 if policy.reduction == DROP else 1
-        return 0.1 * more * share**2 + 0.01 * ("int8" in candidate.target)
-
-    def predict(
-        self, files: Sequence[ImageFile], candidate: Candidate, part: str
-    ) -> dict[str, Any]:
-        self.predicted.append((candidate.label, part))
-        place = np.array([int(file.path.stem) for file in files]) * 7919 % 1000 / 1000
-        wrong = (place >= 0.9) | (place < self.loss(candidate))
-        labels = np.array([file.label for file in files])
+    def predict(self, name: str, variant: Variant, images: ImageFolder) -> dict[str, Any]:
+        part = {256: "screen", 144: "rest"}.get(len(images.files), "final")
+        self.predicted.append((name, part))
+        place = np.array([int(file.path.stem) for file in images.files]) * 7919 % 1000 / 1000
+        wrong = (place >= 0.9) | (place < loss_of(variant))
+        labels = np.array([file.label for file in images.files])
         return {"classes": (labels ^ wrong).tolist(), "labels": labels.tolist(), "skipped": {}}
 
-    def speeds(self, placed: Sequence[Candidate]) -> list[dict[str, Any]]:
-        self.timed.append([each.label for each in placed])
-        found = []
-        for each in placed:
-            how = each.prune or Prune()
-            matching = resolve(how).method == Method.MATCHING
-            share = (how.mac_reduction or 0.0) * (0.7 if matching else 0.9)
-            ms = 10 * (1 - share) * (0.5 if "int8" in each.target else 1.0)
-            found.append(asdict(Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)))
-        return found
+    def time_together(self, variants: Mapping[str, Variant], _: Any) -> dict[str, Timed]:
+        self.timed.append([*variants])
+        times = {}
+        for name, variant in variants.items():
+            policy = variant.policy
+            matching = policy is not None and policy.method == Method.MATCHING
+            amount = None if policy is None else policy.amount
+            share = amount.share if isinstance(amount, MacShare) else 0.0
+            ms = 10 * (1 - share * (0.7 if matching else 0.9)) * (0.5 if "int8" in name else 1)
+            times[name] = Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+        return times
+
+
+def loss_of(variant: Variant) -> float:
+    precision = 0.01 * ("int8" in variant.target.name)
+    policy = variant.policy
+    if policy is None:
+        return precision
+    amount, share = policy.amount, 0.0
+    if isinstance(amount, MacShare):
+        share = amount.share
+    elif isinstance(amount, Rho):
+        share = 1 - amount.rho
+    more = 10 if policy.scorer == RANDOM else 2 if policy.reduction == DROP else 1
+    return 0.1 * more * share**2 + precision
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ def test_a_calibration_is_made_only_for_ways_that_need_one(
     def calibrate(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measured, "calibrate_to", calibrate)
+    monkeypatch.setattr(book, "calibrate_to", calibrate)
     found = search(method=Method.TOME, calibration=None)
     assert found.choice is not None and found.choice.candidate.prune.method == Method.TOME  # type: ignore[union-attr]
     (tmp_path / "measurements.jsonl").unlink()
@@ -227,7 +228,7 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     identity = identity_of(workplace.request, vit.spec.num_classes)
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     planned = Mock(side_effect=schedule_of)
-    monkeypatch.setattr(measured, "schedule_of", planned)
+    monkeypatch.setattr("exporter.workflows.variant.schedule_of", planned)
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
     found = search(fast, (smaller,), counts="linear", calibration=None, images=None)
     assert {call.args[0].counts for call in planned.call_args_list} == {"linear"}
@@ -279,7 +280,7 @@ def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "around", killed)
+        patch.setattr(search_module, "around", killed)
         with pytest.raises(KeyboardInterrupt):
             search(method=Method.TOME)
     with (tmp_path / "measurements.jsonl").open("a") as file:
@@ -308,7 +309,7 @@ def test_on_another_cpu_times_are_measured_again_and_answers_of_pytorch_are_not(
 ) -> None:
     first = search(method=Method.TOME)
     predicted, timed = len(machine.predicted), len(machine.timed)
-    monkeypatch.setattr(measured, "cpu_model", lambda: "another")
+    monkeypatch.setattr(book, "cpu_model", lambda: "another")
     second = search(method=Method.TOME)
     assert machine.timed[timed:] == machine.timed[:timed]
     ((label, part),) = machine.predicted[predicted:]
@@ -480,7 +481,7 @@ def test_a_real_search_of_the_digits_model(
     settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
     # Whatever this machine takes for each.
     monkeypatch.setattr(
-        module,
+        search_module,
         "chosen",
         lambda points, _: next(each for each in points if each.candidate.prune is not None),
     )

@@ -22,8 +22,10 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.vocabulary import Method
 from exporter.workflows.opened import open_recipe
-from exporter.workflows.tuning import measured as module
-from exporter.workflows.tuning.measured import RHOS, Book, Meter, calibrated
+from exporter.workflows.tuning import book as book_module
+from exporter.workflows.tuning.book import Book
+from exporter.workflows.tuning.choice import TuneSettings
+from exporter.workflows.tuning.search import RHOS, Search
 from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
 from tests.commands import Workplace
 
@@ -72,36 +74,48 @@ def test_measurements_that_are_none_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def meter_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Meter]:
-    opened = open_recipe(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
+def search_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Search]:
+    variant = open_recipe(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
     images = list_images(workplace.images)
 
-    def make(*, calibration: bool = True) -> Meter:
-        book = Book(tmp_path / "book.jsonl", "")
-        whole = (
-            calibrated(opened, tmp_path / "c.safetensors", book)[0] if calibration else opened
+    def make(*, calibration: bool = True) -> Search:
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(exist_ok=True)
+        search = Search(
+            {OWN: variant},
+            (),
+            TuneSettings(max_drop=1.0),
+            Book(tmp_path / "book.jsonl", ""),
+            {"all": images},
+            tmp_path,
+            scratch,
         )
-        return Meter({OWN: whole}, book, tmp_path, {"all": images})
+        if calibration:
+            search._calibrate(OWN)
+        return search
 
     return make
 
 
 @pytest.mark.parametrize("candidate", [TOME, FUSED, A_STAR], ids=lambda each: each.label)
 def test_a_share_is_saved_and_no_more_than_needed(
-    candidate: Candidate, meter_with: Callable[..., Meter]
+    candidate: Candidate, search_with: Callable[..., Search]
 ) -> None:
-    meter = meter_with()
-    network = meter.networks[OWN]
-    whole = dense_macs(network.whole.spec).total
-    counted = network.image_cost(network.whole, network.calibration)
+    search = search_with()
+    network = search.opened[OWN].network
+    total = dense_macs(network.full.spec).total
+    counted = search.opened[OWN].count_on_images()
 
-    def saved(one: Candidate) -> float:
-        schedule = meter.schedule(one)
-        assert schedule is not None
-        return 1 - counted(schedule) / whole
+    def schedule_of(candidate: Candidate) -> Schedule:
+        variant = search.variant(candidate)
+        assert variant is not None
+        return variant.schedule
 
-    schedule = meter.schedule(candidate)
-    assert schedule is not None and schedule.rho is not None and candidate.prune is not None
+    def saved(candidate: Candidate) -> float:
+        return 1 - counted(schedule_of(candidate)) / total
+
+    schedule = schedule_of(candidate)
+    assert schedule.rho is not None and candidate.prune is not None
     share = candidate.prune.mac_reduction or 0.0
     # Between the rho at which a-STAR's counts are made, they are taken to be linear.
     tolerance = 0.02 if schedule.adaptive else 0.0
@@ -113,7 +127,7 @@ def test_a_share_is_saved_and_no_more_than_needed(
 
 
 def test_shares_of_one_way_need_one_count(
-    meter_with: Callable[..., Meter], monkeypatch: pytest.MonkeyPatch
+    search_with: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts: list[float] = []
 
@@ -126,26 +140,26 @@ def test_shares_of_one_way_need_one_count(
 
         return macs
 
-    monkeypatch.setattr(module, "image_cost", counting)
-    meter = meter_with()
-    found = [meter.schedule(saving(A_STAR, share)) for share in (0.1, 0.2, 0.3)]
+    monkeypatch.setattr(book_module, "image_cost", counting)
+    search = search_with()
+    variants = [search.variant(saving(A_STAR, share)) for share in (0.1, 0.2, 0.3)]
     assert counts == list(RHOS)
-    rhos = [each.rho for each in found if each is not None and each.rho is not None]
+    rhos = [variant.schedule.rho or 1.0 for variant in variants if variant is not None]
     assert rhos == sorted(rhos, reverse=True) and len(set(rhos)) == 3
 
 
-def test_what_is_out_of_reach_has_no_schedule(meter_with: Callable[..., Meter]) -> None:
-    assert meter_with().schedule(saving(TOME, 0.95)) is None
-    assert meter_with(calibration=False).schedule(FUSED) is None
-    assert meter_with(calibration=False).schedule(TOME) is not None
+def test_what_is_out_of_reach_has_no_schedule(search_with: Callable[..., Search]) -> None:
+    assert search_with().variant(saving(TOME, 0.95)) is None
+    assert search_with(calibration=False).variant(FUSED) is None
+    assert search_with(calibration=False).variant(TOME) is not None
 
 
 def test_a_calibration_changes_no_measurement_that_needs_none(
-    meter_with: Callable[..., Meter], monkeypatch: pytest.MonkeyPatch
+    search_with: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = meter_with(calibration=False).answers(TOME, "all").best
-    monkeypatch.setattr(Meter, "_predict", lambda *_: pytest.fail("measured again"))
-    assert np.array_equal(meter_with().answers(TOME, "all").best, before)
+    before = search_with(calibration=False).answers(TOME, "all").best
+    monkeypatch.setattr(book_module, "predict", lambda *_: pytest.fail("measured again"))
+    assert np.array_equal(search_with().answers(TOME, "all").best, before)
 
 
 def test_a_calibration_is_made_once_with_what_it_skipped(
@@ -159,34 +173,42 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
         made.append(given[0])
         return calibrate_to(*given)
 
-    monkeypatch.setattr(module, "calibrate_to", counted)
+    monkeypatch.setattr(book_module, "calibrate_to", counted)
+    path = tmp_path / "c.safetensors"
     for again in ("new", "known", "gone"):
         if again == "gone":
             made[0].unlink()
-        path, book = tmp_path / "c.safetensors", Book(tmp_path / "book.jsonl", "")
-        network, skipped = calibrated(open_recipe(recipe), path, book)
-        assert network.calibration is not None and network.calibration.inter is not None
-        assert [*skipped] == ["class_0/0.png"] and network.recipe.prune.calibration == path
+        book = Book(tmp_path / "book.jsonl", "")
+        calibration, skipped = book.calibration(open_recipe(recipe).network, path)
+        assert calibration.inter is not None and [*skipped] == ["class_0/0.png"]
     assert len(made) == 2
-    opened = open_recipe(recipe)
-    schedule = shape_schedule(opened.whole.spec, 0.5, resolve(Prune()))
-    given = replace(opened, policy=resolve(Prune(), schedule))
-    assert calibrated(given, tmp_path / "none", book) == (given, {})
+
+
+def test_weights_with_a_schedule_of_their_own_are_not_calibrated(
+    search_with: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = search_with(calibration=False)
+    variant = search.opened[OWN]
+    schedule = shape_schedule(variant.network.full.spec, 0.5, resolve(Prune()))
+    search.opened[OWN] = replace(variant, policy=resolve(Prune(), schedule))
+    monkeypatch.setattr(book_module, "calibrate_to", lambda *_: pytest.fail("calibrated"))
+    search._calibrate(OWN)
+    assert search.opened[OWN].calibration is None
 
 
 @pytest.mark.ort
 def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(
-    meter_with: Callable[..., Meter],
+    search_with: Callable[..., Search],
 ) -> None:
-    meter = meter_with()
+    search = search_with()
     for candidate in (TOME, A_STAR):
         placed = candidate.on(ONNXRUNTIME.name)
-        pair = [meter.answers(each, "all").best for each in (candidate, placed)]
+        pair = [search.answers(each, "all").best for each in (candidate, placed)]
         assert np.array_equal(pair[0], pair[1])
-        speeds = meter.speeds([UNPRUNED.on(ONNXRUNTIME.name), placed])
+        speeds = search.speeds([UNPRUNED.on(ONNXRUNTIME.name), placed])
         assert list(speeds) == [UNPRUNED.on(ONNXRUNTIME.name), placed]
         assert all(
             each.throughput.median_ms > 0 and each.file_bytes > 1000 for each in speeds.values()
         )
-        assert 0 < meter.macs(candidate) < meter.macs(UNPRUNED)
-    assert meter.seen == {TOME, A_STAR} and not meter.skipped
+        assert 0 < search.macs(candidate) < search.macs(UNPRUNED)
+    assert search.seen == {TOME, A_STAR} and not search.skipped

@@ -1,0 +1,161 @@
+"""The owner's model and its images: opened once, listed once, on first use."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from exporter.calibration.calibrate import resized_to
+from exporter.calibration.record import Calibration, check_calibration, load_calibration
+from exporter.data.batches import draw_images
+from exporter.data.class_map import MAP_HINT
+from exporter.data.images import ImageFolder, sample
+from exporter.data.source import class_mismatch, images_at
+from exporter.depth.checkpoint import describe_vit
+from exporter.models.base import PrunableViT
+from exporter.models.spec import with_outputs
+from exporter.pruning.checkpoint import Pruning
+from exporter.records import ModelSpec
+from exporter.tensor_names import Array
+from exporter.vocabulary import InputKind
+from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.recipe import A_MODEL, Recipe, needed
+from exporter.workflows.steps import OwnModel, loaded
+
+# Activation ranges settle within a few dozen images.
+RANGE_IMAGES = 64
+# Images that PyTorch runs at a time.
+BATCH = 32
+
+A_FOLDER = "a folder of images"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A model of the owner's and its images, which all its variants share.
+
+    `recipe` names both, with the name of the checkpoint's network, unless a `model` is the caller's own. `restored`
+    is what the checkpoint was trained with.
+    """
+
+    recipe: Recipe
+    model: OwnModel | None = None
+    restored: Pruning | None = None
+    stages: Stages = field(default_factory=Silent)
+    _listings: dict[Path, ImageFolder] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def full(self) -> PrunableViT:
+        """The model with all its layers and its own outputs."""
+        is_ready = isinstance(self.model, PrunableViT)
+        with nullcontext() if is_ready else self.stages.stage("model"):
+            return loaded(self.recipe.model, self.model)
+
+    @cached_property
+    def vit(self) -> PrunableViT:
+        """The model with the outputs that the recipe names; ModelError where it lacks one."""
+        return with_outputs(self.full, self.recipe.model.outputs)
+
+    @cached_property
+    def described(self) -> PrunableViT:
+        """The shape of `full`, without weights."""
+        needed(self.recipe.model.name or None, "--model", A_MODEL)
+        return describe_vit(self.recipe.model)
+
+    def with_outputs(self, *names: str) -> "Network":
+        """Return the same with other outputs than the recipe's; without names, with the model's own."""
+        request = replace(self.recipe.model, outputs=names)
+        return replace(self, recipe=replace(self.recipe, model=request))
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration that is given, with all layers of the model."""
+        if not self.has_calibration:
+            return None
+        return self.calibration_for(self.full.spec, self.full.weights_sha256)
+
+    def calibration_for(self, spec: ModelSpec, weights_sha256: str = "") -> Calibration | None:
+        """Read the given calibration; weights are not compared if the hash is ""."""
+        if self.restored is not None and self.restored.calibration is not None:
+            # It was measured with the weights before they were trained further.
+            check_calibration(self.restored.calibration, spec, "")
+            return self.restored.calibration
+        prune = self.recipe.prune
+        if prune.calibration is None:
+            return None
+        calibration = load_calibration(prune.calibration)
+        resized = resized_to(calibration, spec) if prune.interpolate else calibration
+        check_calibration(resized, spec, weights_sha256 if resized is calibration else "")
+        return resized
+
+    @property
+    def has_calibration(self) -> bool:
+        """Whether a calibration is given."""
+        restored = self.restored is not None and self.restored.calibration is not None
+        return restored or self.recipe.prune.calibration is not None
+
+    @property
+    def on_noise(self) -> bool:
+        """Whether models are compared on noise: a checkpoint brings all else, and no images are given."""
+        images = self.recipe.images
+        without = images.images is None and images.eval_images is None
+        return self.restored is not None and without
+
+    @cached_property
+    def folder(self) -> ImageFolder:
+        """The images to calibrate on, without labels."""
+        place = needed(self.recipe.images.images, "--images", A_FOLDER)
+        folder = self._listings.get(place) or images_at(place)
+        return replace(folder, files=tuple(replace(file, label=None) for file in folder.files))
+
+    @cached_property
+    def labelled(self) -> ImageFolder:
+        """The images to train on, with their labels. Errors as of `folder`."""
+        place = needed(self.recipe.images.images, "--images", "labelled images to train on")
+        return self._with_labels(place, self.full.spec)
+
+    @cached_property
+    def evaluated(self) -> ImageFolder:
+        """The images to compare and measure on, drawn by the seed. Errors as of `folder`."""
+        images, spec = self.recipe.images, self.vit.spec
+        place = needed(images.eval_images or images.images, "--images", A_FOLDER)
+        folder = self._with_labels(place, spec)
+        mismatch = class_mismatch(folder, spec.num_classes)
+        if mismatch:
+            text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
+            logger.warning(text, place, mismatch, spec.num_classes, MAP_HINT)
+        return sample(folder, images.max_eval_images, images.seed)
+
+    def _with_labels(self, place: Path, spec: ModelSpec) -> ImageFolder:
+        order = self.recipe.images.class_map
+        listing = images_at(place, spec.num_classes, order, names=spec.class_names)
+        self._listings[place] = listing
+        return listing
+
+    @cached_property
+    def ranges(self) -> Array | None:
+        """Images for INT8's activation ranges, as lowered models take them; None where none are given."""
+        recipe = self.recipe
+        if recipe.images.images is None:
+            return None
+        most = recipe.calibrate.max_images
+        count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
+        preprocessing, kind = self.vit.spec.preprocessing, recipe.lower.input_kind
+        return draw_images(self.folder, count, recipe.calibrate.seed, preprocessing, kind)
+
+    def pixels(self, folder: ImageFolder, count: int, input_kind: InputKind) -> Array:
+        """Return at most so many images of a folder, drawn by the seed, as a model takes them."""
+        seed, preprocessing = self.recipe.images.seed, self.vit.spec.preprocessing
+        return draw_images(folder, count, seed, preprocessing, input_kind)
+
+    def batches(self, count: int) -> Sequence[Tensor]:
+        """Return images to calibrate on, drawn by the seed, in batches [b, 3, height, width]."""
+        pixels = self.pixels(self.folder, count, InputKind.FLOAT32)
+        return torch.from_numpy(pixels).split(BATCH)

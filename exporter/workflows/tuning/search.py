@@ -1,0 +1,341 @@
+"""A search, step by step: screen the ways, time what is left, judge the choice."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from exporter.data.batches import draw_images
+from exporter.data.images import ImageFolder
+from exporter.data.source import images_at
+from exporter.errors import RecipeError, ScheduleError
+from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.batch_sweep import filled_batch
+from exporter.evaluation.benchmark import front_of, ratio_of
+from exporter.records import Pair
+from exporter.runtimes.choice import targets_here
+from exporter.schedule.plan import Cost, schedule_of
+from exporter.schedule.policy import Need, Policy, Rho
+from exporter.schedule.rates import LEAST_RHO
+from exporter.targets import ONNXRUNTIME, TARGETS
+from exporter.tensor_names import Array
+from exporter.vocabulary import InputKind, Precision
+from exporter.workflows.progress import Stages
+from exporter.workflows.recipe import Lowering
+from exporter.workflows.tuning.book import Book
+from exporter.workflows.tuning.choice import (
+    ROUNDING,
+    Judged,
+    Point,
+    Timed,
+    TuneResult,
+    TuneSettings,
+    around,
+    chosen,
+    different,
+    judged,
+    loss_of_choice,
+    point_of,
+    qualifies,
+)
+from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate, Way
+from exporter.workflows.variant import Variant
+
+# At about this share of saved multiply-adds ways are screened.
+AT_SHARE = 0.4
+# Candidates to be timed: about so many in all, and no fewer of a way.
+TIMED, OF_A_WAY = 12, 3
+# A target on which the unpruned model has less than this share of the best speed is timed once.
+WORTH = 0.75
+# Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
+COUNTED = 32
+RHOS = (LEAST_RHO, *(step / 12 for step in range(1, 13)))
+# The unpruned model that all others are compared with.
+BASE = UNPRUNED.on(ONNXRUNTIME.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search of candidates, each a variant of a network.
+
+    Args:
+        opened: What the recipes of the networks say, by the name of their weights: the model's own under `OWN`.
+        ways: The ways to prune.
+        settings: What to find. By the metric "top1", images have their labels, by "agreement" the unpruned model's
+            classes.
+        book: What is measured.
+        parts: The parts of the images to measure on, by name.
+        place: A folder for calibrations.
+        scratch: A folder for lowered models.
+        seen: The candidates whose answers were asked for, whatever their target.
+        skipped: Why images to measure on were left out, by name.
+        calibration_skipped: The same of images to calibrate on.
+    """
+
+    opened: dict[str, Variant]
+    ways: Sequence[Way]
+    settings: TuneSettings
+    book: Book
+    parts: Mapping[str, ImageFolder]
+    place: Path
+    scratch: Path
+    seen: set[Candidate] = field(default_factory=set)
+    skipped: dict[str, str] = field(default_factory=dict)
+    calibration_skipped: dict[str, str] = field(default_factory=dict)
+    _variants: dict[Candidate, Variant | None] = field(default_factory=dict)
+
+    def run(self) -> TuneResult:
+        """Run all steps but the compilation."""
+        settings, rates = self.settings, self.unpruned()
+        names = [target.name for target in targets_here(settings.runtime, settings.target)]
+        names.sort(key=rates.__getitem__, reverse=True)
+        worth = [name for name in names if rates[name] >= WORTH * rates[names[0]]]
+        ways = self.screened()
+        count = max(OF_A_WAY, TIMED // len(ways))
+        candidates = list[Candidate]()
+        with self.stages.stage(f"how much to prune, {len(ways)} ways"):
+            for way in ways:
+                candidates += self.listed(way, worth[0], count)
+        points = self.points(candidates, worth)
+        choice = chosen(points, settings)
+        return TuneResult(
+            model=self.opened[OWN].network.full.spec.name,
+            settings=settings,
+            candidates=len(self.seen - {UNPRUNED}),
+            images=len(self.answers(UNPRUNED, "screen", "rest").labels),
+            unpruned=rates,
+            tried=points,
+            front=tuple(point.candidate.label for point in front_of(points)),
+            choice=choice,
+            judged=None if choice is None else self.judged(choice),
+            skipped=dict(sorted(self.skipped.items())),
+            calibration_skipped=dict(sorted(self.calibration_skipped.items())),
+        )
+
+    @property
+    def stages(self) -> Stages:
+        """What shows progress."""
+        return self.opened[OWN].network.stages
+
+    def unpruned(self) -> dict[str, float]:
+        """Return images per second of the unpruned model on every target, whose accuracy allows for the loss."""
+        settings = self.settings
+        with self.stages.stage("the unpruned model"):
+            top1 = 100 * self.answers(UNPRUNED, "screen").accuracy.top1
+        is_loss_of_top1 = settings.metric == "top1" and settings.max_drop is not None
+        if is_loss_of_top1 and (settings.max_drop or 0.0) >= top1:
+            raise RecipeError(
+                "max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %"
+            )
+        targets = dict.fromkeys((*targets_here(settings.runtime, settings.target), ONNXRUNTIME))
+        with self.stages.stage(f"speed of the unpruned model on {len(targets)} targets"):
+            speeds = self.speeds([UNPRUNED.on(target.name) for target in targets])
+        return {
+            candidate.target: timed.throughput.images_per_s
+            for candidate, timed in speeds.items()
+        }
+
+    def screened(self) -> list[Way]:
+        """Return different ways that lose little on a few images, at about one share; calibrate if one needs it."""
+        for name in dict.fromkeys(way[0].weights for way in self.ways if way[0].calibrated):
+            self._calibrate(name)
+        images, right = len(self.parts["screen"].files), dict[Way, int]()
+        with self.stages.stage(f"ways to prune, by {images} images") as advance:
+            for done, way in enumerate(self.ways, 1):
+                reached = tuple(candidate for candidate in way if self.variant(candidate))
+                if reached:
+                    predictions = self.answers(min(reached, key=_off), "screen")
+                    right[reached] = predictions.accuracy.top1_hits
+                advance(done, len(self.ways))
+        if not right:
+            expected = "a smaller amount, or --images where scores or rates need a calibration"
+            raise RecipeError("tune", "no candidate that can be pruned so", expected)
+        return different(list(right), right.__getitem__)
+
+    def _calibrate(self, name: str) -> None:
+        """Calibrate a network for every candidate.
+
+        Without images to calibrate on, and where it has a calibration or is pruned as it was trained, it is as it
+        was.
+        """
+        opened = self.opened[name]
+        network = opened.network
+        is_known = opened.given is not None or network.has_calibration
+        if is_known or network.recipe.images.images is None:
+            return
+        calibration, skipped = self.book.calibration(network, self.calibration_file(name))
+        self.opened[name] = replace(opened, measured=calibration)
+        self.calibration_skipped.update(skipped)
+
+    def calibration_file(self, name: str) -> Path:
+        """Return the file of a network's calibration, a given one or that of this search."""
+        file = f"{name}.calibration.safetensors" if name else "calibration.safetensors"
+        return self.opened[name].network.recipe.prune.calibration or self.place / file
+
+    def listed(self, way: Way, fastest: str, count: int) -> list[Candidate]:
+        """Return the shares of a way that are worth timing, by the screened loss or the measured time of a few."""
+        settings = self.settings
+
+        def loses(candidate: Candidate) -> bool:
+            loss = loss_of_choice(self.paired(candidate, "screen"))
+            return (loss.loss_points or 0.0) > (settings.max_drop or 0.0) + ROUNDING
+
+        def is_fast(candidate: Candidate) -> bool:
+            speeds = self.speeds([BASE, candidate.on(fastest)])
+            base, pruned = (timed.throughput for timed in speeds.values())
+            return settings.reached(pruned.median_ms, ratio_of(base, pruned))
+
+        if len(way) == 1:
+            return [*way]
+        if settings.max_drop is None:
+            return around(way, is_fast, count, milder=False)
+        return around(way, loses, count, milder=True)
+
+    def points(
+        self, candidates: Sequence[Candidate], targets: Sequence[str]
+    ) -> tuple[Point, ...]:
+        """Time candidates and the unpruned model in one run, and return them with their losses, fastest first.
+
+        In fp32 the loss is that of the PyTorch model. In lower precision it is measured on the runtime: on
+        the first target of all, on the others of those that no faster one beats whose loss qualifies.
+        """
+        placed = [
+            candidate.on(target) for candidate in (UNPRUNED, *candidates) for target in targets
+        ]
+        stage = f"speed of {len(candidates)} candidates on {len(targets)} targets"
+        with self.stages.stage(stage):
+            speeds = self.speeds([BASE, *placed])
+        points, limit = list[Point](), self.settings.max_drop
+        placed.sort(key=lambda candidate: -speeds[candidate].throughput.images_per_s)
+        with self.stages.stage(f"accuracy of {len(placed)} models") as advance:
+            for done, candidate in enumerate(placed, 1):
+                fp32 = TARGETS[candidate.target].precision == Precision.FP32
+                beaten = limit is not None and any(
+                    qualifies(point, self.settings) for point in points
+                )
+                if fp32 or candidate.target == targets[0] or not beaten:
+                    measured = candidate.on("") if fp32 else candidate
+                    answers, macs = (
+                        self.paired(measured, "screen", "rest"),
+                        self.macs(candidate),
+                    )
+                    timed = speeds[candidate]
+                    points.append(point_of(candidate, macs, answers, speeds[BASE], timed))
+                advance(done, len(placed))
+        return tuple(points)
+
+    def judged(self, choice: Point) -> Judged:
+        """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""
+        images = len(self.parts["final"].files)
+        with self.stages.stage(f"{images} images that no choice has read"):
+            return judged(self.paired(choice.candidate, "final"), self.settings.max_drop)
+
+    def variant(self, candidate: Candidate) -> Variant | None:
+        """Return the variant of a candidate; None where its amount is out of reach, or a calibration is missing."""
+        if candidate not in self._variants:
+            make = self._on_target if candidate.target else self._planned
+            self._variants[candidate] = make(candidate)
+        return self._variants[candidate]
+
+    def _planned(self, candidate: Candidate) -> Variant | None:
+        variant, policy = (
+            replace(self.opened[candidate.weights], lowering=None),
+            candidate.policy,
+        )
+        if policy is None:
+            return variant.dense
+        if not candidate.given:
+            if candidate.calibrated and variant.calibration is None:
+                return None
+            variant = replace(variant, policy=policy)
+            if Need.COST in policy.needs:
+                variant = replace(variant, cost=self._cost(variant, policy))
+        try:
+            _ = variant.schedule
+        except ScheduleError:
+            return None
+        return variant
+
+    def _cost(self, variant: Variant, policy: Policy) -> Cost:
+        """Return the multiply-adds of a way of a-STAR, whatever the share."""
+        spec, images = variant.network.full.spec, self.opened[OWN].network.recipe.images
+        schedules = []
+        for rho in RHOS:
+            at_rho = replace(policy, amount=Rho(rho))
+            schedules.append(schedule_of(at_rho, spec, variant.calibration))
+        kind, preprocessing = InputKind.FLOAT32, spec.preprocessing
+        pixels = draw_images(self._sample, COUNTED, images.seed, preprocessing, kind)
+        return self.book.cost_by_rho(variant, schedules, pixels)
+
+    def _on_target(self, candidate: Candidate) -> Variant | None:
+        variant = self.variant(candidate.on(""))
+        if variant is None:
+            return None
+        folder = self.scratch / str(len(self._variants))
+        folder.mkdir()
+        kind = variant.network.recipe.lower.input_kind
+        return variant.on(Lowering(candidate.target, input_kind=kind), folder)
+
+    def _reached(self, candidate: Candidate) -> Variant:
+        variant = self.variant(candidate)
+        assert (
+            variant is not None
+        )  # candidates out of reach are left out before they are measured
+        return variant
+
+    @cached_property
+    def _sample(self) -> ImageFolder:
+        """The images to calibrate on; without, those to measure on."""
+        network = self.opened[OWN].network
+        place = network.recipe.images.eval_images
+        if network.recipe.images.images is not None or place is None:
+            return network.folder
+        return images_at(place)
+
+    @cached_property
+    def _pixels(self) -> Array:
+        """Images to time on, as the lowered models take them."""
+        recipe, spec = self.opened[OWN].network.recipe, self.opened[OWN].network.full.spec
+        kind, batch = recipe.lower.input_kind, recipe.measure.batch
+        seed, preprocessing = recipe.images.seed, spec.preprocessing
+        pixels = draw_images(self._sample, batch, seed, preprocessing, kind)
+        return filled_batch(pixels, batch)
+
+    def macs(self, candidate: Candidate) -> float:
+        """Return the multiply-adds of an image, under a-STAR the mean of those that are timed."""
+        return self.book.useful_macs(self._reached(candidate.on("")), self._pixels)
+
+    def answers(self, candidate: Candidate, *parts: str) -> Predictions:
+        """Return the class that a candidate gives each image of some parts: on its target, or in PyTorch."""
+        self.seen.add(candidate.on(""))
+        variant, columns = self._reached(candidate), list[Array]()
+        for part in parts:
+            images = self.parts[part]
+            if images.files:
+                answers = self.book.answers(candidate.label, variant, part, images)
+                self.skipped.update(answers["skipped"])
+                columns.append(np.array([answers["classes"], answers["labels"]], np.int64))
+        classes, labels = np.concatenate(columns, axis=1)
+        if self.settings.metric != "top1" and candidate == UNPRUNED:
+            labels = classes
+        elif self.settings.metric != "top1":
+            labels = self.answers(UNPRUNED, *parts).best[:, 0]
+        return Predictions(classes[:, None], labels)
+
+    def paired(self, candidate: Candidate, *parts: str) -> Pair[Predictions]:
+        """Return the answers of the unpruned model and of a candidate."""
+        return Pair(self.answers(UNPRUNED, *parts), self.answers(candidate, *parts))
+
+    def speeds(self, placed: Sequence[Candidate]) -> dict[Candidate, Timed]:
+        """Time candidates, each on its target, interleaved in one run."""
+        variants = {candidate.label: self._reached(candidate) for candidate in placed}
+        times = self.book.times(variants, self._pixels)
+        return {candidate: times[candidate.label] for candidate in placed}
+
+
+def _off(candidate: Candidate) -> float:
+    """Return how far from the share at which ways are screened a candidate is."""
+    share = None if candidate.prune is None else candidate.prune.mac_reduction
+    return abs((share or AT_SHARE) - AT_SHARE)

@@ -1,0 +1,248 @@
+"""A variant of a network, link by link: calibration → schedule → pruned → file → runner."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from exporter.artefact import LoweredFile, artefact_of
+from exporter.calibration import sums
+from exporter.calibration.calibrate import calibrate_to
+from exporter.calibration.record import Calibration
+from exporter.calibration.settings import CalibrationSettings
+from exporter.errors import RecipeError
+from exporter.evaluation.parity.reference import image_cost
+from exporter.files import PathLike
+from exporter.lowering.pipeline import lower_each, save_onnx
+from exporter.pruning.count_search import search_counts
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.refit import bytes_to_refit, refit
+from exporter.records import Gain, Schedule
+from exporter.runtimes.choice import on_this_cpu
+from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.schedule.plan import Cost, keep_everything, log_oddities, schedule_of
+from exporter.schedule.policy import UNSAID, Given, MacShare, Need, Policy, check_needs
+from exporter.schedule.prune import AMOUNTS
+from exporter.targets import Target
+from exporter.vocabulary import InputKind, Layout
+from exporter.workflows import steps
+from exporter.workflows.network import Network
+from exporter.workflows.predicting import EvalModel, lowered_model, torch_model
+from exporter.workflows.recipe import Lowering
+
+# Half of them are read for the search of counts.
+READ_FOR_COUNTS = 512
+# A refit reads three quarters of so many, or of those whose tokens fit into so many bytes.
+READ_FOR_REFIT, REFIT_BYTES = 2048, 4 << 30
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One way to prune a network and to lower it; each link is made on first use, from the one before.
+
+    Without a `policy` it is the dense model, without a `lowering` it stays in PyTorch. Its file goes into `folder`.
+    `measured` is its calibration where none is given. `cost` counts the multiply-adds of a-STAR, by default on
+    images.
+    """
+
+    network: Network
+    policy: Policy | None = None
+    lowering: Lowering | None = None
+    folder: Path = Path()
+    measured: Calibration | None = None
+    cost: Cost | None = None
+
+    @property
+    def dense(self) -> "Variant":
+        """The dense model, lowered alike."""
+        return replace(self, policy=None, measured=None, cost=None)
+
+    def on(self, lowering: Lowering, folder: Path) -> "Variant":
+        """Return the same, lowered so into a folder; the schedule, which does not depend on it, is shared."""
+        variant = replace(self, lowering=lowering, folder=folder)
+        vars(variant)["schedule"] = self.schedule
+        return variant
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What its links need beside the model."""
+        needs = frozenset[Need]() if self.policy is None else self.policy.needs
+        takes_ranges = self.lowering is not None and self.target.takes_ranges
+        return needs | {Need.RANGES} if takes_ranges else needs
+
+    def check_needs(self) -> None:
+        """Raise RecipeError for the first need that nothing meets."""
+        images = self.network.recipe.images.images is not None
+        check_needs(self.needs, images=images, calibration=self.network.has_calibration)
+
+    def check_amount(self, verb: str) -> None:
+        """Raise RecipeError if nothing says how much to prune."""
+        if self.policy is not None and self.policy.amount == UNSAID:
+            raise RecipeError(verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}")
+
+    @property
+    def given(self) -> Schedule | None:
+        """The schedule that is given, where no number for how much to prune scales it."""
+        amount = None if self.policy is None else self.policy.amount
+        return amount.schedule if isinstance(amount, Given) else None
+
+    @property
+    def reads_calibration(self) -> bool:
+        """Whether ACS or inter-layer scores are needed, or a calibration is given."""
+        is_needed = not self.needs.isdisjoint({Need.ACS, Need.INTER})
+        return is_needed or self.network.has_calibration
+
+    @property
+    def calibrates(self) -> CalibrationSettings:
+        """How it calibrates."""
+        settings = self.network.recipe.calibrate
+        return replace(settings, relevance=Need.INTER in self.needs)
+
+    def calibrate(self, path: PathLike, *, keep_sums: bool = False) -> Calibration:
+        """Return the given calibration, or calibrate on the images into a file.
+
+        An interrupted calibration continues when called again; with `keep_sums` a finished one is read again too.
+        """
+        network = self.network
+        with network.stages.stage("calibration") as advance:
+            if network.calibration is not None:
+                return network.calibration
+            model, images = network.full, network.folder
+            return calibrate_to(
+                Path(path), model, images, self.calibrates, advance, keep_sums=keep_sums
+            )
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """What was measured or given, with the layers that the outputs need; None where there is neither."""
+        calibration = self.measured
+        if calibration is None:
+            calibration = self.network.calibration
+        return (
+            None if calibration is None else calibration.of_first(self.network.vit.spec.depth)
+        )
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """How many patches each layer keeps; ScheduleError where the amount is out of reach."""
+        spec, stages = self.network.vit.spec, self.network.stages
+        if self.policy is None:
+            return keep_everything(spec)
+        if Need.SEARCH in self.needs:
+            with stages.stage("counts, on calibration images"):
+                return self._searched(self.policy)
+        if Need.COST not in self.needs or self.cost is not None:
+            return schedule_of(self.policy, spec, self.calibration, image_cost=self.cost)
+        with stages.stage("rho, on calibration images"):
+            return schedule_of(
+                self.policy, spec, self.calibration, image_cost=self.count_on_images()
+            )
+
+    def count_on_images(self) -> Cost:
+        """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
+        network, recipe = self.network, self.network.recipe
+        pixels = network.pixels(network.folder, recipe.images.check_images, InputKind.FLOAT32)
+        return image_cost(network.vit, pixels, self.calibration, recipe.measure.batch)
+
+    def _searched(self, policy: Policy) -> Schedule:
+        vit, calibration = self.network.vit, self.calibration
+        assert isinstance(policy.amount, MacShare)  # `resolve`: only they are searched for
+        result = search_counts(
+            vit,
+            policy,
+            self.network.batches(READ_FOR_COUNTS),
+            target=(1.0 - policy.amount.share) * dense_macs(vit.spec).total,
+            cost=lambda schedule: schedule_macs(vit.spec, schedule).total,
+            inter=None if calibration is None else calibration.inter,
+            inter_sha256="" if calibration is None else calibration.inter_sha256,
+        )
+        logger.warning("%s", result.told)
+        return result.schedule
+
+    def log_oddities(self) -> None:
+        """Log what an owner should know of the schedule and of the calibration behind it."""
+        if self.policy is not None and Need.SEARCH not in self.needs:
+            log_oddities(self.schedule, self.policy, self.network.vit.spec)
+        warn_of_few_images(self.schedule, self.calibration)
+
+    @property
+    def pruned(self) -> PrunedViT:
+        """The PyTorch reference, refitted where that is asked for and gains."""
+        return self._refitted[0]
+
+    @property
+    def gain(self) -> Gain | None:
+        """What refitting gained; None where it is not asked for."""
+        return self._refitted[1]
+
+    @cached_property
+    def _refitted(self) -> tuple[PrunedViT, Gain | None]:
+        network = self.network
+        layout = Layout.SHRINKING
+        if self.policy is not None and self.lowering is not None:
+            layout = self.lowering.laid_out
+        pruned = steps.prune(network.vit, self.schedule, self.calibration, layout)
+        if Need.REFIT not in self.needs:
+            return pruned, None
+        count = min(READ_FOR_REFIT, REFIT_BYTES // bytes_to_refit(pruned.vit.spec))
+        with network.stages.stage("refit, on calibration images") as advance:
+            model, gain = refit(pruned, network.batches(count), advance)
+        logger.warning("refit: %s", gain.words)
+        return model, gain
+
+    def lower(self) -> onnx.ModelProto:
+        """Return the ONNX model for its target, by default ONNX Runtime in fp32."""
+        return next(lowered_together([self]))
+
+    @cached_property
+    def file(self) -> LoweredFile:
+        """Its lowered model in its folder."""
+        return self.save(self.lower())
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether it has its file."""
+        return "file" in vars(self)
+
+    def save(self, model: onnx.ModelProto) -> LoweredFile:
+        """Write its lowered model into its folder."""
+        name = self.target.file_name(self.pruned.vit.spec.name, self.pruned.method)
+        path = self.folder / name
+        save_onnx(model, path)
+        vars(self)["file"] = LoweredFile(path, artefact_of(model, str(path)))
+        return self.file
+
+    @property
+    def target(self) -> Target:
+        """What it is lowered for."""
+        return (self.lowering or Lowering()).row
+
+    def ready(self, name: str) -> EvalModel:
+        """Return the model on its runtime, on this machine's CPU; or in PyTorch."""
+        recipe = self.network.recipe
+        threads = recipe.measure.threads
+        if self.lowering is None:
+            kind = recipe.lower.input_kind
+            return torch_model(self.pruned, name, threads=threads, input_kind=kind)
+        return lowered_model(self.file, on_this_cpu(self.target, threads), name)
+
+
+def lowered_together(variants: Sequence[Variant]) -> Iterator[onnx.ModelProto]:
+    """Yield the models of variants that differ in nothing but the target, which share torch's export."""
+    first, targets = variants[0], [variant.target for variant in variants]
+    takes_ranges = any(target.takes_ranges for target in targets)
+    ranges = first.network.ranges if takes_ranges else None
+    return lower_each(first.pruned, targets, first.network.recipe.lower.input_kind, ranges)
+
+
+def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:
+    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
+    if calibration is not None and schedule.inter_sha256:
+        sums.warn_where_unsettled(
+            calibration.overlap, schedule.pruning_layers, calibration.record.images
+        )
