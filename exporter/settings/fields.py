@@ -28,7 +28,9 @@ LARGEST = sys.float_info.max
 
 Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
 Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
-BatchSizes = Annotated[tuple[Positive, ...], Meta(min_length=1)]
+# Images that are in memory together: more than any machine gains by.
+Batch = Annotated[int, Meta(ge=1, le=4096, description="an integer from 1 to 4096")]
+BatchSizes = Annotated[tuple[Batch, ...], Meta(min_length=1)]
 Count = Annotated[
     Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")
 ]

@@ -14,6 +14,7 @@ from exporter.files import PathLike
 from exporter.models.identity import read_identity
 from exporter.settings.fields import (
     LARGEST,
+    Batch,
     Natural,
     Number,
     Positive,
@@ -98,7 +99,7 @@ class FinetuneSettings(Settings):
     """How a pruned model is fine-tuned; the defaults are the STAR paper's, with the authors' distillation."""
 
     epochs: Positive = option(120, "Passes over the training images.")
-    batch_size: Positive = option(256, "Images per step, over all processes together.")
+    batch_size: Batch = option(256, "Images per step, over all processes together.")
     lr: Above0 = option(
         2e-5, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr."
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from exporter.data.images import ImageSource
 from exporter.data.source import open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
@@ -26,7 +25,7 @@ from exporter.intervals import (
 from exporter.machine import environment
 from exporter.workflows.predicting import EvalModel, embed_models, predict_models, torch_model
 from exporter.workflows.progress import Silent, Stages
-from exporter.workflows.recipe import EvalSettings, check_batches
+from exporter.workflows.recipe import EvalSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -119,7 +118,6 @@ def evaluate_models(
         max_images=settings.max_eval_images,
         seed=settings.seed,
     )
-    _check_batch(ready, source, settings)
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
         answers = predict_models(ready, source, settings.batch, advance, classes=subset)
@@ -167,7 +165,6 @@ def _agreement(
     source = open_source(
         images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed
     )
-    _check_batch(models, source, settings)
     with stages.stage("images") as advance:
         answers = embed_models(models, source, settings.batch, advance)
     channels = [each.values.shape[1] for each in answers.found]
@@ -179,14 +176,6 @@ def _agreement(
     return Evaluation(
         results, None, len(answers.names), answers.skipped, 0, versions, agreement
     )
-
-
-def _check_batch(
-    models: Sequence[EvalModel], source: ImageSource, settings: EvalSettings
-) -> None:
-    batch = settings.batch if source.total is None else min(settings.batch, source.total)
-    for model in models:
-        check_batches("--batch", (batch,), model.view.preprocessing)
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:

@@ -1,9 +1,7 @@
 """A recipe: the settings of a compilation, a record for each of its steps, and the TOML file of it."""
 
-import math
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +14,9 @@ from exporter.errors import MissingDependencyError, RecipeError, reason_of
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
-from exporter.records import ModelSpec, Preprocessing
 from exporter.schedule.prune import AMOUNTS, Prune
 from exporter.settings.fields import (
+    Batch,
     Natural,
     Points,
     Positive,
@@ -68,7 +66,7 @@ class Images(Settings):
         "Largest number of images for accuracy, drawn at random by the seed.",
         group="images",
     )
-    check_images: Positive = option(
+    check_images: Batch = option(
         64, "Number of images for the parity check and reference.npz.", flag=False
     )
     seed: Natural = option(
@@ -122,10 +120,10 @@ class Lowering(Settings):
 class Measuring(Settings):
     """How speed is measured."""
 
-    batch: Positive = option(
+    batch: Batch = option(
         8, "Images per run in the throughput comparison.", group="measurement"
     )
-    more_batches: tuple[Positive, ...] = option(
+    more_batches: tuple[Batch, ...] = option(
         (1, 4),
         "More batch sizes to measure, for the table of batch sizes in the report.",
         group="measurement",
@@ -282,7 +280,7 @@ class EvalSettings(Settings):
         group="images",
     )
     seed: Natural = option(0, "Seed of the random draw of images.", group="advanced")
-    batch: Positive = option(
+    batch: Batch = option(
         32,
         "Images per run; an engine takes only the batch sizes that it was built for.",
         group="measurement",
@@ -303,51 +301,3 @@ class EvalSettings(Settings):
             raise RecipeError(
                 "subset", "no class map", "--class-map FILE, with the classes to choose among"
             )
-
-
-FLOAT_BYTES = 4
-GB = 1e9
-
-
-def check_batches(flag: str, batches: Sequence[int], shape: ModelSpec | Preprocessing) -> None:
-    """Compare the memory of the largest batch with what is free.
-
-    `flag` is what gives the batches, for the error. `shape` is the dense model's, or only that of its images.
-    """
-    batch, free, each = max(batches, default=1), free_bytes(), bytes_of_image(shape)
-    if free is not None and batch * each > free:
-        got = f"{batch}, whose images take at least {batch * each / GB:,.1f} GB"
-        raise RecipeError(
-            flag, got, f"at most {max(free // each, 1)}: {free / GB:,.1f} GB are free"
-        )
-
-
-def bytes_of_image(shape: ModelSpec | Preprocessing) -> int:
-    """Return the memory that an image takes at least: its pixels, and its tokens in a block."""
-    if isinstance(shape, Preprocessing):
-        return FLOAT_BYTES * math.prod(shape.input_size)
-    tokens = shape.num_prefix_tokens + shape.num_patches
-    # Query, key and value, and what they are made of.
-    return bytes_of_image(shape.preprocessing) + FLOAT_BYTES * 4 * tokens * shape.dim
-
-
-def free_bytes() -> int | None:
-    """Return the memory that this process may still take, in bytes; None where the system does not say."""
-    limits = [_number(Path("/proc/meminfo"), "MemAvailable:")]
-    limits[0] = None if limits[0] is None else limits[0] * 1024
-    for place, most, used in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        limit, taken = (_number(Path(place, name)) for name in (most, used))
-        limits.append(None if limit is None or taken is None else max(limit - taken, 0))
-    return min((each for each in limits if each is not None), default=None)
-
-
-def _number(path: Path, label: str = "") -> int | None:
-    """Return the first number of a file, or the one after a label; None where there is none."""
-    with suppress(OSError, ValueError, IndexError):
-        return int(
-            path.read_text().partition(label)[2].split()[0] if label else path.read_text()
-        )
-    return None

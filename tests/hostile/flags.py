@@ -19,7 +19,7 @@ BUILD = "build {folder}"
 SERVE = "serve-config {folder} --out {work}/triton"
 
 HUGE = "9" * 5001  # beyond what Python converts to an integer
-# Integers within the limits for which no machine has memory.
+# Batches for which no machine has memory.
 NO_MEMORY = (
     f"{COMPILE} --batch 2000000000",
     f"{TUNE} --batch 2000000000",
@@ -71,7 +71,7 @@ COMBINED = (
     *keys(
         COMPILE,
         ("relevance_dtype = 'float16'", "relevance_dtype"),
-        ("more_batches = [1, 2000000000]", "GB are free"),
+        ("more_batches = [1, 2000000000]", "an integer from 1 to 4096"),
         ("gamma = 0\nscorer = 'fused'", "gamma"),
         ("training = 3", "training"),
     ),
@@ -345,6 +345,6 @@ COMBINED = (
 )
 
 FLAGS = (
-    *(Hostile(line, "GB are free") for line in NO_MEMORY),
+    *(Hostile(line, "an integer from 1 to 4096") for line in NO_MEMORY),
     *COMBINED,
 )

@@ -1,20 +1,16 @@
-"""A record for each step gives flags, help, defaults and the tables of a TOML file; batches fit in memory."""
+"""A record for each step gives flags, help, defaults and the tables of a TOML file."""
 
 import argparse
-import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from exporter.cli.flags import add_recipe, recipe_of
 from exporter.errors import MissingDependencyError, ModelError, RecipeError
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import to_json
-from exporter.models.base import PrunableViT
 from exporter.models.request import ModelRequest
 from exporter.schedule.prune import Prune
 from exporter.settings.fields import fields_of, sections_of
@@ -22,15 +18,11 @@ from exporter.settings.flags import add_flags
 from exporter.targets import ONNXRUNTIME
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind, Layout, Method
-from exporter.workflows import recipe as recipe_module
 from exporter.workflows.recipe import (
     Images,
     Lowering,
     Measuring,
     Recipe,
-    bytes_of_image,
-    check_batches,
-    free_bytes,
     read_recipe,
     read_training,
     save_recipe,
@@ -266,49 +258,3 @@ def test_target_method_and_layout_go_together(
 ) -> None:
     with pytest.raises(error, match=message):
         lowering.check_method(method)
-
-
-def test_the_largest_batch_that_fits_is_named_and_fits(
-    tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe_module, "free_bytes", lambda: 10**9)
-    with pytest.raises(RecipeError) as caught:
-        check_batches("--batch", (1, 10**6), tiny_vit.spec)
-    told = re.fullmatch(
-        r"--batch \| got 1000000, whose images take at least \d+\.\d GB \| need at most (\d+): 1\.0 GB are free",
-        str(caught.value),
-    )
-    assert told is not None
-    check_batches("--batch", (int(told[1]),), tiny_vit.spec)
-    with pytest.raises(RecipeError):
-        check_batches("--batch", (int(told[1]) + 1,), tiny_vit.spec)
-
-
-def test_an_image_takes_its_pixels_and_more_with_more_tokens(tiny_vit: PrunableViT) -> None:
-    spec = tiny_vit.spec
-    pixels = np.zeros(spec.preprocessing.input_size, np.float32).nbytes
-    assert bytes_of_image(spec.preprocessing) == pixels < bytes_of_image(spec)
-    assert bytes_of_image(replace(spec, dim=2 * spec.dim)) > bytes_of_image(spec)
-
-
-def test_this_machine_has_memory_and_not_without_end() -> None:
-    free = free_bytes()
-    assert free is None or 2**20 < free < 2**50
-
-
-def test_a_container_may_have_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"memory.max": "3000", "memory.current": "1000"}
-    monkeypatch.setattr(
-        recipe_module,
-        "_number",
-        lambda path, label="": 5 if label else int(told.get(path.name, 0)) or None,
-    )
-    assert free_bytes() == 2000
-
-
-def test_a_machine_that_does_not_say_refuses_nothing(
-    tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe_module, "_number", lambda *_: None)
-    assert free_bytes() is None
-    check_batches("--batch", (2**31,), tiny_vit.spec)

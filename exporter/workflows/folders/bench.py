@@ -51,7 +51,6 @@ from exporter.workflows.folders.export_folder import (
     save_raw_images,
 )
 from exporter.workflows.progress import Advance, Silent, Stages
-from exporter.workflows.recipe import check_batches
 
 # For the breakdown by class of operator.
 PROFILED_RUNS = 5
@@ -101,7 +100,6 @@ def bench(
     stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
     pruned, images = models.pruned.artefact, reference[IMAGES]
     program = runtime_for(pruned.target, runtime)
-    check_batches("--batches", settings.batches, pruned.spec)
     with stages.stage("models"):
         for each in vars(models).values():
             require_runtime(each.path, {IMAGES: images[:1]}, pruned.target, runtime)
