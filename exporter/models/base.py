@@ -176,8 +176,9 @@ class PrunableViT(ABC):
         return self.classify_pooled(pooled)
 
     def _is_before_classifier(self, output: Output) -> bool:
-        gives_logits = any(own.kind == OutputKind.LOGITS for own in self.outputs)
-        return gives_logits and output.kind == OutputKind.EMBEDDING
+        if output.kind != OutputKind.EMBEDDING:
+            return False
+        return any(usual.kind == OutputKind.LOGITS for usual in self.outputs)
 
     @property
     def device(self) -> torch.device:

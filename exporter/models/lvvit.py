@@ -53,9 +53,8 @@ class LvVit(nn.Module):
         crop_pct: float = 0.9,
     ) -> None:
         super().__init__()
-        self.img_size = (
-            (img_size, img_size) if isinstance(img_size, int) else (img_size[0], img_size[1])
-        )
+        sides = (img_size, img_size) if isinstance(img_size, int) else img_size
+        self.img_size = (sides[0], sides[1])
         self.use_aux, self.crop_pct = use_aux, crop_pct
         self.grid_size = tuple(side // (STEM_STRIDE * PATCH_STRIDE) for side in self.img_size)
         self.patch_embed = Stem(dim)
@@ -70,19 +69,16 @@ class LvVit(nn.Module):
     def embed(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b t d"]:
         """Return the tokens of block 1."""
         patches = self.patch_embed(images).flatten(2).transpose(1, 2)
-        return (
-            torch.cat([self.cls_token.expand(images.shape[0], -1, -1), patches], dim=1)
-            + self.pos_embed
-        )
+        class_tokens = self.cls_token.expand(images.shape[0], -1, -1)
+        return torch.cat([class_tokens, patches], dim=1) + self.pos_embed
 
     def classify(self, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b classes"]:
         """Return logits from the class token and the remaining patches."""
         logits = self.head(normed[:, 0])
         if not self.use_aux:
             return logits
-        return logits + AUX_WEIGHT * self.aux_head(normed[:, self.num_prefix_tokens :]).amax(
-            dim=1
-        )
+        patches = normed[:, self.num_prefix_tokens :]
+        return logits + AUX_WEIGHT * self.aux_head(patches).amax(dim=1)
 
     @override
     def forward(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b classes"]:
@@ -160,7 +156,9 @@ class LvVitAdapter(PrunableViT):
         self.model = model
         config = {**IMAGENET, "crop_pct": model.crop_pct, **(preprocessing or {})}
         blocks: list[Any] = [*model.blocks]
-        self.blocks = [parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in blocks]
+        self.blocks = [
+            parts_of(block, block.attn.qkv, (block.ls1, block.ls2)) for block in blocks
+        ]
         self.classifiers = [Classifier(0, model.head)]
         spec = spec_of(
             self,

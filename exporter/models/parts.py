@@ -122,10 +122,8 @@ class Rotary(nn.Module):
     def forward(
         self, rows: Float[Tensor, "b h t c"], positions: Int[Tensor, "b n"] | None = None
     ) -> Float[Tensor, "b h t c"]:
-        prefix, patches = (
-            rows[:, :, : self.num_prefix_tokens],
-            rows[:, :, self.num_prefix_tokens :],
-        )
+        prefix = rows[:, :, : self.num_prefix_tokens]
+        patches = rows[:, :, self.num_prefix_tokens :]
         table = self.at(positions)
         # A program of `to`, even to what it is already, has to be decomposed before it is translated to ONNX.
         if (table.dtype, table.device) != (rows.dtype, rows.device):
@@ -211,9 +209,11 @@ class AttentionPooling(Pooling):
     @property
     @override
     def macs(self) -> int:
-        attention = self.attention
-        linears = [each for each in attention.modules() if isinstance(each, nn.Linear)]
-        return sum(each.weight.numel() for each in linears if each is not attention.kv)
+        return sum(
+            layer.weight.numel()
+            for layer in self.attention.modules()
+            if isinstance(layer, nn.Linear) and layer is not self.attention.kv
+        )
 
     @property
     @override
@@ -245,10 +245,9 @@ class AttentionPooling(Pooling):
 
     def _query(self) -> Float[Tensor, "h c"]:
         attention = self.attention
-        query = attention.q(attention.latent).reshape(
-            1, 1, attention.num_heads, attention.head_dim
-        )
-        return attention.q_norm(query.transpose(1, 2))[0, :, 0] * attention.scale
+        heads = (1, 1, attention.num_heads, attention.head_dim)
+        query = attention.q(attention.latent).reshape(heads).transpose(1, 2)
+        return attention.q_norm(query)[0, :, 0] * attention.scale
 
     def _key_projection(self) -> tuple[Float[Tensor, "h c d"], Float[Tensor, "h c"]]:
         attention = self.attention

@@ -24,6 +24,9 @@ DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 LEAST_CROP = 0.1
 # Pixels divided by a smaller deviation would leave the range of fp32 within the model.
 LEAST_STD = 1e-4
+# The outputs that any model can give.
+NAMES = {OutputKind.EMBEDDING: EMBEDDING, OutputKind.TOKENS: TOKENS, OutputKind.GRID: GRID}
+TOKEN_KINDS = (OutputKind.TOKENS, OutputKind.GRID)
 LAYER = re.compile(r"layer:(-?\d+)")
 
 
@@ -49,27 +52,26 @@ def spec_of(
         default_alpha: Weight of the intra-layer score where the user gives none.
     """
     if min(grid) < 1:
-        raise ModelError(
-            name, f"a grid of {grid[0]} × {grid[1]} patches", "images of one patch at least"
-        )
-    parts = _attention_parts(vit.blocks, name)
-    dim = parts[0].proj.out_features
-    if any(part.num_heads * part.head_dim != dim for part in parts):
-        got = f"{parts[0].num_heads} heads of {parts[0].head_dim} channels in {dim}"
+        got = f"a grid of {grid[0]} × {grid[1]} patches"
+        raise ModelError(name, got, "images of one patch at least")
+    attention = _attention_parts(vit.blocks, name)[0]
+    dim, num_patches = attention.proj.out_features, grid[0] * grid[1]
+    if attention.num_heads * attention.head_dim != dim:
+        got = f"{attention.num_heads} heads of {attention.head_dim} channels in {dim}"
         raise ModelError(name, got, "heads that together are as wide as the tokens")
-    outputs, macs = _heads_of(vit, vit.outputs, dim, num_prefix_tokens + grid[0] * grid[1])
+    outputs, head_macs = _heads_of(vit, vit.outputs, dim, num_prefix_tokens + num_patches)
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     if vit.pooling is not None:
         patch_head_macs = vit.pooling.token_macs
     spec = ModelSpec(
         name=name,
         dim=dim,
-        num_heads=parts[0].num_heads,
+        num_heads=attention.num_heads,
         num_prefix_tokens=num_prefix_tokens,
         grid=grid,
         embed_macs=_embedding_macs(vit, preprocessing),
         blocks=tuple(_block_macs(block) for block in vit.blocks),
-        head_macs=macs - patch_head_macs * grid[0] * grid[1],
+        head_macs=head_macs - patch_head_macs * num_patches,
         preprocessing=preprocessing,
         outputs=outputs,
         patch_head_macs=patch_head_macs,
@@ -87,8 +89,8 @@ def _tokens_read(vit: PrunableViT, outputs: Sequence[Output], spec: ModelSpec) -
     further token finds none here; the outputs of other kinds are the tokens themselves. What a head adds up without
     multiply-adds, `exporter.models.border` finds.
     """
-    whole = any(output.kind in (OutputKind.TOKENS, OutputKind.GRID) for output in outputs)
-    if whole or spec.patch_head_macs or not spec.num_class_tokens:
+    gives_tokens = any(output.kind in TOKEN_KINDS for output in outputs)
+    if gives_tokens or spec.patch_head_macs or not spec.num_class_tokens:
         return 0
     try:
         _heads_of(vit, outputs, spec.dim, spec.num_class_tokens)
@@ -124,20 +126,19 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
         )
     except (TypeError, ValueError, OverflowError) as error:
         expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
-        raise ModelError("preprocessing", reason_of(error), expected) from None
-    if not LEAST_CROP <= preprocessing.crop_pct <= 1:
-        raise ModelError(
-            "preprocessing",
-            f"crop_pct={preprocessing.crop_pct}",
-            f"a share in [{LEAST_CROP}, 1]",
-        )
-    if not LEAST_STD <= min(preprocessing.std) <= max(preprocessing.std) <= 1 / LEAST_STD:
-        expected = f"deviations from {LEAST_STD} to {1 / LEAST_STD:g}"
-        raise ModelError("preprocessing", f"std={preprocessing.std}", expected)
-    if not 0 <= min(preprocessing.mean) <= max(preprocessing.mean) <= 1:
-        expected = "means of channels on a scale from 0 to 1"
-        raise ModelError("preprocessing", f"mean={preprocessing.mean}", expected)
+        raise _wrong(reason_of(error), expected) from None
+    share, mean, std = preprocessing.crop_pct, preprocessing.mean, preprocessing.std
+    if not LEAST_CROP <= share <= 1:
+        raise _wrong(f"crop_pct={share}", f"a share in [{LEAST_CROP}, 1]")
+    if not LEAST_STD <= min(std) <= max(std) <= 1 / LEAST_STD:
+        raise _wrong(f"std={std}", f"deviations from {LEAST_STD} to {1 / LEAST_STD:g}")
+    if not 0 <= min(mean) <= max(mean) <= 1:
+        raise _wrong(f"mean={mean}", "means of channels on a scale from 0 to 1")
     return preprocessing
+
+
+def _wrong(got: str, expected: str) -> ModelError:
+    return ModelError("preprocessing", got, expected)
 
 
 def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
@@ -146,8 +147,8 @@ def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
     Raises:
         ValueError: The crop is larger, or no share gives both sides.
     """
-    least = min(side / whole for side, whole in zip(size, scaled, strict=True))
-    for share in (least, math.nextafter(least, 0)):  # 224 / (224 / 242) is less than 242
+    smallest = min(side / full for side, full in zip(size, scaled, strict=True))
+    for share in (smallest, math.nextafter(smallest, 0)):  # 224 / (224 / 242) is less than 242
         if share <= 1 and tuple(math.floor(side / share) for side in size) == scaled:
             return share
     raise ValueError("{} × {} pixels cropped to {} × {}".format(*scaled, *size))
@@ -166,23 +167,15 @@ def _attention_parts(blocks: Sequence[BlockParts], name: str) -> list[AttentionP
     """Return the existing attention parts, all of one size: passes and plugins support one head shape per model."""
     parts = [block.attention for block in blocks if block.attention is not None]
     if not parts:
-        raise ModelError(
-            name, "no block with attention", "one at least: by it patches are scored"
-        )
-    if (
-        len(
-            {
-                (part.proj.out_features, part.num_heads, _weights(part.qkv, part.proj))
-                for part in parts
-            }
-        )
-        > 1
-    ):
-        raise ModelError(
-            name,
-            "attention of different sizes",
-            "heads and channels that are alike in all blocks",
-        )
+        expected = "one at least: by it patches are scored"
+        raise ModelError(name, "no block with attention", expected)
+    sizes = {
+        (part.proj.out_features, part.num_heads, part.head_dim, _weights(part.qkv, part.proj))
+        for part in parts
+    }
+    if len(sizes) > 1:
+        expected = "heads and channels that are alike in all blocks"
+        raise ModelError(name, "attention of different sizes", expected)
     return parts
 
 
@@ -190,9 +183,8 @@ def _class_tokens(vit: PrunableViT, name: str) -> int:
     """Return how many tokens classify; without a classifier the first one is taken for the class token."""
     if vit.pooling is not None:
         return 0
-    tokens = sorted(
-        {classifier.token for classifier in vit.classifiers if classifier.token is not None}
-    )
+    read = {classifier.token for classifier in vit.classifiers}
+    tokens = sorted(token for token in read if token is not None)
     if tokens != list(range(len(tokens))):
         got = f"classifiers that read tokens {', '.join(map(str, tokens))}"
         raise ModelError(name, got, "the class tokens before all others, from token 0")
@@ -200,13 +192,11 @@ def _class_tokens(vit: PrunableViT, name: str) -> int:
 
 
 def _block_macs(block: BlockParts) -> BlockMacs:
-    attention = block.attention
-    return BlockMacs(
-        attention_token_macs=0
-        if attention is None
-        else _weights(attention.qkv, attention.proj),
-        mlp_token_macs=sum(_weights(part.fc1, part.fc2) for part in block.token_wise),
-    )
+    attention, macs = block.attention, 0
+    if attention is not None:
+        macs = _weights(attention.qkv, attention.proj)
+    mlp_macs = sum(_weights(part.fc1, part.fc2) for part in block.token_wise)
+    return BlockMacs(attention_token_macs=macs, mlp_token_macs=mlp_macs)
 
 
 def _weights(*linears: Linear | nn.Identity) -> int:
@@ -221,35 +211,32 @@ def _heads_of(
     vit: PrunableViT, outputs: Sequence[Output], dim: int, tokens: int
 ) -> tuple[tuple[Output, ...], int]:
     """Return outputs with their channels, and the multiply-adds of their heads on so many tokens of one image."""
-    like = next(vit.model.parameters())
-    normed = torch.zeros(1, tokens, dim, dtype=like.dtype, device=like.device)
-    named, macs = [], 0
+    normed = next(vit.model.parameters()).new_zeros(1, tokens, dim)
+    named, macs, pooling = [], 0, vit.pooling
     for output in outputs:
-        if output.kind in (OutputKind.TOKENS, OutputKind.GRID):
+        if output.kind in TOKEN_KINDS:
             named.append(replace(output, channels=dim))
             continue
         with FlopCounterMode(display=False) as counter:
-            pooled = vit.pooling is not None
-            given = (
-                vit.after_pooling(normed[:, 0], output) if pooled else vit.head(normed, output)
+            pools = pooling is not None
+            values = (
+                vit.after_pooling(normed[:, 0], output) if pools else vit.head(normed, output)
             )
-        named.append(replace(output, channels=given.shape[-1]))
+        named.append(replace(output, channels=values.shape[-1]))
         macs += counter.get_total_flops() // 2
-        if vit.pooling is not None:
+        if pooling is not None:
             # In closed form: the counter sees attention on some devices only.
-            macs += vit.pooling.macs + (tokens - vit.pooling.skipped) * vit.pooling.token_macs
+            macs += pooling.macs + (tokens - pooling.skipped) * pooling.token_macs
     return tuple(named), macs
 
 
 @torch.no_grad()
 def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
     """Count multiply-adds of convolutions and matrix products while one image is embedded."""
-    like = next(vit.model.parameters())
+    images = next(vit.model.parameters()).new_zeros(1, *preprocessing.input_size)
     try:
         with FlopCounterMode(display=False) as counter:
-            vit.embed(
-                torch.zeros(1, *preprocessing.input_size, dtype=like.dtype, device=like.device)
-            )
+            vit.embed(images)
     except (RuntimeError, AssertionError) as error:
         _, height, width = preprocessing.input_size
         got = f"an image of {height} × {width}: {reason_of(error)}"
@@ -283,12 +270,12 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
     tokens = spec.num_prefix_tokens + spec.num_patches
     named, macs = _heads_of(vit, outputs, spec.dim, tokens)
     # One patch more costs what the heads do that read every patch.
-    each = macs - _heads_of(vit, outputs, spec.dim, tokens - 1)[1]
+    patch_head_macs = macs - _heads_of(vit, outputs, spec.dim, tokens - 1)[1]
     spec = replace(
         spec,
         outputs=named,
-        head_macs=macs - each * spec.num_patches,
-        patch_head_macs=each,
+        head_macs=macs - patch_head_macs * spec.num_patches,
+        patch_head_macs=patch_head_macs,
     )
     spec = replace(spec, read_tokens=_tokens_read(vit, named, spec))
     chosen.spec = spec if spec.num_classes else replace(spec, class_names=())
@@ -308,24 +295,17 @@ def asked_as(output: Output) -> str:
 
 
 def _named(vit: PrunableViT, name: str) -> Output:
-    own = next((output for output in vit.outputs if output.name == name), None)
-    if own is not None:
-        return own
-    if name == EMBEDDING:
-        return Output(EMBEDDING, OutputKind.EMBEDDING)
-    if name == TOKENS:
-        return Output(TOKENS, OutputKind.TOKENS)
-    if name == GRID:
-        return Output(GRID, OutputKind.GRID)
-    depth, found = len(vit.blocks), LAYER.fullmatch(name)
-    layer = int(found[1]) if found else 0
+    known = {output.name: output for output in vit.outputs}
+    for kind, usual_name in NAMES.items():
+        known.setdefault(usual_name, Output(usual_name, kind))
+    if name in known:
+        return known[name]
+    depth, match = len(vit.blocks), LAYER.fullmatch(name)
+    layer = int(match[1]) if match else 0
     if not 1 <= abs(layer) <= depth:
-        known = dict.fromkeys(
-            (*(output.name for output in vit.outputs), EMBEDDING, TOKENS, GRID)
-        )
-        expected = (
-            f"{', '.join(known)}, or layer:N with N from 1 to {depth} or from -{depth} to -1"
-        )
+        layers = f"layer:N with N from 1 to {depth} or from -{depth} to -1"
+        expected = f"{', '.join(known)}, or {layers}"
         raise ModelError(f"{vit.spec.name}: outputs", repr(name), expected)
-    layer += depth + 1 if layer < 0 else 0
+    if layer < 0:
+        layer += depth + 1
     return Output(layer_name(layer), OutputKind.TOKENS, layer=layer)

@@ -91,27 +91,25 @@ def why_not_head(model: Any) -> str:
         return _why_not_kind(model.head)
     attention = getattr(model, "attn_pool", None)
     if attention is None:
-        known = model.global_pool in ("avg", "max", "avgmax")
+        is_known = model.global_pool in ("avg", "max", "avgmax")
     else:
-        known = type(attention) is AttentionPoolLatent and _is_plain(attention, model.embed_dim)
-    if not known:
+        is_known = _is_plain(attention, model.embed_dim)
+    if not is_known:
         return f"pooling {model.global_pool!r}, which is none of avg, max, avgmax and map with one query"
     return _why_not_kind(model.head)
 
 
 def _why_not_kind(head: nn.Module) -> str:
-    known = isinstance(head, nn.Linear | nn.Identity)
-    return "" if known else f"a head of the kind {type(head).__name__}"
+    is_known = isinstance(head, nn.Linear | nn.Identity)
+    return "" if is_known else f"a head of the kind {type(head).__name__}"
 
 
-def _is_plain(attention: AttentionPoolLatent, channels: int) -> bool:
+def _is_plain(attention: Any, channels: int) -> bool:
     """Whether a pooling by attention has one query, no positions, and gives as many channels as tokens have."""
-    plain = (
-        attention.latent_len == 1 and attention.pool == "token" and attention.pos_embed is None
-    )
-    return bool(
-        plain and attention.out_features == channels and attention.kv.in_features == channels
-    )
+    if type(attention) is not AttentionPoolLatent or attention.pos_embed is not None:
+        return False
+    widths = {attention.out_features, attention.kv.in_features, channels}
+    return len(widths) == attention.latent_len == 1 and attention.pool == "token"
 
 
 def pooling_of(model: Any) -> Pooling | None:
@@ -135,10 +133,10 @@ def classifiers_of(model: Any) -> list[Classifier]:
     """Return the classifiers on class tokens or on the pooled patches, if there is one."""
     if not isinstance(model.head, nn.Linear):
         return []
-    found = [Classifier(0 if model.global_pool == "token" else None, model.head)]
+    classifiers = [Classifier(0 if model.global_pool == "token" else None, model.head)]
     if isinstance(model, VisionTransformerDistilled):
-        found.append(Classifier(1, model.head_dist))
-    return found
+        classifiers.append(Classifier(1, model.head_dist))
+    return classifiers
 
 
 def outputs_of(model: Any) -> tuple[Output, ...]:
@@ -147,16 +145,19 @@ def outputs_of(model: Any) -> tuple[Output, ...]:
     timm loads the projection of a pretrained CLIP or PE tower as the head, with as many "classes" as the embedding
     has channels and a bias of zeros. The tag of a tower shows whether it was fine-tuned on labels.
     """
-    if not isinstance(model.head, nn.Linear):
-        return (Output(EMBEDDING, OutputKind.EMBEDDING),)
-    config = getattr(model, "pretrained_cfg", None) or {}
-    name = f"{config.get('architecture')}.{config.get('tag')}"
-    of_tower = ("clip" in name or "_pe_core_" in name) and "_ft_" not in name
-    tower = of_tower and model.num_classes == config.get("num_classes")
-    bias = getattr(model.head, "bias", None)
-    if tower and (bias is None or bias.is_meta or not bias.any()):
+    if not isinstance(model.head, nn.Linear) or _is_projection(model):
         return (Output(EMBEDDING, OutputKind.EMBEDDING),)
     return (Output(LOGITS, OutputKind.LOGITS),)
+
+
+def _is_projection(model: Any) -> bool:
+    config = getattr(model, "pretrained_cfg", None) or {}
+    name = f"{config.get('architecture')}.{config.get('tag')}"
+    is_towers = ("clip" in name or "_pe_core_" in name) and "_ft_" not in name
+    if not is_towers or model.num_classes != config.get("num_classes"):
+        return False
+    bias = model.head.bias
+    return bias is None or bias.is_meta or not bias.any()
 
 
 class _Timm(PrunableViT):
@@ -225,7 +226,8 @@ class TimmViT(_Timm):
     @override
     def parts(self) -> list[BlockParts]:
         return [
-            parts_of(each, each.attn.qkv, (each.ls1, each.ls2)) for each in self.model.blocks
+            parts_of(block, block.attn.qkv, (block.ls1, block.ls2))
+            for block in self.model.blocks
         ]
 
 
@@ -247,9 +249,9 @@ class TimmEva(_Timm):
 
     @override
     def parts(self) -> list[BlockParts]:
-        rotaries = zip(self.model.blocks, _rotaries(self.model), strict=True)
         return [
-            parts_of(each, _qkv(each.attn), _scales(each), rotary) for each, rotary in rotaries
+            parts_of(block, _qkv(block.attn), _scales(block), rotary)
+            for block, rotary in zip(self.model.blocks, _rotaries(self.model), strict=True)
         ]
 
 
@@ -275,27 +277,25 @@ def _rotaries(model: Eva) -> list[Rotary | None]:
     """Return one rotary per block; None where positions are embedded only with the patches."""
     if model.rope is None:
         return [None] * len(model.blocks)
+    shape: list[int] | None = list(model.patch_embed.grid_size)
     if not model.dynamic_img_size and hasattr(model.rope, "feat_shape"):
-        table = model.rope.get_embed()
-    else:
-        table = model.rope.get_embed(shape=list(model.patch_embed.grid_size))
+        shape = None  # made with the model
+    table = model.rope.get_embed(shape)
     tables = list(table) if model.rope_mixed else [table] * len(model.blocks)
     return [
         Rotary(
-            each.detach(),
+            table.detach(),
             model.num_prefix_tokens,
             rotate_half=getattr(block.attn, "rotate_half", False),
         )
-        for each, block in zip(tables, model.blocks, strict=True)
+        for table, block in zip(tables, model.blocks, strict=True)
     ]
 
 
 def _scales(block: Any) -> tuple[nn.Module, nn.Module]:
-    first, second = (
-        nn.Identity() if gamma is None else Scaled(gamma)
-        for gamma in (block.gamma_1, block.gamma_2)
-    )
-    return first, second
+    if block.gamma_1 is None:
+        return nn.Identity(), nn.Identity()
+    return Scaled(block.gamma_1), Scaled(block.gamma_2)
 
 
 def _qkv(attention: Any) -> Linear:

@@ -44,10 +44,8 @@ class TorchvisionViT(PrunableViT):
         self.classifiers = [] if last is None else [Classifier(token=0, linear=last)]
         if last is None:
             self.outputs = (Output(EMBEDDING, OutputKind.EMBEDDING),)
-        side, config = (
-            model.image_size // model.patch_size,
-            {**PREPROCESSING, **(preprocessing or {})},
-        )
+        side = model.image_size // model.patch_size
+        config = {**PREPROCESSING, **(preprocessing or {})}
         spec = spec_of(
             self,
             name,
@@ -60,9 +58,8 @@ class TorchvisionViT(PrunableViT):
     @override
     def embed(self, images: Tensor) -> Tensor:
         patches = self.model._process_input(images)
-        tokens = torch.cat(
-            [self.model.class_token.expand(images.shape[0], -1, -1), patches], dim=1
-        )
+        class_tokens = self.model.class_token.expand(images.shape[0], -1, -1)
+        tokens = torch.cat([class_tokens, patches], dim=1)
         return self.model.encoder.dropout(tokens + self.model.encoder.pos_embedding)
 
     @override
@@ -86,11 +83,8 @@ def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
     for layer in layers:
         if not isinstance(layer, nn.LayerNorm | nn.Dropout | nn.Identity):
             got = f"heads with a {type(layer).__name__} before or behind the linear layer"
-            raise ModelError(
-                name,
-                got,
-                "one linear layer, with a LayerNorm or dropout before it, or nn.Identity",
-            )
+            expected = "one linear layer, with a LayerNorm or dropout before it, or nn.Identity"
+            raise ModelError(name, got, expected)
     return nn.Sequential(*layers), last
 
 
@@ -103,12 +97,12 @@ def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int], tuple[str, ..
     if name not in torchvision.models.list_models(include="vit_*"):
         return {}, {}, ()
     weights = torchvision.models.get_model_weights(name).DEFAULT
-    told = weights.transforms()
-    (resized,), (side,) = told.resize_size, told.crop_size
+    transforms = weights.transforms()
+    (resized,), (side,) = transforms.resize_size, transforms.crop_size
     preprocessing = {
-        "interpolation": told.interpolation.value,
-        "mean": tuple(told.mean),
-        "std": tuple(told.std),
+        "interpolation": transforms.interpolation.value,
+        "mean": tuple(transforms.mean),
+        "std": tuple(transforms.std),
         "crop_pct": crop_share((side, side), (resized, resized)),
         "crop_mode": "center",
     }

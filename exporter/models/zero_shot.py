@@ -62,16 +62,10 @@ def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
 
     Its logits are the cosines times the length of the image's embedding.
     """
-    is_tower = (
-        isinstance(tower, VisionTransformer | Eva)
-        and outputs_of(tower)[0].kind == OutputKind.EMBEDDING
-    )
-    if not is_tower:
-        raise ModelError(
-            f"{name}: text embeddings",
-            "a model that classifies",
-            "a tower that gives an embedding",
-        )
+    is_timms = isinstance(tower, VisionTransformer | Eva)
+    if not is_timms or outputs_of(tower)[0].kind != OutputKind.EMBEDDING:
+        expected = "a tower that gives an embedding"
+        raise ModelError(f"{name}: text embeddings", "a model that classifies", expected)
     classifier: Any = copy.copy(tower)
     classifier._modules = dict(tower._modules)
     head = classifier.head
@@ -88,10 +82,8 @@ def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
 
 @torch.no_grad()
 def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
-    weight, bias = (
-        texts.to(like.device),
-        torch.zeros(len(texts), dtype=torch.float64, device=like.device),
-    )
+    weight = texts.to(like.device)
+    bias = weight.new_zeros(len(texts))
     if isinstance(head, nn.Linear):
         if head.bias is not None:
             bias = weight @ head.bias.double()
