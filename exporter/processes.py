@@ -99,9 +99,9 @@ def processes() -> Processes:
             WORLD_SIZE, count, "a launcher that starts so many", "use accelerate launch"
         )
     atexit.register(_leave, state.destroy_process_group)
-    found = Processes(state.process_index, state.num_processes, str(state.device))
-    found.same(WORLD_SIZE, count)
-    return found
+    joined = Processes(state.process_index, state.num_processes, str(state.device))
+    joined.same(WORLD_SIZE, count)
+    return joined
 
 
 def _leave(destroy: Callable[[], None]) -> None:
@@ -128,14 +128,14 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _patience() -> timedelta:
-    given = os.environ.get(PATIENCE_S, str(DEFAULT_PATIENCE_S))
+    text = os.environ.get(PATIENCE_S, str(DEFAULT_PATIENCE_S))
     try:
-        found = timedelta(seconds=float(given))
+        patience = timedelta(seconds=float(text))
     except (ValueError, OverflowError):
-        found = timedelta()
-    if found <= timedelta():
-        raise LaunchError(PATIENCE_S, repr(given), "a number of seconds above 0")
-    return found
+        patience = timedelta()
+    if patience <= timedelta():
+        raise LaunchError(PATIENCE_S, repr(text), "a number of seconds above 0")
+    return patience
 
 
 def _lost(error: Exception) -> LaunchError:

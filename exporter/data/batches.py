@@ -70,14 +70,14 @@ def first_images(
     files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, count: int
 ) -> Array:
     """Return the first `count` images that can be read, [n, 3, H, W]."""
-    made: list[Array] = []
+    parts: list[Array] = []
     for images, _ in batches(files, preprocessing, input_kind, count):
-        made.append(images)
-        if sum(map(len, made)) >= count:
+        parts.append(images)
+        if sum(map(len, parts)) >= count:
             break
-    if not made:
+    if not parts:
         raise ImageError("images", "none that can be read", "at least one")
-    return made[0] if len(made) == 1 else np.concatenate(made)[:count]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)[:count]
 
 
 def draw_images(
@@ -106,25 +106,24 @@ def _batches(
     preprocessings = list(dict.fromkeys(view.preprocessing for view in views))
     loaded = stream(files, *preprocessings, ahead=ahead, workers=workers)
     while group := list(islice(loaded, size)):
-        images = [each for each in group if isinstance(each, LoadedImage)]
-        skipped = [each for each in group if isinstance(each, SkippedImage)]
-        made = {
+        images = [item for item in group if isinstance(item, LoadedImage)]
+        inputs = {
             view: _input(images, view, preprocessings.index(view.preprocessing))
             for view in views
         }
-        labels = [UNKNOWN if each.file.label is None else each.file.label for each in images]
+        labels = [UNKNOWN if image.file.label is None else image.file.label for image in images]
         yield Batch(
-            tuple(made[view] for view in views),
+            tuple(inputs[view] for view in views),
             labels=np.array(labels, dtype=np.int64),
-            files=tuple(each.file for each in images),
-            skipped=tuple(skipped),
+            files=tuple(image.file for image in images),
+            skipped=tuple(item for item in group if isinstance(item, SkippedImage)),
         )
 
 
 def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
     shape = (0, *view.preprocessing.input_size)
     pixels = (
-        np.stack([each.views[place] for each in images])
+        np.stack([image.views[place] for image in images])
         if images
         else np.empty(shape, np.uint8)
     )

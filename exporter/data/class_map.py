@@ -64,34 +64,34 @@ class ClassesByName:
     def index_of(self, text: str, subject: str) -> int | None:
         """Return the class of a name, None if no class has it."""
         synonyms = [self._alike.get(_folded(part.strip()), set()) for part in text.split(",")]
-        found = sorted(
+        classes = sorted(
             self._whole.get(text)
             or self._alike.get(_folded(text))
             or set.intersection(*synonyms)
         )
-        if len(found) > 1:
-            got = f"{text!r}, a name of the classes {', '.join(map(str, found[:MOST]))}"
+        if len(classes) > 1:
+            got = f"{text!r}, a name of the classes {', '.join(map(str, classes[:MOST]))}"
             raise ImageError(subject, got, "a name of one class", MAP_HINT)
-        return found[0] if found else None
+        return classes[0] if classes else None
 
     def indices(self, folders: Sequence[str], subject: str) -> dict[str, int]:
         """Return the classes of folders, nothing if none of them has the name of a class."""
-        found: dict[str, int] = {}
+        by_class: dict[int, str] = {}
+        nameless: list[str] = []
         for folder in folders:
             index = self.index_of(folder, subject)
             if index is None:
+                nameless.append(folder)
                 continue
-            twin = next((name for name, other in found.items() if other == index), None)
-            if twin is not None:
+            twin = by_class.setdefault(index, folder)
+            if twin != folder:
                 got = f"two class folders, {twin!r} and {folder!r}, of the class {self.names[index]!r}"
                 raise ImageError(subject, got, "one folder per class", MAP_HINT)
-            found[folder] = index
-        others = [folder for folder in folders if folder not in found]
-        if found and others:
-            got = f"{len(found)} folders with names of classes, {len(others)} without ({quoted(others)})"
+        if by_class and nameless:
+            got = f"{len(by_class)} folders with names of classes, {len(nameless)} without ({quoted(nameless)})"
             hint = f"{MAP_HINT}, --class-map sorted or natural goes by their order"
             raise ImageError(subject, got, f"names such as {quoted(self.names)}", hint)
-        return found
+        return {folder: index for index, folder in by_class.items()}
 
 
 def class_indices(
@@ -116,18 +116,13 @@ def class_indices(
     if class_map is not None and not is_order(class_map):
         return read_class_map(class_map, num_classes)
     if class_map is None and len(names) == num_classes:
-        found = ClassesByName(names).indices(
-            [each for each in folders if each not in empty], subject
-        )
-        if found:
-            if len(found) < num_classes:
-                logger.warning(
-                    "%s: images of %d of the model's %d classes",
-                    subject,
-                    len(found),
-                    num_classes,
-                )
-            return found
+        filled = [folder for folder in folders if folder not in empty]
+        indices = ClassesByName(names).indices(filled, subject)
+        if indices:
+            if len(indices) < num_classes:
+                text = "%s: images of %d of the model's %d classes"
+                logger.warning(text, subject, len(indices), num_classes)
+            return indices
     if len(folders) != num_classes:
         return {}
     ordered = ORDERS["sorted" if class_map is None else str(class_map)](folders)
@@ -155,8 +150,8 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
     if not isinstance(content, dict):
         raise ImageError(str(path), f"a JSON {type(content).__name__}", expected)
     for name, value in content.items():
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or value < 0 or (num_classes is not None and value >= num_classes):
+        is_index = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        if not is_index or (num_classes is not None and value >= num_classes):
             limit = "" if num_classes is None else f" below {num_classes}"
             raise ImageError(
                 str(path), f"{value!r} for {name!r}", f"a class index from 0{limit}"

@@ -66,12 +66,8 @@ def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image
 
 def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Image:
     height, width = size
-    top, left = (image.height - height) / 2, (image.width - width) / 2
-    top, left = (
-        (floor(top), floor(left))
-        if rounding == CropRounding.DOWN
-        else (round(top), round(left))
-    )
+    to_pixel = floor if rounding == CropRounding.DOWN else round
+    top, left = to_pixel((image.height - height) / 2), to_pixel((image.width - width) / 2)
     # Pillow gives black for pixels outside the image.
     return image.crop((left, top, left + width, top + height))
 
@@ -101,12 +97,12 @@ def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -
         input_size: The model's (3, height, width).
         most: Images to take from a loader; all of them for None. Of an array, the caller draws.
     """
-    whole = _is_array(images)
-    batches = [images] if whole else images
-    found = (image for batch in batches for image in _checked(_array_of(batch), input_size))
+    if _is_array(images):
+        images, most = [images], None
+    arrays = (image for batch in images for image in _checked(_array_of(batch), input_size))
     files = tuple(
         ArrayImage(HERE / f"{index}", None, pixels=image)
-        for index, image in enumerate(found if whole else islice(found, most))
+        for index, image in enumerate(islice(arrays, most))
     )
     if not files:
         raise ImageError("images", "none", "at least one")
@@ -154,11 +150,8 @@ MAX_PIXELS = 89_478_485  # Pillow's own limit against small files that unpack to
 MAX_ASPECT = 100  # scaling a strip's short side up to the input size scales its long side too
 
 BITS_PER_SAMPLE = 258  # a tag of TIFF
-ALWAYS_16_BITS = (
-    "PNG",
-    "PPM",
-    "JPEG2000",
-)  # formats of which Pillow decodes all deeper grey to 16 bits
+# Formats of which Pillow decodes all deeper grey to 16 bits.
+ALWAYS_16_BITS = ("PNG", "PPM", "JPEG2000")
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +211,7 @@ def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage |
         image = read_rgb(file)
     except ImageError as error:
         return SkippedImage(file.path, error.got)
-    views = tuple(to_pixels(to_input_size(image, each)) for each in preprocessings)
+    views = tuple(to_pixels(to_input_size(image, step)) for step in preprocessings)
     # Encoded bytes are not needed any more.
     return LoadedImage(file if file.content is None else replace(file, content=None), views)
 
@@ -283,8 +276,8 @@ def _grey(image: Image.Image) -> Array:
     if image.mode == "F":
         white = 255 if most > 1 and (values == np.rint(values)).all() else 1
     else:
-        depth = _depth(image)
-        white = 2**depth - 1 if depth else 255 if most <= 255 else 65535
+        shallow = 8 if most <= 255 else 16
+        white = 2 ** (_depth(image) or shallow) - 1
     if not 0 <= least <= most <= white:  # this also refuses values that are no numbers
         raise ValueError(f"grey values from {least:g} to {most:g} where white is {white}")
     return np.rint(values * 255 / white).astype(np.uint8)
@@ -292,14 +285,11 @@ def _grey(image: Image.Image) -> Array:
 
 def _depth(image: Image.Image) -> int:
     """Return the bits of a grey value if the file says that they are 9 to 16, else 0."""
-    told = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (0,))[0]
-    if 8 < told <= 16:
-        return int(told)
-    return (
-        16
-        if image.mode.startswith("I;") or (image.mode == "I" and image.format in ALWAYS_16_BITS)
-        else 0
-    )
+    bits = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (0,))[0]
+    if 8 < bits <= 16:
+        return int(bits)
+    is_deep = image.mode == "I" and image.format in ALWAYS_16_BITS
+    return 16 if is_deep or image.mode.startswith("I;") else 0
 
 
 def _absurd(width: int, height: int) -> str:

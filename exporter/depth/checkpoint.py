@@ -45,31 +45,29 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     source = source_of(request)
     network, state = create(source), read_state_dict(request.checkpoint)
     # An adapter may read weights when it is made, so those that the plan leaves alone are loaded before.
-    own = network.state_dict()
-    same = {
-        key: value
-        for key, value in state.items()
-        if key in own and own[key].shape == value.shape
-    }
-    network.load_state_dict({**own, **same})
+    weights = network.state_dict()
+    for key, value in state.items():
+        if key in weights and weights[key].shape == value.shape:
+            weights[key] = value
+    network.load_state_dict(weights)
     names = checkpoint_names(request.checkpoint)
-    whole = adapt(network, source.name, source.preprocessing, class_names=names)
-    vit = with_weights(whole, depth, state, str(request.checkpoint), source.requested)
+    vit = adapt(network, source.name, source.preprocessing, class_names=names)
+    vit = with_weights(vit, depth, state, str(request.checkpoint), source.requested)
     moved(vit.model, device)
     check_border(vit)
     return vit
 
 
 def with_weights(
-    whole: PrunableViT,
+    vit: PrunableViT,
     depth: Depth,
     state: Mapping[str, Tensor],
     source: str,
-    asked: Collection[str] = (),
+    arguments: Collection[str] = (),
 ) -> PrunableViT:
     """Return the ViT without some units, with the weights of a file; arguments as of `load_into`."""
-    pruned = apply_plan(whole, depth.plan, unmerged=not depth.merged)
-    load_into(pruned.model, state, source, asked)
+    pruned = apply_plan(vit, depth.plan, unmerged=not depth.merged)
+    load_into(pruned.model, state, source, arguments)
     # Nothing more is removed; the digest is that of the loaded weights.
     return apply_plan(pruned, depth.plan, unmerged=not depth.merged)
 

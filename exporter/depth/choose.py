@@ -74,13 +74,13 @@ class RankedViT:
 
 def spare(vit: PrunableViT, unit: UnitType, settings: ChoiceSettings, needed: int = 0) -> int:
     """Return how many units of a type may go, one attention stays; DepthError if fewer than are needed."""
-    found = len(_candidates(vit, unit, settings))
-    if unit == UnitType.ATTENTION and found == len(vit.spec.attention_layers):
-        found -= 1
-    if found < needed:
+    most = len(_candidates(vit, unit, settings))
+    if unit == UnitType.ATTENTION and most == len(vit.spec.attention_layers):
+        most -= 1
+    if most < needed:
         why = "one attention stays, a gated MLP keeps its activation, and so does what --keep-… names"
-        raise DepthError(f"{unit} units", str(needed), f"at most {found}, which can go", why)
-    return found
+        raise DepthError(f"{unit} units", str(needed), f"at most {most}, which can go", why)
+    return most
 
 
 def _candidates(vit: PrunableViT, unit: UnitType, settings: ChoiceSettings) -> list[int]:
@@ -94,10 +94,10 @@ class Skipped:
     training: dict[str, str] = field(default_factory=dict)
     evaluation: dict[str, str] = field(default_factory=dict)
 
-    def update(self, other: "Skipped") -> None:
+    def update(self, part: "Skipped") -> None:
         """Add those of another part of the search."""
-        for use, reasons in vars(other).items():
-            getattr(self, use).update(reasons)
+        self.training.update(part.training)
+        self.evaluation.update(part.evaluation)
 
 
 SEARCH = "search"
@@ -129,35 +129,35 @@ class Bookmark:
     skipped: Skipped = field(default_factory=Skipped)
 
     def write(
-        self, stages: int, ranked: RankedViT, kept: Mapping[str, object] | None = None
+        self, stages: int, ranked: RankedViT, records: Mapping[str, object] | None = None
     ) -> None:
-        """Replace the state by that after so many stages; `kept` are records by name that belong to it.
+        """Replace the state by that after so many stages; `records`, by name, belong to it.
 
         OutputError where the file cannot be written.
         """
-        mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(kept or {}))
+        mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(records or {}))
         depth = Depth(ranked.plan, merged=False)
         save_weights(ranked.vit.model, self.identity, self.path, **{DEPTH: depth, SEARCH: mark})
 
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
-        """Return the number of stages done, what they led to, and what was kept; None where there is no file.
+        """Return the number of stages done, what they led to, and the records; None where there is no file.
 
         ArtefactError where the file is broken, or of another search.
         """
-        found = Unfinished(self.path, "search", self.run).state(_read)
-        if found is None:
+        state = Unfinished(self.path, "search", self.run).state(_read)
+        if state is None:
             return None
-        mark, depth = found
+        mark, depth = state
         self.skipped.update(mark.skipped)
         restored = with_weights(vit, depth, read_state_dict(self.path), str(self.path))
         return mark.stages, RankedViT(restored, depth.plan, mark.importance), mark.kept
 
 
 def _read(path: Path) -> tuple[str, tuple[_Mark, Depth]]:
-    told, depth = read_metadata(path).get(SEARCH), read_depth(path)
-    if told is None or depth is None:
+    text, depth = read_metadata(path).get(SEARCH), read_depth(path)
+    if text is None or depth is None:
         raise ValueError("another file")
-    mark = from_json(_Mark, told, source=str(path))
+    mark = from_json(_Mark, text, source=str(path))
     return mark.run, (mark, depth)
 
 
@@ -181,9 +181,11 @@ def choose_units(
     }
     for unit, count in counts.items():
         spare(vit, unit, settings, count)
-    found = bookmark.read(vit) if bookmark else None
-    done, ranked, _ = found or (0, RankedViT.whole(vit, settings), {})
-    order = list(turns(**{str(unit): count for unit, count in counts.items()}))
+    done, ranked = 0, RankedViT.whole(vit, settings)
+    state = bookmark.read(vit) if bookmark else None
+    if state is not None:
+        done, ranked, _ = state
+    order = list(turns(settings.attention_units, settings.activation_units))
     for index, unit in enumerate(order[done:], start=done):
         stage = Stage(f"stage {index + 1} of {len(order)}: {unit}", index)
         ranked = ranked.trained(train, stage).without(unit, 1, settings)

@@ -50,7 +50,7 @@ def read_samples(path: Path) -> tuple[Measured, ...]:
     try:
         content = read_json(path)
         samples = tuple(msgspec.convert(content, list[Measured]))
-        if any("accuracy" not in each for each in content):
+        if any("accuracy" not in row for row in content):
             raise ValueError("a sample without its accuracy")
         return samples
     except (OSError, ValueError, RecursionError) as error:
@@ -58,8 +58,8 @@ def read_samples(path: Path) -> tuple[Measured, ...]:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What a collection found: the samples, and the importance of all units before the first step."""
+class _Collection:
+    """What was collected so far: the samples, and the importance of all units before the first step."""
 
     samples: tuple[Measured, ...] = ()
     ranking: Importance | None = None
@@ -102,38 +102,36 @@ def collect(
     """
     available = {unit: spare(vit, unit, settings, 1) for unit in UnitType}
     steps = list(steps_of(available, settings.units, settings.step))
-    whole = RankedViT.whole(vit, settings)
-    stages, ranked, told = bookmark.read(vit) or (0, whole, {})
-    kept = msgspec.convert(told, _Kept)
+    unpruned = RankedViT.whole(vit, settings)
+    stages, ranked, records = bookmark.read(vit) or (0, unpruned, {})
+    collection = msgspec.convert(records, _Collection)
 
-    def measured() -> _Kept:
-        if any(ranked.plan == each.plan for each in kept.samples):
-            return kept
+    def measured() -> _Collection:
+        if any(ranked.plan == sample.plan for sample in collection.samples):
+            return collection
         sample = Measured.of(ranked.plan, ranked.vit.spec.depth, evaluate(ranked.vit))
-        own = replace(kept, samples=(*kept.samples, sample))
-        bookmark.write(stages, ranked, vars(own))
-        return own
+        extended = replace(collection, samples=(*collection.samples, sample))
+        bookmark.write(stages, ranked, vars(extended))
+        return extended
 
-    kept = measured()
-    save_json(kept.samples, out)
-    ranking = kept.ranking or ranked.trained(train, Stage("ranking", 0)).importance
-    if kept.ranking is None:
-        stages, ranked, kept = (
-            1,
-            replace(whole, importance=ranking),
-            replace(kept, ranking=ranking),
-        )
-        bookmark.write(stages, ranked, vars(kept))
-    start = replace(whole, importance=ranking)
+    collection = measured()
+    save_json(collection.samples, out)
+    ranking = collection.ranking
+    if ranking is None:
+        ranking = ranked.trained(train, Stage("ranking", 0)).importance
+        stages, ranked = 1, replace(unpruned, importance=ranking)
+        collection = replace(collection, ranking=ranking)
+        bookmark.write(stages, ranked, vars(collection))
+    start = replace(unpruned, importance=ranking)
     for number, step in enumerate(steps[stages - 1 :], start=stages):
         stage = Stage(f"step {number} of {len(steps)}: {step.unit}", step.place)
         before = start if step.place == 1 else ranked
         ranked = before.without(step.unit, step.count, settings).trained(train, stage)
         stages = number + 1
-        bookmark.write(stages, ranked, vars(kept))
-        kept = measured()
-        save_json(kept.samples, out)
-    return kept.samples
+        bookmark.write(stages, ranked, vars(collection))
+        collection = measured()
+        save_json(collection.samples, out)
+    return collection.samples
 
 
 def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:

@@ -50,10 +50,8 @@ class GatedViT(nn.Module):
     def __init__(self, vit: PrunableViT, importance: Importance) -> None:
         super().__init__()
         self.model = vit.model
-        self.attention, self.activation = (
-            nn.Parameter(torch.tensor(importance.of(unit), device=vit.device))
-            for unit in (UnitType.ATTENTION, UnitType.ACTIVATION)
-        )
+        self.attention = nn.Parameter(torch.tensor(importance.attention, device=vit.device))
+        self.activation = nn.Parameter(torch.tensor(importance.activation, device=vit.device))
 
     @override
     def forward(self, images: Float[Tensor, "b c h w"]) -> Any:
@@ -91,25 +89,21 @@ def gated(
 
 def removable(vit: PrunableViT) -> dict[UnitType, tuple[int, ...]]:
     """Return the layers, counted from 1, whose unit of a type is there and can be removed."""
-    layers = list(enumerate(vit.blocks, start=1))
-    attention = [
-        layer
-        for layer, block in layers
-        if block.attention is not None and block.mlp is not None
-    ]
-    activation = [
-        layer
-        for layer, block in layers
-        if not why_not_merged(block.mlp) and not isinstance(_mlp_act(block), nn.Identity)
-    ]
+    attention: list[int] = []
+    activation: list[int] = []
+    for layer, block in enumerate(vit.blocks, start=1):
+        if block.attention is not None and block.mlp is not None:
+            attention.append(layer)
+        if not why_not_merged(block.mlp) and not isinstance(_mlp_act(block), nn.Identity):
+            activation.append(layer)
     return {UnitType.ATTENTION: tuple(attention), UnitType.ACTIVATION: tuple(activation)}
 
 
 def straight_through(
-    kept: Float[Tensor, "*shape"], pruned: Tensor | float, score: Float[Tensor, ""]
+    output: Float[Tensor, "*shape"], pruned: Tensor | float, score: Float[Tensor, ""]
 ) -> Float[Tensor, "*shape"]:
-    """Return `kept`; backward, the score gets the gradient of m · kept + (1 − m) · pruned for m."""
-    return kept + (score - score.detach()) * (kept - pruned).detach()
+    """Return `output`; backward, the score gets the gradient of m · output + (1 − m) · pruned for m."""
+    return output + (score - score.detach()) * (output - pruned).detach()
 
 
 def _mlp_act(block: BlockParts) -> nn.Module:

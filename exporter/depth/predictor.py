@@ -55,16 +55,16 @@ class CrossValidation:
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        kept = _kept(samples)
+        shares = _shares_left(samples)
         self.designs = {
-            degree: _terms(kept, degree)
+            degree: _terms(shares, degree)
             for degree in DEGREES
-            if len(kept) - 2 >= _count(degree)
+            if len(shares) - 2 >= _count(degree)
         }
         if not self.designs:
             expected = f"at least {_count(DEGREES[0]) + 2}"
             why = "two models are left out at a time"
-            raise DepthError("samples", f"{len(kept)} of them", expected, why)
+            raise DepthError("samples", f"{len(shares)} of them", expected, why)
 
     @cached_property
     def errors(self) -> dict[int, Array]:
@@ -100,11 +100,10 @@ def fit(samples: Sequence[Sample], degree: int) -> Predictor:
     """Return the polynomial of this degree with the least squared error."""
     if degree not in DEGREES:
         raise DepthError("degree", str(degree), f"one of {', '.join(map(str, DEGREES))}")
-    kept = _kept(samples)
     least = _count(degree)
     if len(samples) < least:
         raise DepthError("samples", f"{len(samples)} for degree {degree}", f"at least {least}")
-    design = _terms(kept, degree)
+    design = _terms(_shares_left(samples), degree)
     if not _is_determined(design):
         got = f"shares that leave coefficients of degree {degree} open"
         raise DepthError(
@@ -124,24 +123,22 @@ def accuracies_of(samples: Sequence[Sample]) -> Array:
     return np.array([sample.accuracy for sample in samples])
 
 
-def _kept(samples: Sequence[Sample]) -> Array:
-    return np.array([[1 - each.attention, 1 - each.activation] for each in samples]).reshape(
-        -1, 2
-    )
+def _shares_left(samples: Sequence[Sample]) -> Array:
+    rows = [(1 - sample.attention, 1 - sample.activation) for sample in samples]
+    return np.array(rows).reshape(-1, 2)
 
 
 def _count(degree: int) -> int:
     return (degree + 1) * (degree + 2) // 2
 
 
-def _terms(kept: Array, degree: int) -> Array:
+def _terms(shares: Array, degree: int) -> Array:
     """Return the products of the shares [samples, 2], [samples, terms], by rising total degree."""
-    factors = [
-        term
-        for total in range(degree + 1)
-        for term in combinations_with_replacement(range(2), total)
-    ]
-    return np.stack([kept[:, list(term)].prod(axis=1) for term in factors], axis=1)
+    terms = []
+    for total in range(degree + 1):
+        for factors in combinations_with_replacement(range(2), total):
+            terms.append(shares[:, list(factors)].prod(axis=1))
+    return np.stack(terms, axis=1)
 
 
 def _is_determined(design: Array) -> bool:
@@ -152,10 +149,10 @@ def _is_determined(design: Array) -> bool:
 def _left_out(design: Array) -> Array:
     """Return the matrix of `CrossValidation.errors`: predictions of each pair from the others, minus the truth."""
     samples, rows = len(design), []
-    for left in map(list, combinations(range(samples), 2)):
-        kept = [index for index in range(samples) if index not in left]
-        row = -np.eye(samples)[left]
-        row[:, kept] = design[left] @ np.linalg.pinv(design[kept], rcond=RANK_CUT)
+    for pair in map(list, combinations(range(samples), 2)):
+        fitted = [index for index in range(samples) if index not in pair]
+        row = -np.eye(samples)[pair]
+        row[:, fitted] = design[pair] @ np.linalg.pinv(design[fitted], rcond=RANK_CUT)
         rows.append(row)
     return np.concatenate(rows)
 

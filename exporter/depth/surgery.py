@@ -101,10 +101,11 @@ class Affine:
     def linear(self, like: nn.Linear) -> nn.Linear:
         """Return the map as a frozen linear layer in eval mode, with the dtype and the device of `like`."""
         outputs, inputs = self.weight.shape
-        made = nn.Linear(inputs, outputs, device="meta", dtype=like.weight.dtype)
-        made.weight = nn.Parameter(self.weight.to(like.weight.dtype), requires_grad=False)
-        made.bias = nn.Parameter(self.bias.to(like.weight.dtype), requires_grad=False)
-        return made.eval()
+        dtype = like.weight.dtype
+        linear = nn.Linear(inputs, outputs, device="meta", dtype=dtype)
+        linear.weight = nn.Parameter(self.weight.to(dtype), requires_grad=False)
+        linear.bias = nn.Parameter(self.bias.to(dtype), requires_grad=False)
+        return linear.eval()
 
 
 def saves_macs(first: nn.Linear, second: nn.Linear) -> bool:
@@ -167,45 +168,26 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
         return block
     if not saves_macs(mlp.fc1, mlp.fc2):
         return block
-    active = [
-        each.p for each in mlp.whole.modules() if isinstance(each, nn.Dropout) and each.training
-    ]
-    if any(active):
-        got = f"dropout {max(active)} in training mode"
-        raise DepthError(
-            f"activation of layer {layer}",
-            got,
-            "a model in eval mode",
-            "call model.eval() first",
-        )
+    subject = f"activation of layer {layer}"
+    for module in mlp.whole.modules():
+        if isinstance(module, nn.Dropout) and module.training and module.p:
+            got = f"dropout {module.p} in training mode"
+            raise DepthError(subject, got, "a model in eval mode", "call model.eval() first")
     affine = Affine.of(mlp.fc1).then(Affine.of(mlp.fc2))
     norm, affine = _fold_norm(block, mlp, affine)
     out, affine = _fold_scales(block, mlp, affine)
     merged = affine.linear(like=mlp.fc2)
     if not exchange(block.whole, mlp.whole, merged):
-        raise DepthError(
-            f"activation of layer {layer}",
-            "an MLP that is no module of its block",
-            "one that is",
-        )
-    nothing = nn.Identity()
-    parts = MlpParts(
-        norm=norm,
-        fc1=nothing,
-        act=nothing,
-        hidden_norm=nothing,
-        fc2=merged,
-        whole=merged,
-        out=out,
-    )
-    return replace(block, mlp=parts)
+        raise DepthError(subject, "an MLP that is no module of its block", "one that is")
+    return replace(block, mlp=MlpParts(norm=norm, fc2=merged, whole=merged, out=out))
 
 
 def _fold_norm(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
     """Fold γ and β of a LayerNorm that the MLP alone reads."""
-    others = [part for part in (block.attention, block.stand_in) if part is not None]
-    shared = any(part.norm is mlp.norm for part in others)
-    if shared or not isinstance(mlp.norm, nn.LayerNorm):
+    for part in (block.attention, block.stand_in):
+        if part is not None and part.norm is mlp.norm:
+            return mlp.norm, affine
+    if not isinstance(mlp.norm, nn.LayerNorm):
         return mlp.norm, affine
     bare = without_affine(mlp.norm)
     if not exchange(block.whole, mlp.norm, bare):
@@ -238,23 +220,21 @@ def halve_later_branches(vit: PrunableViT, layer: int) -> None:
 
 def _later_norms(vit: PrunableViT, layer: int) -> list[nn.LayerNorm]:
     """Return every norm that reads tokens after the removed attention, each once."""
-    parts = [
-        part
-        for block in vit.blocks[layer - 1 :]
-        for part in (block.attention, *block.token_wise)
-    ]
+    modules: list[nn.Module] = []
+    for block in vit.blocks[layer - 1 :]:
+        for part in (block.attention, *block.token_wise):
+            if part is not None:
+                modules.append(part.norm)
     # `norm` names the final norm in all built-in families; a network without one is refused.
-    found = [part.norm for part in parts if part is not None] + [
-        getattr(vit.model, "norm", vit.model)
-    ]
-    norms = []
-    for norm in {id(each): each for each in found if isinstance(each, nn.Module)}.values():
-        if not isinstance(norm, nn.LayerNorm):
-            got = f"nose with a norm of the kind {type(norm).__name__}"
-            raise DepthError(
-                "variant", got, "a LayerNorm wherever tokens are read", "use remove"
-            )
-        norms.append(norm)
+    modules.append(getattr(vit.model, "norm", vit.model))
+    norms: list[nn.LayerNorm] = []
+    # A dictionary holds each module once, in the order of the first place.
+    for module in dict.fromkeys(modules):
+        if not isinstance(module, nn.LayerNorm):
+            got = f"nose with a norm of the kind {type(module).__name__}"
+            expected = "a LayerNorm wherever tokens are read"
+            raise DepthError("variant", got, expected, "use remove")
+        norms.append(module)
     return norms
 
 
@@ -313,12 +293,12 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
     stand_in = None
     if variant == AttentionVariant.IDENTITY:
         stand_in = MlpParts(norm=block.attention.norm, out=block.attention.out)
-    whole = MlpBlock(block.mlp, stand_in).train(block.whole.training)
-    if not exchange(vit.model, block.whole, whole):
+    mlp_block = MlpBlock(block.mlp, stand_in).train(block.whole.training)
+    if not exchange(vit.model, block.whole, mlp_block):
         raise DepthError(
             f"layer {layer}", "a block that is no module of the network", "one that is"
         )
-    _put(vit, layer, BlockParts(whole, None, block.mlp, stand_in))
+    _put(vit, layer, BlockParts(mlp_block, None, block.mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)
 

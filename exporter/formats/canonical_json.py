@@ -87,20 +87,20 @@ def _text(record: object, **layout: Any) -> str:
     text = json.dumps(
         _plain(record), sort_keys=True, ensure_ascii=False, allow_nan=False, **layout
     )
-    return BYTES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return BYTES.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _plain(record: object) -> Any:
     return msgspec.to_builtins(record, enc_hook=os.fspath, str_keys=True)
 
 
-def _refuse_unknown(told: Any, known: Any) -> None:
+def _refuse_unknown(content: Any, known: Any) -> None:
     """Raise ValueError for the first unknown key: msgspec ignores unknown keys of a dataclass."""
-    if isinstance(told, dict):
-        for key, value in told.items():
+    if isinstance(content, dict):
+        for key, value in content.items():
             if key not in known:
                 raise ValueError(f"an unknown key {key!r}")
             _refuse_unknown(value, known[key])
-    if isinstance(told, list):
-        for value, inner in zip(told, known, strict=True):
+    if isinstance(content, list):
+        for value, inner in zip(content, known, strict=True):
             _refuse_unknown(value, inner)

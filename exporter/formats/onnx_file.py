@@ -42,23 +42,22 @@ def load_onnx(path: Path) -> "ModelProto":
     missing = [name for name, part in parts.items() if not part]
     if missing:
         raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
-    texts = [text for each in model.metadata_props for text in (each.key, each.value)]
+    texts = [tensor.name for tensor in graph.input]
+    for entry in model.metadata_props:
+        texts += (entry.key, entry.value)
     # protobuf gives the bytes of a text that is none.
-    if not all(
-        isinstance(each, str) for each in (*texts, *(each.name for each in graph.input))
-    ):
-        raise ArtefactError(
-            str(path), "metadata or names of inputs that are no UTF-8", EXPECTED
-        )
+    if not all(isinstance(text, str) for text in texts):
+        got = "metadata or names of inputs that are no UTF-8"
+        raise ArtefactError(str(path), got, EXPECTED)
     return model
 
 
 def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
     """Return the shapes of a model's inputs by name; a dynamic size is its name, or "" without one."""
-    return {
-        each.name: tuple(
-            size.dim_value if size.HasField("dim_value") else size.dim_param
-            for size in each.type.tensor_type.shape.dim
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    for tensor in model.graph.input:
+        sizes = tensor.type.tensor_type.shape.dim
+        shapes[tensor.name] = tuple(
+            size.dim_value if size.HasField("dim_value") else size.dim_param for size in sizes
         )
-        for each in model.graph.input
-    }
+    return shapes
