@@ -47,10 +47,17 @@ RECEIVED = Factor(
     lambda spec, tokens, stride: -(-tokens // stride) * tokens * spec.dim,
     strided=True,
 )
-# The attention of the pooling's own query, as if the layer were the last.
-PROBE = Factor("probe", lambda spec, tokens, _: spec.probe_rows * tokens * spec.dim, _no_probe)
-# How little a patch resembles the others.
-SIMILARITY = Factor("similarity", lambda spec, tokens, _: tokens * spec.dim // spec.num_heads)
+# The attention of the pooling's own query to the patches, as if the layer were the last.
+PROBE = Factor(
+    "probe",
+    lambda spec, tokens, _: spec.probe_rows * (tokens - spec.num_prefix_tokens) * spec.dim,
+    _no_probe,
+)
+# How little a patch resembles the others: a product with their mean direction, as long as a head's key.
+SIMILARITY = Factor(
+    "similarity",
+    lambda spec, tokens, _: (tokens - spec.num_prefix_tokens) * spec.dim // spec.num_heads,
+)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from exporter.models.spec import as_it_came
+from exporter.ops import factors
 from exporter.ops.counts import joined_patches
+from exporter.pruning import scores
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.pruning.tokens import Grid
 from exporter.records import ModelSpec
 from exporter.schedule.macs import (
     MacCount,
@@ -26,6 +29,7 @@ from exporter.schedule.macs import (
     pruned_macs,
     schedule_macs,
 )
+from exporter.schedule.methods import CLASS, PROBE, RECEIVED, SIMILARITY, Factor
 from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
@@ -135,6 +139,40 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
     fusion = vit.spec.num_patches + pruned.schedule.keep[0]
     rows = len(vit.classifiers)  # one class row for each token that classifies
     assert pruned.macs.scoring == rows * sum(tokens) * vit.spec.dim + fusion
+
+
+@pytest.mark.parametrize(
+    ("factor", "family", "stride"),
+    [
+        (CLASS, "vit", 1),
+        (CLASS, "distilled", 1),
+        (RECEIVED, "registers", 1),
+        (RECEIVED, "registers", 3),
+        (PROBE, "pooled by attention", 1),
+        (SIMILARITY, "registers", 1),
+    ],
+    ids=lambda value: value.name if isinstance(value, Factor) else str(value),
+)
+def test_a_factor_costs_what_runs(
+    factor: Factor, family: str, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The counter does not look into an operator, but into the function that it was made of.
+    for operator in (factors.class_row, factors.received):
+        monkeypatch.setattr(scores, operator._name, operator._init_fn)
+    vit = make_vit(family)
+    prefix = vit.spec.num_prefix_tokens
+
+    def runs(images: int) -> int:
+        grid = Grid(vit.embed(random_images(vit, images)), prefix, weighs_keys=False)
+        tokens, seen = grid.attention(vit.blocks[0])
+        if factor is SIMILARITY:  # its product of vectors is no matrix product
+            return factors.directions(seen.key, prefix).numel()
+        layer = scores.Layer(vit, tokens, seen, stride)
+        return counted(lambda: scores.FACTOR_SCORES[factor.name](layer))
+
+    # What follows from the weights alone is computed once.
+    of_an_image = runs(2) - runs(1)
+    assert factor.macs(vit.spec, prefix + vit.spec.num_patches, stride) == of_an_image > 0
 
 
 def test_merging_costs_two_products_more() -> None:
