@@ -37,14 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
+    recipe, out = recipe_of(arguments), writable_file(arguments.out)
+    needed(recipe.images.images, "--images", "a folder of images")
     from exporter.calibration.sums import warn_where_unsettled
     from exporter.workflows.opened import open_recipe
 
-    recipe, out = recipe_of(arguments), writable_file(arguments.out)
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})
     variant = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
-    needed(recipe.images.images, "--images", "a folder of images")
     _ = variant.network.full  # a model that cannot be loaded is refused first
     calibration = variant.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer

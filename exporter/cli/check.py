@@ -17,7 +17,7 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.settings.fields import sections_of
 from exporter.settings.flags import add_flags, from_flags, places_of
-from exporter.workflows.recipe import Lowering, Recipe
+from exporter.workflows.recipe import Lowering, Recipe, needed
 
 EXAMPLES = (
     "star-export check build/digits",
@@ -73,6 +73,11 @@ def _check_folder(arguments: argparse.Namespace) -> int:
 
 
 def _check_file(arguments: argparse.Namespace) -> int:
+    recipe, settings = recipe_of(arguments), from_flags(RunSettings, arguments)
+    if settings.runtime is not None:
+        expected = "none with --onnx: a file is checked on its target's runtime"
+        raise RecipeError("--runtime", settings.runtime, expected)
+    needed(recipe.images.images, "--images", "a folder of images")
     from exporter.artefact import artefact_of
     from exporter.evaluation.parity.reference import check
     from exporter.formats.onnx_file import load_onnx
@@ -82,11 +87,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     from exporter.workflows.variant import Variant
 
     stages = RichStages(quiet=arguments.quiet)
-    network = open_recipe(recipe_of(arguments), stages).network
-    settings = from_flags(RunSettings, arguments)
-    if settings.runtime is not None:
-        expected = "none with --onnx: a file is checked on its target's runtime"
-        raise RecipeError("--runtime", settings.runtime, expected)
+    network = open_recipe(recipe, stages).network
     threads = settings.threads or network.recipe.measure.threads
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))

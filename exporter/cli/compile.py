@@ -74,14 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
     stages, out = RichStages(quiet=arguments.quiet or arguments.dry_run), arguments.out
-    with stages.stage("libraries"):
-        from exporter.workflows.compile import compare_methods, compile_model, dry_compile
-
     names = getattr(arguments, METHOD, "").split(",")
     methods = [Method.named(name) for name in names] if len(names) > 1 else []
     if methods:
         setattr(arguments, METHOD, methods[0])
     recipe = recipe_of(arguments)
+    with stages.stage("libraries"):
+        from exporter.workflows.compile import compare_methods, compile_model, dry_compile
+
     if arguments.dry_run:
         if methods:
             raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")

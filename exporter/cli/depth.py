@@ -103,9 +103,9 @@ def _add_apply(actions: Any) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
+    plan, model = from_flags(DepthPlan, arguments), _network(arguments).recipe.model
     from exporter.workflows.depth import apply_to
 
-    model, plan = _network(arguments).recipe.model, from_flags(DepthPlan, arguments)
     done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
     show(arguments, done, lambda: print_lines(_applied_lines(done)))
     return 0
@@ -139,20 +139,21 @@ def _split(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Found":
 
 def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     """Choose the units; all settings are checked before."""
+    out = needed(arguments.out, "--out", "a file for the weights")
+    training = training_of(arguments, recipe_of(arguments))
+    network = _network(arguments, RichStages(quiet=arguments.quiet))
     from exporter.depth.collect import read_samples
     from exporter.workflows.depth import choose_to
 
-    network = _network(arguments, RichStages(quiet=arguments.quiet))
-    training = training_of(arguments, network.recipe)
-    out = needed(arguments.out, "--out", "a file for the weights")
     samples = None if arguments.samples is None else read_samples(arguments.samples)
     return choose_to(network, choice, training, out, samples=samples)
 
 
 def _network(arguments: argparse.Namespace, stages: RichStages | None = None) -> "Network":
+    recipe = recipe_of(arguments)
     from exporter.workflows.opened import open_recipe
 
-    network = open_recipe(recipe_of(arguments), stages).network
+    network = open_recipe(recipe, stages).network
     needed(network.recipe.model.name or None, "--model", A_MODEL)
     return network
 

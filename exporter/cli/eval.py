@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
+    settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
+    recipe = recipe_of(arguments)
     from exporter.workflows.evaluate import (
         disagreement_paths,
         evaluate_models,
@@ -76,8 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         save_disagreements,
     )
 
-    settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
-    models = _models(arguments, stages)
+    models = _models(arguments, recipe, stages)
     if arguments.disagreements is not None:
         if len(models) < 2 or not all(model.spec.num_classes for model in models):
             got = "one model" if len(models) < 2 else "a model without logits"
@@ -93,13 +94,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _models(arguments: argparse.Namespace, stages: RichStages) -> "tuple[EvalModel, ...]":
+def _models(
+    arguments: argparse.Namespace, recipe: Recipe, stages: RichStages
+) -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
     from exporter.workflows.predicting import models_at, torch_models
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
-    recipe = recipe_of(arguments)
     named = recipe.model.name != "" or recipe.model.checkpoint is not None
     files, wanted = (
         models_at(paths, settings),

@@ -41,11 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
+    recipe, out = recipe_of(arguments), writable_file(arguments.out)
     from exporter.lowering.pipeline import save_onnx
     from exporter.workflows.opened import open_recipe
 
-    stages, out = RichStages(quiet=arguments.quiet), writable_file(arguments.out)
-    variant = open_recipe(recipe_of(arguments), stages, dense=arguments.dense)
+    stages = RichStages(quiet=arguments.quiet)
+    variant = open_recipe(recipe, stages, dense=arguments.dense)
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
     elif variant.given is None:

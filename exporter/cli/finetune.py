@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from exporter.workflows.finetune import FinetuneResult
 
 EXAMPLES = (
-    "star-export finetune --model digits_vit --images train/ --mac-reduction 0.5 --out tuned.safetensors",
+    "star-export finetune --model digits_vit --images train/ --eval-images val/ --mac-reduction 0.5"
+    " --out tuned.safetensors",
 )
 FAILS = "no epoch is better than the pruned model before training"
 
@@ -68,11 +69,11 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 1 where training has made nothing better."""
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    recipe = recipe_of(arguments)
+    settings = training_of(arguments, recipe)
     with stages.stage("libraries"):
         from exporter.workflows.finetune import dry_finetune, finetune_model
 
-    recipe = recipe_of(arguments)
-    settings = training_of(arguments, recipe)
     if arguments.dry_run:
         found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
         show(arguments, found, lambda: print_dry_run(found))

@@ -49,26 +49,6 @@ EXAMPLES = (
 )
 FAILS = "a check failed, or a search found nothing: see the help of the verb"
 
-# What replaces a verb, an action ("depth fit") or a flag ("eval --max-images") that is gone.
-FORMER = {
-    "ops": "nothing: ONNX Runtime runs the exported files as they are",
-    "plugin": "star-export build --plugin-source DIR",
-    "search": "star-export tune --speedup X",
-    "best": "star-export tune --rho R --max-drop POINTS",
-    "compile --speedup": "star-export tune --speedup X",
-    "compile --max-drop": "star-export tune --max-drop POINTS",
-    "compile --sweep": "star-export tune --method M, which measures several amounts and draws their front",
-    "tune --minutes": "--max-eval-images N: fewer images take less time",
-    "tune --finalists": "star-export tune, which times some of each way",
-    "tune --confident": "the status of tune --json: met, not-shown or missed",
-    "eval --max-images": "--max-eval-images",
-    "depth collect": "star-export depth choose --units N",
-    "depth fit": "star-export depth choose --samples FILE --units N",
-    "depth search": "star-export depth choose --samples FILE --units N",
-    "depth joint": "star-export depth choose for the units, then compile for the patches",
-    "depth robustness": "benchmarks/papers/depth_measures.py",
-}
-
 # Libraries of the export machine that a deployment machine does not need.
 EXPORT_LIBRARIES = (
     "torch",
@@ -114,7 +94,6 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         complete(build_parser())
-    _refuse_former(words)
     if not words or (words[0].startswith("--") and words[0] not in ("--help", "--version")):
         got = f"{words[0]} in place of a command" if words else "no command"
         raise UserError("star-export", got, START, "star-export --help lists the others")
@@ -124,32 +103,18 @@ def _run(argv: Sequence[str] | None) -> int:
         if key := recipe_key(unknown[0], arguments):
             raise RecipeError(unknown[0], "no flag of this verb", key)
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    level = (
-        logging.ERROR
-        if arguments.quiet
-        else logging.DEBUG
-        if arguments.verbose
-        else logging.WARNING
-    )
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
-    lines.addFilter(_Once())
-    logging.basicConfig(handlers=[lines], level=level, force=True)
+    _log(quiet=arguments.quiet, verbose=arguments.verbose)
     with _joined(arguments.verb, spread=arguments.spread):
         return int(arguments.run(arguments))
 
 
-def _refuse_former(words: Sequence[str]) -> None:
-    """Raise RecipeError for a verb, an action or a flag of a verb that is gone."""
-    plain = [word for word in words if not word.startswith("-")]
-    flags = [
-        f"{plain[0]} {word.partition('=')[0]}"
-        for word in words
-        if word.startswith("--") and plain
-    ]
-    for name in (*plain[:1], " ".join(plain[:2]), *flags):
-        if name in FORMER:
-            raise RecipeError(name, "a name that is gone", FORMER[name])
+def _log(*, quiet: bool, verbose: bool) -> None:
+    """Log to stderr, a line each: warnings, with `verbose` every step, with `quiet` errors alone."""
+    level = logging.DEBUG if verbose else logging.WARNING
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
+    lines.addFilter(_Once())
+    logging.basicConfig(handlers=[lines], level=logging.ERROR if quiet else level, force=True)
 
 
 @contextmanager
@@ -183,9 +148,10 @@ class _Once(logging.Filter):
         self._said: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        line, before = record.getMessage(), len(self._said)
+        line = record.getMessage()
+        is_new = line not in self._said
         self._said.add(line)
-        return len(self._said) > before
+        return is_new
 
 
 def build_parser(only: str | None = None) -> Parser:

@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
+    recipe = recipe_of(arguments)
     from exporter.models.spec import with_outputs
     from exporter.workflows.opened import open_recipe
 
-    recipe = recipe_of(arguments)
     if arguments.acs and recipe.prune.method is None:
         recipe = recipe.but(prune={"method": Method.STAR})
     variant = open_recipe(recipe)

@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is 1 where no model reaches the goal, or the choice is none after all."""
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    settings, weights = from_flags(TuneSettings, arguments), arguments.weights
+    recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     with stages.stage("libraries"):
         from exporter.workflows.tuning.tune import dry_tune, tune
 
-    settings, weights = from_flags(TuneSettings, arguments), arguments.weights
-    recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     if arguments.dry_run:
         dry = dry_tune(recipe, settings, out, weights=weights)
         show(arguments, dry, lambda: print_dry_run(dry))

@@ -38,10 +38,17 @@ from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import UnitType
-from exporter.workflows.exam import Exam, train_images, with_progress
+from exporter.workflows.exam import (
+    TRAIN_IMAGES,
+    Exam,
+    require_images,
+    train_images,
+    with_progress,
+)
 from exporter.workflows.network import Network
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
+from exporter.workflows.recipe import needed
 from exporter.workflows.steps import loaded
 
 
@@ -261,6 +268,7 @@ def collect_to(
     folder, stages = writable_folder(out), network.stages
     choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
     request, own = network.recipe.model, network.recipe.images
+    require_images(own)
     vit, images = _loaded(network, settings)
     exam = Exam(own, vit.spec, stages)
     skipped = Skipped()
@@ -345,6 +353,7 @@ def _loaded(network: Network, settings: FinetuneSettings) -> tuple[PrunableViT, 
     file = network.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")
+    needed(network.recipe.images.images, "--images", TRAIN_IMAGES)
     return network.full, train_images(network, settings.max_train_images)
 
 

@@ -24,13 +24,15 @@ BATCH = 32
 # The share of the training images that is held out to choose the best epoch by, the most, and too few to tell.
 HELD_OUT, MOST, FEW = 0.1, 2000, 5
 
+TRAIN_IMAGES = "labelled images to train on"
+HELD_OUT_IMAGES = "labelled images that training does not see"
+
 
 class Exam:
     """The labelled images to measure on; `skipped` has the reasons of those that could not be read, by name."""
 
     def __init__(self, images: Images, spec: ModelSpec, stages: Stages) -> None:
-        expected = "labelled images that training does not see"
-        self.place = needed(images.eval_images, "--eval-images", expected)
+        self.place = needed(images.eval_images, "--eval-images", HELD_OUT_IMAGES)
         self.images, self.spec, self.stages = images, spec, stages
         self.class_names = self._source().class_names
         self.skipped: dict[str, str] = {}
@@ -52,6 +54,12 @@ class Exam:
             max_images=self.images.max_eval_images,
             seed=self.images.seed,
         )
+
+
+def require_images(images: Images) -> None:
+    """Raise RecipeError unless there are images to train on, and others to measure on."""
+    needed(images.images, "--images", TRAIN_IMAGES)
+    needed(images.eval_images, "--eval-images", HELD_OUT_IMAGES)
 
 
 def train_images(network: Network, most: int | None) -> ImageFolder:

@@ -37,7 +37,14 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.exam import Exam, parted, score_on, train_images, with_progress
+from exporter.workflows.exam import (
+    Exam,
+    parted,
+    require_images,
+    score_on,
+    train_images,
+    with_progress,
+)
 from exporter.workflows.network import Network
 from exporter.workflows.opened import DryRun, dry_run, open_recipe
 from exporter.workflows.progress import Silent, Stages
@@ -184,6 +191,7 @@ def _prepared(
         )
     opened.check_amount("finetune")
     network = opened.network
+    require_images(network.recipe.images)
     models = models_of(network, teacher)
     images = train_images(network, settings.max_train_images)
     student = steps.with_class_names(models.student, images)

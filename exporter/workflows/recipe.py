@@ -53,7 +53,9 @@ class Images(Settings):
         group="images",
     )
     eval_images: GivenPath = option(
-        None, "Images to check and measure on; by default those of --images.", group="images"
+        None,
+        "Images to check and measure on; by default those of --images. What trains or searches needs others.",
+        group="images",
     )
     class_map: GivenPath = option(
         None,

@@ -14,7 +14,7 @@ import pytest
 
 import exporter
 from exporter.cli import inspect
-from exporter.cli.main import FORMER, build_parser, main, verb_modules
+from exporter.cli.main import build_parser, main, verb_modules
 from exporter.errors import RecipeError
 from tests.commands import Command, Workplace
 
@@ -48,21 +48,6 @@ def test_help_of_every_verb(star_export: Command) -> None:
         assert name in overview
         heads = heads_of(shown.out)
         assert "advanced" not in heads or heads[-2:] == ["advanced", "exit codes"]
-
-
-@pytest.mark.parametrize("name", FORMER)
-def test_what_is_gone_names_what_replaces_it(star_export: Command, name: str) -> None:
-    done = star_export(*name.split(), "value", "--json")
-    assert done.code == 2
-    assert done.error == f"error: {name} | got a name that is gone | need {FORMER[name]}"
-
-
-def test_nothing_that_is_gone_is_still_there() -> None:
-    known = {
-        f"{parser.prog} {flag}" for parser in PARSERS for flag in parser._option_string_actions
-    }
-    known |= {parser.prog for parser in PARSERS}
-    assert not {f"star-export {name}" for name in FORMER} & known
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)

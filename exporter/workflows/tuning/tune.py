@@ -48,6 +48,8 @@ OWN_VALUES: Mapping[str, Any] = {
     "recalibrate": False,
 }
 
+EVAL_IMAGES = "images to measure on, which calibration does not see"
+
 logger = logging.getLogger(__name__)
 
 
@@ -150,6 +152,7 @@ def _opened(
         opened[name] = replace(variant, network=variant.network.with_outputs())
     recipe, policy = recipes[OWN], opened[OWN].policy
     needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
+    needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
     amount = UNSAID if policy is None else policy.amount
     if amount != UNSAID and not isinstance(amount, Rho | MacShare):
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
@@ -184,8 +187,7 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
     Say what so few images cannot show.
     """
     images, spec = network.recipe.images, network.full.spec
-    expected = "images to measure on, which calibration does not see"
-    place = needed(images.eval_images, "--eval-images", expected)
+    place = needed(images.eval_images, "--eval-images", EVAL_IMAGES)
     labelled = settings.metric == "top1"
     if images.images is not None:
         _ = network.folder  # those to calibrate on are read later, after measurements
