@@ -113,7 +113,8 @@ class Target:
     def reduced(self) -> tuple[Precision, ...]:
         """The precisions below fp32: of linear layers, and bf16 where the rest is converted to it."""
         rest = (Precision.BF16,) if "to_bf16" in self.passes_after else ()
-        return tuple(each for each in (self.precision, *rest) if each != Precision.FP32)
+        precisions = (self.precision, *rest)
+        return tuple(precision for precision in precisions if precision != Precision.FP32)
 
     def layout(self, wanted: Layout | str | None) -> Layout:
         """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""
@@ -144,8 +145,8 @@ class Target:
         return f"{model}.{method}.{self.name}.onnx"
 
 
-# PRIMITIVE: attention as MatMul, Softmax, MatMul, for the runtime to fuse. FUSED: as one node, with more passes.
-PRIMITIVE = (
+# Attention as MatMul, Softmax, MatMul, for the runtime to fuse.
+IN_PARTS = (
     "name_decisions",
     "expand_attention",
     "expand_factors",
@@ -154,7 +155,8 @@ PRIMITIVE = (
     "expand_selection",
     "expand_packing",
 )
-FUSED = (
+# Attention as one node, with more passes.
+IN_ONE_NODE = (
     "name_decisions",
     "fuse_attention",
     "fold_attention_biases",
@@ -177,7 +179,7 @@ ONNXRUNTIME = Target(
     precision=Precision.FP32,
     layouts=(Layout.PACKED, Layout.SHRINKING, Layout.PADDED),
     opset=23,  # the first with an Attention operator
-    passes=(*FUSED, "sort_once", "choose_unsorted", "linear_as_gemm"),
+    passes=(*IN_ONE_NODE, "sort_once", "choose_unsorted", "linear_as_gemm"),
 )
 
 ONNXRUNTIME_FP16 = replace(
@@ -192,7 +194,7 @@ ONNXRUNTIME_INT8 = replace(
     name="onnxruntime-int8",
     precision=Precision.INT8,
     # Linear layers are MatMul, not Gemm, so that query, key and value share the quantized tokens.
-    passes=(*FUSED, "sort_once", "choose_unsorted", "patches_as_linear", "split_gemm"),
+    passes=(*IN_ONE_NODE, "sort_once", "choose_unsorted", "patches_as_linear", "split_gemm"),
     quantization="dynamic",
 )
 
@@ -201,7 +203,7 @@ ONNXRUNTIME_OPSET17 = replace(
     ONNXRUNTIME,
     name="onnxruntime-opset17-fp32",
     opset=18,
-    passes=(*PRIMITIVE, "sort_once", "choose_unsorted", "opset_17"),
+    passes=(*IN_PARTS, "sort_once", "choose_unsorted", "opset_17"),
 )
 
 
@@ -212,7 +214,7 @@ OPENVINO = Target(
     precision=Precision.FP32,
     layouts=(Layout.PADDED,),
     opset=23,
-    passes=(*FUSED, "flat_gathers"),
+    passes=(*IN_ONE_NODE, "flat_gathers"),
 )
 
 # OpenVINO's own conversion to bf16 at load time would convert the scores too.
@@ -292,7 +294,7 @@ TENSORRT_PLUGIN_FP16 = replace(
         "shorten_scores",
         "select_in_one",
         "sum_class_rows",
-        *PRIMITIVE[1:],
+        *IN_PARTS[1:],
         "to_fp16",
     ),
     methods=(Method.STAR,),

@@ -38,8 +38,10 @@ def answer_each(
     Raises:
         UserError: A model does not have its output, or gives values that are not finite.
     """
+    # An empty first part, for a job without images.
+    none = np.empty(0, np.int64)
     rows: list[list[Array]] = [[] for _ in runners]
-    true: list[Array] = []
+    true: list[Array] = [none]
     with ExitStack() as active:
         for runner, output in zip(runners, outputs, strict=True):
             returned = [info.name for info in active.enter_context(runner).outputs]
@@ -50,7 +52,7 @@ def answer_each(
                     f"{output}, to measure by",
                 )
         for feeds, labels in batches:
-            for runner, output, images, found in zip(
+            for runner, output, images, parts in zip(
                 runners, outputs, feeds, rows, strict=True
             ):
                 values = runner.run({IMAGES: _filled(images, size)})[output][: len(images)]
@@ -58,21 +60,17 @@ def answer_each(
                     raise UserError(
                         f"{runner.name}: {output}", "NaN or infinite values", "finite ones"
                     )
-                found.append(row_of(values))
+                parts.append(row_of(values))
             true.append(labels)
-    none = np.empty(0, np.int64)
-    return tuple(np.concatenate(found or [none[:, None]]) for found in rows), np.concatenate(
-        [none, *true]
-    )
+    joined = tuple(np.concatenate(parts or [none[:, None]]) for parts in rows)
+    return joined, np.concatenate(true)
 
 
 def _filled(images: Array, size: int) -> Array:
     missing = size - len(images)
-    return (
-        np.concatenate([images, np.repeat(images[-1:], missing, axis=0)])
-        if missing > 0
-        else images
-    )
+    if missing <= 0:
+        return images
+    return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)])
 
 
 @dataclass(frozen=True)
@@ -139,10 +137,8 @@ def top_classes(logits: Array, count: int) -> Array:
     """
     count = min(count, logits.shape[1])
     # A few searches for the maximum, which finds the first of equals, are many times faster than sorting.
-    left, rows = (
-        logits.astype(np.promote_types(logits.dtype, np.float16)),
-        np.arange(len(logits)),
-    )
+    left = logits.astype(np.promote_types(logits.dtype, np.float16))
+    rows = np.arange(len(logits))
     best = np.empty((len(logits), count), np.int64)
     for place in range(count):
         best[:, place] = left.argmax(axis=1)
@@ -164,11 +160,9 @@ def predict_each(
     """
 
     def best_of(logits: Array) -> Array:
-        return (
-            top_classes(logits, 5)
-            if classes is None
-            else classes[top_classes(logits[:, classes], 5)]
-        )
+        if classes is None:
+            return top_classes(logits, 5)
+        return np.asarray(classes[top_classes(logits[:, classes], 5)])
 
     best, true = answer_each(runners, batches, [LOGITS] * len(runners), best_of, size=size)
-    return tuple(Predictions(each, true) for each in best)
+    return tuple(Predictions(classes_of, true) for classes_of in best)

@@ -209,10 +209,10 @@ def time_batches(
 def break_even(measured: Sequence[AtBatch]) -> int | None:
     """Return the least batch size from which every measured size is "faster" pruned; None if there is none."""
     least = None
-    for each in sorted(measured, key=lambda each: each.batch, reverse=True):
-        if each.comparison.outcome != "faster":
+    for at_batch in sorted(measured, key=lambda result: result.batch, reverse=True):
+        if at_batch.comparison.outcome != "faster":
             break
-        least = each.batch
+        least = at_batch.batch
     return least
 
 
@@ -311,4 +311,5 @@ def _class_of_layer(name: str, layer: EngineLayer | None, selection: frozenset[s
     ):
         return "attention"
     words = name if layer is None else f"{name} {layer.kind} {layer.tactic}"
-    return next((each for each, pattern in _WORDS.items() if pattern.search(words)), "other")
+    matching = (kind for kind, pattern in _WORDS.items() if pattern.search(words))
+    return next(matching, "other")

@@ -20,7 +20,7 @@ from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.tensor_names import Array
 
 KeyT = TypeVar("KeyT")
-MeasuredT = TypeVar("MeasuredT", bound="Measured")
+PointT = TypeVar("PointT", bound="Point")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
@@ -57,7 +57,7 @@ class EngineRuns:
     """How an engine ran while its compute was timed; a round's time is the median of one turn's runs.
 
     `latency` is copy to the GPU + compute + copy back, as in trtexec. Copy times are medians in milliseconds.
-    `line` is the trtexec command that builds and times the same engine. `load` is None unless asked for.
+    `line` is the command that times the same engine. `load` is None unless asked for.
     """
 
     latency: Throughput
@@ -130,10 +130,10 @@ def throughput(
 
 def in_turns(keys: Iterable[KeyT], rounds: int, warmup: int) -> Iterator[tuple[KeyT, bool]]:
     """Yield the key to run next, in a random order in each round, and whether the round is timed."""
-    draw, every = np.random.default_rng(0), list(keys)
+    draw, names = np.random.default_rng(0), list(keys)
     for round_ in range(-warmup, rounds):
-        for place in draw.permutation(len(every)).tolist():
-            yield every[place], round_ >= 0
+        for place in draw.permutation(len(names)).tolist():
+            yield names[place], round_ >= 0
 
 
 def compare_speed(
@@ -151,14 +151,14 @@ def compare_speed(
     return Comparison(measured.median, measured.quartiles, outcome, mac_ratio, efficiency)
 
 
-def ratio_of(base: Throughput, other: Throughput) -> Ratio:
-    """Divide the times of `base` by those of `other`, from one call of `throughput`."""
-    if (base.batch, len(base.rounds_ms)) != (other.batch, len(other.rounds_ms)):
-        got = f"batch {other.batch} in {len(other.rounds_ms)} rounds"
+def ratio_of(base: Throughput, divisor: Throughput) -> Ratio:
+    """Divide the times of `base` by those of `divisor`, from one call of `throughput`."""
+    if (base.batch, len(base.rounds_ms)) != (divisor.batch, len(divisor.rounds_ms)):
+        got = f"batch {divisor.batch} in {len(divisor.rounds_ms)} rounds"
         expected = f"batch {base.batch} in {len(base.rounds_ms)} rounds, as the other"
         raise UserError("two models to compare", got, expected)
     low, median, high = np.percentile(
-        np.divide(base.rounds_ms, other.rounds_ms), [25, 50, 75]
+        np.divide(base.rounds_ms, divisor.rounds_ms), [25, 50, 75]
     ).tolist()
     return Ratio(median, (low, high))
 
@@ -204,7 +204,7 @@ class TradePoint:
     front: bool = False
 
 
-class Measured(Protocol):
+class Point(Protocol):
     """A model of which speed and loss are known."""
 
     @property
@@ -216,13 +216,13 @@ class Measured(Protocol):
         """What it loses, in points."""
 
 
-def front_of(points: Iterable[MeasuredT]) -> tuple[MeasuredT, ...]:
+def front_of(points: Iterable[PointT]) -> tuple[PointT, ...]:
     """Return the models that no other one beats in both speed and loss, fastest first; of equal ones the first."""
-    kept: list[MeasuredT] = []
-    for each in sorted(points, key=lambda each: (-each.images_per_s, each.loss_points)):
-        if not kept or each.loss_points < kept[-1].loss_points:
-            kept.append(each)
-    return tuple(kept)
+    front: list[PointT] = []
+    for point in sorted(points, key=lambda point: (-point.images_per_s, point.loss_points)):
+        if not front or point.loss_points < front[-1].loss_points:
+            front.append(point)
+    return tuple(front)
 
 
 @dataclass(frozen=True)

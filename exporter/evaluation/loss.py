@@ -107,15 +107,18 @@ def _by_class(
     labels: Array, before: Array, after: Array, names: Mapping[int, str]
 ) -> tuple[ClassChange, ...]:
     """Count the images and the hits of each class that occurs, in ascending order."""
-    counts = (np.bincount(labels), np.bincount(labels[before]), np.bincount(labels[after]))
-    images, first, second = (
-        np.pad(each, (0, len(counts[0]) - len(each))).tolist() for each in counts
-    )
+    images = np.bincount(labels)
+    first = np.bincount(labels[before], minlength=len(images))
+    second = np.bincount(labels[after], minlength=len(images))
     return tuple(
         ClassChange(
-            label, names.get(label, str(label)), images[label], first[label], second[label]
+            label,
+            names.get(label, str(label)),
+            int(images[label]),
+            int(first[label]),
+            int(second[label]),
         )
-        for label in np.flatnonzero(counts[0]).tolist()
+        for label in np.flatnonzero(images).tolist()
     )
 
 
@@ -177,12 +180,12 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     of a mean with a normal distribution. `before` and `after` training are those of the pruned model; `goal`
     is the share of the loss to win back.
     """
-    lost, won = (float(each.mean() - before.mean()) for each in (dense, after))
-    shown = loss_interval(*loss_of(dense, before), len(dense))[0] > 0
+    lost, won = float(dense.mean() - before.mean()), float(after.mean() - before.mean())
+    least_loss, _ = loss_interval(*loss_of(dense, before), len(dense))
     surplus = 100 * ((after.astype(float) - before) - goal * (dense.astype(float) - before))
     low, high = mean_interval(surplus, 2 * CONFIDENCE - 1)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
-    share = won / lost if shown else None
+    share = won / lost if least_loss > 0 else None
     return Recovery(share, goal, status, float(surplus.mean()), (low, high))
 
 
@@ -219,12 +222,10 @@ def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
 
     Both have the same images, at least one, in the same order.
     """
-    own, other = _directions(first.values), _directions(second.values)
-    cosine, images = (own * other).sum(axis=1), len(own)
-    same = sum(
-        int((a == b).sum())
-        for a, b in zip(_nearest(own, own), _nearest(other, own), strict=True)
-    )
+    gallery, queries = _directions(first.values), _directions(second.values)
+    cosine, images = (gallery * queries).sum(axis=1), len(gallery)
+    neighbours = zip(_nearest(gallery, gallery), _nearest(queries, gallery), strict=True)
+    same = sum(int((before == after).sum()) for before, after in neighbours)
     alone = images < 2
     return Agreement(
         images=images,

@@ -197,14 +197,8 @@ class PartRunner(Runner):
 def _joined(parts: Sequence[Array]) -> Array:
     """Concatenate along the batch; where another axis depends on the data, pad with zeros to its largest size."""
     most = np.max([part.shape[1:] for part in parts], axis=0, initial=0).astype(int).tolist()
-    padded = [
-        np.pad(
-            part,
-            [
-                (0, 0),
-                *((0, size - own) for size, own in zip(most, part.shape[1:], strict=True)),
-            ],
-        )
-        for part in parts
-    ]
+    padded = []
+    for part in parts:
+        lacking = np.subtract(most, part.shape[1:]).tolist()
+        padded.append(np.pad(part, [(0, 0), *((0, count) for count in lacking)]))
     return np.concatenate(padded)

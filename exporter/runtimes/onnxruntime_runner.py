@@ -56,9 +56,9 @@ PACKAGES = {
 }
 
 
-def check_available(asked: Sequence[str], available: Sequence[str]) -> None:
-    """Raise UserError for the first provider asked for that is not available."""
-    for provider in asked:
+def check_available(providers: Sequence[str], available: Sequence[str]) -> None:
+    """Raise UserError for the first of the providers that is not available."""
+    for provider in providers:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
             raise UserError(
@@ -71,7 +71,10 @@ def with_options(
 ) -> list[str | tuple[str, dict[str, str]]]:
     """Return the providers with their options: fp32 products stay fp32, for which CUDA's would take TF32."""
     options = {"CUDAExecutionProvider": {"use_tf32": "0"}, TENSORRT: dict(tensorrt)}
-    return [(each, options[each]) if options.get(each) else each for each in providers]
+    return [
+        (provider, options[provider]) if options.get(provider) else provider
+        for provider in providers
+    ]
 
 
 # The kernels are tuned for the middle one.
@@ -281,8 +284,8 @@ def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ..
     total_us: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in events:
         if event["name"].endswith(_SUFFIX) and counted and event["ts"] >= counted[0]:
-            name, told = event["name"].removesuffix(_SUFFIX), event["args"]
-            total_us[name, told["op_name"], told.get("provider", "")] += event["dur"]
+            name, kernel = event["name"].removesuffix(_SUFFIX), event["args"]
+            total_us[name, kernel["op_name"], kernel.get("provider", "")] += event["dur"]
     return tuple(
         Kernel(name, operator, time_us / len(counted) / 1e3, provider)
         for (name, operator, provider), time_us in total_us.items()
@@ -319,25 +322,22 @@ def require_provider(
     if providers[0] == CPU:
         return
     kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)
+    subject = f"{model.name} on {providers[0]}"
     elsewhere = strays(kernels, providers[0])
     if elsewhere:
-        what = ", ".join(
+        got = ", ".join(
             f"{count} {operator} on {where}" for (operator, where), count in elsewhere.items()
         )
-        raise UserError(
-            f"{model.name} on {providers[0]}", what, "all of the model's work there"
-        )
-    if not any(each.provider == providers[0] for each in kernels):
-        raise UserError(
-            f"{model.name} on {providers[0]}", "no kernel of it in the profile", "at least one"
-        )
+        raise UserError(subject, got, "all of the model's work there")
+    if not any(kernel.provider == providers[0] for kernel in kernels):
+        raise UserError(subject, "no kernel of it in the profile", "at least one")
 
 
 def strays(kernels: Sequence[Kernel], provider: str) -> dict[tuple[str, str], int]:
     """Count the kernels in WORK that ran on another provider, by operator and provider."""
-    found = Counter(
-        (each.operator, each.provider)
-        for each in kernels
-        if each.operator in WORK and each.provider != provider
+    counts = Counter(
+        (kernel.operator, kernel.provider)
+        for kernel in kernels
+        if kernel.operator in WORK and kernel.provider != provider
     )
-    return dict(sorted(found.items()))
+    return dict(sorted(counts.items()))

@@ -40,15 +40,11 @@ class PlaybackRunner(Runner):
     ) -> None:
         """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model."""
         self._answers = _answers(reference, outputs, dense)
-        adaptive = any(
-            answer == count_name(layer)
-            for answer in self._answers
-            for layer in keep_layers(reference)
-        )
+        adaptive = any(count_name(layer) in self._answers for layer in keep_layers(reference))
         fixed = {output.name for output in outputs if output.kind != OutputKind.TOKENS}
         infos = [
-            _info(each, array, free=adaptive and each not in fixed)
-            for each, array in self._answers.items()
+            _info(name, array, free=adaptive and name not in fixed)
+            for name, array in self._answers.items()
         ]
         super().__init__("PyTorch", [_info(IMAGES, reference[IMAGES])], infos)
         self._rows = {_key(image): row for row, image in enumerate(reference[IMAGES])}
@@ -78,10 +74,10 @@ def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
             yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.
-        kept, scored = (
+        left, scored = (
             ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])
         )
-        yield TensorInfo(keep_name(layer), ("batch", kept), "int64")
+        yield TensorInfo(keep_name(layer), ("batch", left), "int64")
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")
         if schedule.adaptive:
             yield TensorInfo(count_name(layer), ("batch",), "int64")
@@ -103,15 +99,12 @@ def _answers(
         wanted = {name: dense_name(name) for name in tensors}
     else:
         layers = keep_layers(reference)
-        needed = [
-            *tensors,
-            *(name(layer) for layer in layers for name in (keep_name, score_name)),
-        ]
-        others = [name(layer) for layer in layers for name in (count_name, into_name, gap_name)]
-        others += [token_count_name(each.name) for each in outputs]
-        wanted = {
-            name: name for name in (*needed, *(name for name in others if name in reference))
-        }
+        needed, optional = list(tensors), [token_count_name(output.name) for output in outputs]
+        for layer in layers:
+            needed += [keep_name(layer), score_name(layer)]
+            optional += [count_name(layer), into_name(layer), gap_name(layer)]
+        needed += [name for name in optional if name in reference]
+        wanted = {name: name for name in needed}
     images = _rows(reference, IMAGES)
     for name in wanted.values():
         rows = _rows(reference, name)

@@ -78,13 +78,16 @@ def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder
     assert "pip install tensorrt" in done.error
     where, *lines = done.out.splitlines()
     assert where.endswith(f"in {folder}:")
-    assert lines[2] == "# TensorRT 11, batch 1: vit.dense.tensorrt-fp32.onnx"
+    assert lines[4] == "# TensorRT 11, batch 1: vit.dense.tensorrt-fp32.onnx"
     commands = [shlex.split(line) for line in lines if not line.startswith("#")]
-    assert len(commands) == 2 * 2 * 2
-    for words in commands:
-        given = dict(word.partition("=")[::2] for word in words)
-        assert (folder / given["--onnx"]).is_file()
-        assert (folder / given["--loadInputs"].removeprefix("images:")).is_file()
+    flags = [dict(word.partition("=")[::2] for word in words) for words in commands]
+    building, again = flags[::2], flags[1::2]
+    assert len(building) == len(again) == 2 * 2 * 2
+    for first, load in zip(building, again, strict=True):
+        assert (folder / first["--onnx"]).is_file()
+        assert first["--saveEngine"] == load["--loadEngine"]
+        for line in (first, load):
+            assert (folder / line["--loadInputs"].removeprefix("images:")).is_file()
     assert star_export("inspect", folder).code == 0  # the folder is still whole
 
 

@@ -118,7 +118,7 @@ class ParityReport:
         return self.passed
 
     def __repr__(self) -> str:
-        failed = ", ".join(each.name for each in self.checks if not each.passed)
+        failed = ", ".join(check.name for check in self.checks if not check.passed)
         result = "passed" if self.passed else f"FAILED ({failed})"
         return f"<ParityReport {self.shipped}, {self.images} images: {result}>"
 
@@ -142,10 +142,10 @@ def _checks_of(
             "; ".join(faults) or "differing names, shapes or types",
         )
     ]
-    for each in outputs:
-        broken = int((~measured.outputs[each.name].finite).sum())
-        detail = f"images with NaN or infinite {each.name}"
-        checks.append(_check(f"finite_{each.name}", broken, "<=", 0, detail))
+    for output in outputs:
+        broken = int((~measured.outputs[output.name].finite).sum())
+        detail = f"images with NaN or infinite {output.name}"
+        checks.append(_check(f"finite_{output.name}", broken, "<=", 0, detail))
     if measured.layers:
         malformed = int(np.any([layer.malformed for layer in measured.layers], axis=0).sum())
         margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
@@ -163,16 +163,16 @@ def _checks_of(
             ),
             *_merge_checks(measured.merges, tolerance.merge_gap),
         ]
-    for each in outputs:
-        allowed = each.max_abs_diff_allowed
-        diff = each.max_abs_diff_forced if measured.forced_alone else each.max_abs_diff
-        checks.append(_check(each.name, diff, "<=", allowed, among if measured.layers else ""))
+    for output in outputs:
+        allowed, forced = output.max_abs_diff_allowed, output.max_abs_diff_forced
+        diff = forced if measured.forced_alone else output.max_abs_diff
+        checks.append(
+            _check(output.name, diff, "<=", allowed, among if measured.layers else "")
+        )
         if measured.layers:
-            checks.append(
-                _check(f"forced_{each.name}", each.max_abs_diff_forced, "<=", allowed)
-            )
-    for each in outputs:
-        checks += _agreement_checks(each, tolerance, measured)
+            checks.append(_check(f"forced_{output.name}", forced, "<=", allowed))
+    for output in outputs:
+        checks += _agreement_checks(output, tolerance, measured)
     return tuple(checks)
 
 
@@ -193,17 +193,16 @@ def _agreement_checks(
     tied = bool(images.any()) and not (images & clear).any()
     checks = [_equal_classes("top1", agreement, interval, tolerance.top1_agreement, tied=tied)]
     if measured.layers:
-        every, allowed = output.agreement_all, tolerance.top1_agreement_all
+        share, interval = output.agreement_all, output.interval_all
+        allowed = tolerance.top1_agreement_all
         tied = bool(measured.finite.any()) and not (measured.finite & clear).any()
-        checks.append(
-            _equal_classes("top1_all", every, output.interval_all, allowed, tied=tied)
-        )
+        checks.append(_equal_classes("top1_all", share, interval, allowed, tied=tied))
     return checks
 
 
-def _clear(own: OutputDifferences, std: float, tolerance: Tolerance) -> Array:
+def _clear(differences: OutputDifferences, std: float, tolerance: Tolerance) -> Array:
     """Return of which images the reference's best class is clear of the next, [images]."""
-    return own.class_margin >= tolerance.class_margin * std
+    return differences.class_margin >= tolerance.class_margin * std
 
 
 def _equal_classes(
@@ -228,9 +227,9 @@ def _merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
     """Check that indices are valid and the gap of every flip is below `allowed`; [] if no tokens merge."""
     if not merges:
         return []
-    malformed = int(np.any([each.malformed for each in merges], axis=0).sum())
-    flipped = sum(int(each.flipped.sum()) for each in merges)
-    gap = max(float(each.gap[each.flipped].max(initial=0.0)) for each in merges)
+    malformed = int(np.any([merge.malformed for merge in merges], axis=0).sum())
+    flipped = sum(int(merge.flipped.sum()) for merge in merges)
+    gap = max(float(merge.gap[merge.flipped].max(initial=0.0)) for merge in merges)
     broken = "images with an index out of range, or a survivor that joins another"
     return [
         _check("merge_indices", malformed, "<=", 0, broken),
@@ -240,18 +239,15 @@ def _merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:
 
 def _tracing(outputs: Sequence[OutputParity]) -> Check:
     """Check the output in which the tracing variant differs most, relative to what is allowed."""
-    measured = [(each.max_abs_diff_tracing, each) for each in outputs]
-    worst, output = max(
-        measured,
-        key=lambda pair: -1.0 if pair[0] is None else pair[0] / pair[1].max_abs_diff_allowed,
-    )
-    return _check(
-        "tracing_is_shipped", worst, "<=", output.max_abs_diff_allowed, _named(outputs, output)
-    )
 
+    def share_of_allowed(output: OutputParity) -> float:
+        diff = output.max_abs_diff_tracing
+        return -1.0 if diff is None else diff / output.max_abs_diff_allowed
 
-def _named(outputs: Sequence[OutputParity], output: OutputParity) -> str:
-    return output.name if len(outputs) > 1 else ""
+    worst = max(outputs, key=share_of_allowed)
+    name = worst.name if len(outputs) > 1 else ""
+    diff, allowed = worst.max_abs_diff_tracing, worst.max_abs_diff_allowed
+    return _check("tracing_is_shipped", diff, "<=", allowed, name)
 
 
 def _check(
@@ -286,7 +282,9 @@ def report_on(
     margins = [
         layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None
     ]
-    outputs = tuple(_output(*each, measured, tolerance) for each in deviations.items())
+    outputs = tuple(
+        _output(output, std, measured, tolerance) for output, std in deviations.items()
+    )
     checks = _checks_of(faults, measured, outputs, tolerance, flip_margin)
     return ParityReport(
         reference=names[0],
@@ -308,19 +306,21 @@ def report_on(
 def _output(
     output: Output, std: float, measured: Differences, tolerance: Tolerance
 ) -> OutputParity:
-    own, finite, steady = measured.outputs[output.name], measured.finite, measured.steady
-    diff = _largest(own.diff[steady])
-    forced = _largest(own.forced_diff[finite]) if measured.layers else None
-    tracing = _largest(own.tracing_diff[finite]) if measured.layers else None
+    differences = measured.outputs[output.name]
+    finite, steady = measured.finite, measured.steady
     measure = "top1" if output.kind == OutputKind.LOGITS else "cosine"
-    agreements, clear = own.agreements[measure], _clear(own, std, tolerance)
-    forced_agreements = (
-        own.forced_agreements[measure][finite & clear] if measured.layers else np.empty(0)
-    )
+    agreements, clear = differences.agreements[measure], _clear(differences, std, tolerance)
+    diff, forced, tracing = _largest(differences.diff[steady]), None, None
+    forced_agreements = np.empty(0)
+    if measured.layers:
+        forced = _largest(differences.forced_diff[finite])
+        tracing = _largest(differences.tracing_diff[finite])
+        forced_agreements = differences.forced_agreements[measure][finite & clear]
+    largest = [value for value in (diff, forced, tracing) if value is not None]
     agreement, interval = _summary(measure, agreements[steady & clear])
     agreement_all, interval_all = _summary(measure, agreements[finite & clear])
     agreement_forced, interval_forced = _summary(measure, forced_agreements)
-    top5 = own.agreements.get("top5", np.empty(0))
+    top5 = differences.agreements.get("top5", np.empty(0))
     return OutputParity(
         name=output.name,
         kind=output.kind,
@@ -329,9 +329,7 @@ def _output(
         max_abs_diff=diff,
         max_abs_diff_forced=forced,
         max_abs_diff_tracing=tracing,
-        diff_needed_per_std=max(
-            (each / std for each in (diff, forced, tracing) if each is not None), default=None
-        ),
+        diff_needed_per_std=max(largest) / std if largest else None,
         measure=measure,
         agreement=agreement,
         interval=interval,

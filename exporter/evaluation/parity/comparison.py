@@ -153,9 +153,9 @@ def _faults(
             raise ParityError(f"{model.name}: output", str(returns[name]), str(expected[name]))
     faults = [f"{model.name} also returns {name}" for name in returns if name not in outputs]
     for name in outputs:
-        info, other = returns[name], expected[name]
-        if info.dtype != other.dtype or not _compatible(info, other):
-            faults.append(f"{model.name} returns {info}, the reference {other}")
+        info, needed = returns[name], expected[name]
+        if info.dtype != needed.dtype or not _compatible(info, needed):
+            faults.append(f"{model.name} returns {info}, the reference {needed}")
     return faults
 
 
@@ -271,7 +271,7 @@ def _measure(
     )
     measured = {
         output.name: OutputDifferences(
-            finite=np.all([finite(output, each) for each in (ours, traced, forced)], axis=0),
+            finite=np.all([finite(output, run) for run in (ours, traced, forced)], axis=0),
             diff=distance(output, ours, expected),
             tracing_diff=distance(output, ours, traced),
             forced_diff=distance(output, forced, expected),
@@ -296,12 +296,11 @@ def _variants(
     _, decisions = _checked_reference(models.reference, models.outputs)
     traced = models.tracing.run(feed)
     # This validates the reference's survivors before they are passed to the forced variant.
-    kept, merges = compare_merges(
-        kept_by(keep_layers(decisions), expected, traced), expected, traced
-    )
+    results = kept_by(keep_layers(decisions), expected, traced)
+    layers, merges = compare_merges(results, expected, traced)
     forced = {name: expected[name] for name in _forced_names(models.forced, decisions)}
     _check_answers(models, models.tracing, traced, expected)
-    return traced, _answers(models, models.forced, {**feed, **forced}, expected), kept, merges
+    return traced, _answers(models, models.forced, {**feed, **forced}, expected), layers, merges
 
 
 def _answers(models: Models, model: Runner, feed: Feed, expected: Feed) -> Feed:

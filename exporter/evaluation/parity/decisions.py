@@ -101,23 +101,20 @@ def compare_layers(
     same_so_far = np.ones(images, bool)
     for layer in layers:
         score, live = reference[score_name(layer)], ours != NOBODY
-        keep, other = survivors_of(reference, layer), tested[keep_name(layer)]
+        keep, returned = survivors_of(reference, layer), tested[keep_name(layer)]
         _check_reference(layer, keep if ascending else np.sort(keep, axis=1), score, live)
-        if len(other) != images or other.shape[1] == 0:
-            raise ParityError(
-                keep_name(layer),
-                str(list(other.shape)),
-                f"some patches for each of {images} images",
-            )
-        other = survivors_of(tested, layer)
+        if len(returned) != images or returned.shape[1] == 0:
+            expected = f"some patches for each of {images} images"
+            raise ParityError(keep_name(layer), str(list(returned.shape)), expected)
+        survivors = survivors_of(tested, layer)
         malformed = _malformed_indices(
-            other if ascending else np.sort(other, axis=1), (theirs != NOBODY).sum(1)
+            survivors if ascending else np.sort(survivors, axis=1), (theirs != NOBODY).sum(1)
         )
         if not masses:
-            malformed |= other.shape[1] != keep.shape[1]
+            malformed |= survivors.shape[1] != keep.shape[1]
         # In the first layer that differs, the indices of both sides refer to the same patches.
-        flips = _marked(keep, score.shape[1]) ^ _marked(other, score.shape[1])
-        ours, theirs = take(ours, keep), take(theirs, other)
+        flips = _marked(keep, score.shape[1]) ^ _marked(survivors, score.shape[1])
+        ours, theirs = take(ours, keep), take(theirs, survivors)
         overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
         differs = overlap < 1
         malformed |= same_so_far & ~differs & _reordered(ours, theirs)
@@ -148,11 +145,11 @@ def _malformed_indices(index: Array, patches: Array) -> Array:
     return wrong.any(1) | gaps.any(1) | ~there.any(1)
 
 
-def _reordered(index: Array, other: Array) -> Array:
+def _reordered(ours: Array, theirs: Array) -> Array:
     """Return images whose survivors are in another order; none where the numbers of survivors differ."""
-    if index.shape != other.shape:
-        return np.zeros(len(index), bool)
-    changed: Array = (index != other).any(1)
+    if ours.shape != theirs.shape:
+        return np.zeros(len(ours), bool)
+    changed: Array = (ours != theirs).any(1)
     return changed
 
 
@@ -169,10 +166,10 @@ def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | 
     scores may swap across the cut.
     """
     values = _finite(score)
-    kept = _marked(keep, score.shape[1])
-    worst_kept = np.where(kept, values, np.inf).min(1)
+    above = _marked(keep, score.shape[1])
+    worst_kept = np.where(above, values, np.inf).min(1)
     # A layer that keeps all patches has none below the cut: its lowest kept score is used instead.
-    best_dropped = np.where(kept | ~live, -np.inf, values).max(1)
+    best_dropped = np.where(above | ~live, -np.inf, values).max(1)
     best_dropped = np.where(np.isneginf(best_dropped), worst_kept, best_dropped)
     middle = (worst_kept + best_dropped) / 2
     distance = np.abs(values - middle[:, None])
@@ -203,10 +200,10 @@ def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None
         raise ParityError(
             subject, "indices out of order or range", f"ascending ones below {live.shape[1]}"
         )
-    kept = _marked(keep, live.shape[1])
-    if (
-        np.where(kept, score, np.inf).min(1) < np.where(kept | ~live, -np.inf, score).max(1)
-    ).any():
+    above = _marked(keep, live.shape[1])
+    worst_kept = np.where(above, score, np.inf).min(1)
+    best_dropped = np.where(above | ~live, -np.inf, score).max(1)
+    if (worst_kept < best_dropped).any():
         raise ParityError(
             subject, "a patch kept before a better one", f"the best by {score_name(layer)}"
         )
@@ -229,44 +226,38 @@ class MergeResult:
 
 
 def compare_merges(
-    kept: Sequence[LayerResult], reference: Mapping[str, Array], tested: Mapping[str, Array]
+    results: Sequence[LayerResult], reference: Mapping[str, Array], tested: Mapping[str, Array]
 ) -> tuple[list[LayerResult], list[MergeResult]]:
     """Compare which survivor each patch joins; kept sets that differ only after a merge flip are not flips.
 
     Both runs have `keep_NN` and `into_NN` of each layer, the reference also `gap_NN`; without `into_NN` nothing
-    is compared. `kept` is the result of `compare_layers` for the same batch.
+    is compared. `results` are those of `compare_layers` for the same batch.
     """
-    if not any(into_name(each.layer) in reference for each in kept):
-        return list(kept), []
-    images = len(kept[0].patches)
-    ours = theirs = np.broadcast_to(
-        np.arange(int(kept[0].patches[0])), (images, int(kept[0].patches[0]))
-    )
-    same_so_far, judged, merges = (
-        np.ones(images, bool),
-        list[LayerResult](),
-        list[MergeResult](),
-    )
-    for each in kept:
-        layer, size = each.layer, int(kept[0].patches[0])
+    if not any(into_name(result.layer) in reference for result in results):
+        return list(results), []
+    images, size = len(results[0].patches), int(results[0].patches[0])
+    ours = theirs = np.broadcast_to(np.arange(size), (images, size))
+    same_so_far = np.ones(images, bool)
+    judged, merges = list[LayerResult](), list[MergeResult]()
+    for result in results:
+        layer = result.layer
         _check_merges(layer, reference, ours.shape)
         malformed = _malformed_merges(layer, tested, theirs.shape)
-        joined, gap = _by_position(layer, reference, ours, size), np.zeros((images, size))
+        gap = np.zeros((images, size))
         np.put_along_axis(gap, ours, reference[gap_name(layer)], axis=1)
-        other = _by_position(layer, tested, theirs, size)
-        differ = joined != other
-        flipped = same_so_far & ~each.differs & differ.any(1)
-        first = each.flipped & same_so_far
-        judged.append(replace(each, flipped=first, margin=np.where(first, each.margin, np.nan)))
+        joined = _by_position(layer, reference, ours, size)
+        joined_there = _by_position(layer, tested, theirs, size)
+        differ = joined != joined_there
+        flipped = same_so_far & ~result.differs & differ.any(1)
+        first = result.flipped & same_so_far
+        margin = np.where(first, result.margin, np.nan)
+        judged.append(replace(result, flipped=first, margin=margin))
         largest = np.where(flipped, np.where(differ, gap, 0.0).max(1), np.nan)
-        merges.append(
-            MergeResult(layer, _agreement(joined, other), flipped, largest, malformed)
-        )
-        same_so_far &= ~(each.differs | differ.any(1))
-        ours, theirs = (
-            take(now, run[keep_name(layer)])
-            for now, run in ((ours, reference), (theirs, tested))
-        )
+        agreement = _agreement(joined, joined_there)
+        merges.append(MergeResult(layer, agreement, flipped, largest, malformed))
+        same_so_far &= ~(result.differs | differ.any(1))
+        ours = take(ours, reference[keep_name(layer)])
+        theirs = take(theirs, tested[keep_name(layer)])
     return judged, merges
 
 
@@ -281,9 +272,9 @@ def _by_position(layer: int, run: Mapping[str, Array], positions: Array, size: i
     return joined
 
 
-def _agreement(joined: Array, other: Array) -> Array:
-    both = (joined != NOBODY) & (other != NOBODY)
-    share: Array = (both & (joined == other)).sum(1) / np.maximum(both.sum(1), 1)
+def _agreement(ours: Array, theirs: Array) -> Array:
+    both = (ours != NOBODY) & (theirs != NOBODY)
+    share: Array = (both & (ours == theirs)).sum(1) / np.maximum(both.sum(1), 1)
     return share
 
 
@@ -294,10 +285,11 @@ def _malformed_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ..
         raise ParityError(
             into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch"
         )
-    own = np.take_along_axis(into, keep.clip(0, shape[1] - 1), axis=1)
-    wrong: Array = ((into < 0) | (into >= keep.shape[1])).any(1) | (
-        own != np.arange(keep.shape[1])
-    ).any(1)
+    survivors = np.arange(keep.shape[1])
+    outside = (into < 0) | (into >= len(survivors))
+    # A survivor joins itself.
+    joined = np.take_along_axis(into, keep.clip(0, shape[1] - 1), axis=1)
+    wrong: Array = outside.any(1) | (joined != survivors).any(1)
     return wrong
 
 

@@ -20,7 +20,7 @@ def own_values(output: Output, tensors: Tensors) -> Array:
     """Return the values of an output as one float64 vector, without padding."""
     values = tensors[output.name].astype(np.float64)
     return (
-        values[_own(output, tensors)].ravel()
+        values[_unpadded(output, tensors)].ravel()
         if output.kind == OutputKind.TOKENS
         else values.ravel()
     )
@@ -30,7 +30,7 @@ def finite(output: Output, tensors: Tensors) -> Array:
     """Return whether all values of an image are finite, [images]; padding is ignored."""
     values = np.isfinite(tensors[output.name])
     if output.kind == OutputKind.TOKENS:
-        values |= ~_own(output, tensors)[..., None]
+        values |= ~_unpadded(output, tensors)[..., None]
     return np.asarray(values.reshape(len(values), -1).all(axis=1))
 
 
@@ -43,8 +43,9 @@ def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
     with np.errstate(invalid="ignore"):
         difference = np.where(both[..., None], np.abs(a - b), 0.0).max(axis=(1, 2), initial=0.0)
     if output.kind == OutputKind.TOKENS:
-        counts = (_own(output, each).sum(axis=1) for each in (ours, theirs))
-        alike = np.logical_and(*(count == both.sum(axis=1) for count in counts))
+        alike = np.ones(len(difference), bool)
+        for tensors in (ours, theirs):
+            alike &= _unpadded(output, tensors).sum(axis=1) == both.sum(axis=1)
         difference = np.where(alike, difference, np.inf)
     return difference
 
@@ -56,7 +57,8 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
     the embeddings, or between tokens at a position that both sides have; −1 if there is no such position.
     """
     if output.kind == OutputKind.LOGITS:
-        a, b = (top_classes(each[output.name].astype(np.float64), 5) for each in (ours, theirs))
+        a = top_classes(ours[output.name].astype(np.float64), 5)
+        b = top_classes(theirs[output.name].astype(np.float64), 5)
         same = (a[:, 0] == b[:, 0]).astype(np.float64)
         return {"top1": same, "top5": (b[:, :, None] == a[:, None, :]).any(2).mean(1)}
     a, b, both = _rows(output, ours, theirs)
@@ -89,27 +91,30 @@ def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors)
 
 def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
     """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
-    a, b = (each[output.name].astype(np.float64) for each in (ours, theirs))
     if output.kind != OutputKind.TOKENS:
-        a, b = (each.reshape(len(each), -1, each.shape[-1]) for each in (a, b))
+        a, b = ours[output.name].astype(np.float64), theirs[output.name].astype(np.float64)
+        a, b = a.reshape(len(a), -1, a.shape[-1]), b.reshape(len(b), -1, b.shape[-1])
         return a, b, np.ones(a.shape[:2], bool)
-    places = [each[token_positions_name(output.name)] for each in (ours, theirs)]
-    known = np.unique(np.hstack(places))
-    scattered, there = [], []
-    for tokens, positions, tensors in zip((a, b), places, (ours, theirs), strict=True):
-        image, row = np.nonzero(_own(output, tensors))
-        column = np.searchsorted(known, positions[image, row])
-        rows, marks = (
-            np.zeros((len(tokens), known.size, tokens.shape[2])),
-            np.zeros((len(tokens), known.size), bool),
-        )
-        rows[image, column], marks[image, column] = tokens[image, row], True
-        scattered.append(rows)
-        there.append(marks)
-    return scattered[0], scattered[1], there[0] & there[1]
+    places = token_positions_name(output.name)
+    known = np.unique(np.hstack([ours[places], theirs[places]]))
+    a, here = _scattered(output, ours, known)
+    b, there = _scattered(output, theirs, known)
+    return a, b, here & there
 
 
-def _own(output: Output, tensors: Tensors) -> Array:
+def _scattered(output: Output, tensors: Tensors, known: Array) -> tuple[Array, Array]:
+    """Return tokens in rows by their `known` position, and a mask of the rows that have one."""
+    tokens = tensors[output.name].astype(np.float64)
+    positions = tensors[token_positions_name(output.name)]
+    image, row = np.nonzero(_unpadded(output, tensors))
+    column = np.searchsorted(known, positions[image, row])
+    rows = np.zeros((len(tokens), known.size, tokens.shape[2]))
+    marks = np.zeros((len(tokens), known.size), bool)
+    rows[image, column], marks[image, column] = tokens[image, row], True
+    return rows, marks
+
+
+def _unpadded(output: Output, tensors: Tensors) -> Array:
     """Return which tokens are not padding, [images, tokens]: all of them if there is no token count."""
     images, width = tensors[output.name].shape[:2]
     count = tensors.get(token_count_name(output.name), np.full(images, width))
@@ -182,12 +187,13 @@ class Differences:
     @property
     def finite(self) -> Array:
         """Whether all values of an image are finite, in every output."""
-        return np.all([each.finite for each in self.outputs.values()], axis=0)
+        return np.all([output.finite for output in self.outputs.values()], axis=0)
 
     @property
     def flipped(self) -> Array:
         """Whether an image's decisions differ in any layer."""
-        flips = [each.flipped for each in self.layers] + [each.flipped for each in self.merges]
+        flips = [layer.flipped for layer in self.layers]
+        flips += [merge.flipped for merge in self.merges]
         return np.any([np.zeros_like(self.finite), *flips], axis=0)
 
     @property
@@ -209,11 +215,10 @@ def _joined(parts: Sequence[ResultT]) -> ResultT:
 
     def end_to_end(values: Sequence[Any]) -> Any:
         if isinstance(values[0], dict):
-            return {name: end_to_end([each[name] for each in values]) for name in values[0]}
+            return {name: end_to_end([part[name] for part in values]) for name in values[0]}
         return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
 
-    names = [each.name for each in fields(parts[0])]
-    return replace(
-        parts[0],
-        **{name: end_to_end([getattr(part, name) for part in parts]) for name in names},
-    )
+    joined = {}
+    for field in fields(parts[0]):
+        joined[field.name] = end_to_end([getattr(part, field.name) for part in parts])
+    return replace(parts[0], **joined)

@@ -71,20 +71,16 @@ def _by_name(
     pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     trace = pruned.trace(_prepared(pruned, feed[IMAGES], input_kind))
-    keeps = {keep_name(layer): each.index for layer, each in trace.decisions.items()}
-    counts = {
-        count_name(layer): each.count
-        for layer, each in trace.decisions.items()
-        if each.count is not None
-    }
-    intos = {
-        into_name(layer): each.into
-        for layer, each in trace.decisions.items()
-        if each.into is not None
-    }
-    gaps = {gap_name(layer): gap for layer, gap in trace.gap.items()}
-    scores = {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
-    return {**trace.outputs, **keeps, **counts, **scores, **intos, **gaps}
+    tensors = dict(trace.outputs)
+    for layer, decision in trace.decisions.items():
+        tensors[keep_name(layer)] = decision.index
+        if decision.count is not None:
+            tensors[count_name(layer)] = decision.count
+        if decision.into is not None:
+            tensors[into_name(layer)] = decision.into
+    tensors |= {gap_name(layer): gap for layer, gap in trace.gap.items()}
+    tensors |= {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
+    return tensors
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:

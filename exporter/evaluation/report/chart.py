@@ -71,18 +71,17 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
 
 def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     alone = "pruned" if len(trade_off.points) == 1 else None
-    others = [each for each in trade_off.points if not each.front]
-    best = sorted(
-        (each for each in trade_off.points if each.front), key=lambda each: each.images_per_s
-    )
+    beaten = [point for point in trade_off.points if not point.front]
+    front = [point for point in trade_off.points if point.front]
+    front.sort(key=lambda point: point.images_per_s)
     axes.axhline(0.0, color=palette.faint, linewidth=0.8)
-    if others:
+    if beaten:
         _draw_points(
-            axes, others, palette.faint, label=alone or "measured", marker="o", linestyle=""
+            axes, beaten, palette.faint, label=alone or "measured", marker="o", linestyle=""
         )
-    if best:
+    if front:
         _draw_points(
-            axes, best, palette.pruned, label=alone or "front", marker="o", linestyle="-"
+            axes, front, palette.pruned, label=alone or "front", marker="o", linestyle="-"
         )
     rates = list(trade_off.unpruned.values())
     axes.plot(
@@ -96,15 +95,19 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
         (name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()
     ]
     _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
-    for some, colour in ((others, palette.text), (best, palette.pruned)):
-        named = [(each.label, each.images_per_s, -each.loss_points) for each in some]
-        _annotate(axes, [each for each in named if len(each[0]) <= LONGEST_NAME], colour)
+    for points, colour in ((beaten, palette.text), (front, palette.pruned)):
+        named = [
+            (point.label, point.images_per_s, -point.loss_points)
+            for point in points
+            if len(point.label) <= LONGEST_NAME
+        ]
+        _annotate(axes, named, colour)
     axes.set_xlim(left=0)
     axes.margins(x=0.3, y=0.25)
-    points = "top-1" if trade_off.metric == "top1" else "agreement"
+    measure = "top-1" if trade_off.metric == "top1" else "agreement"
     reference = "model in fp32" if trade_off.unpruned_loss else "unpruned model"
     axes.set_xlabel(f"images per second, batch {trade_off.batch}")
-    axes.set_ylabel(f"points of {points} against the {reference}")
+    axes.set_ylabel(f"points of {measure} against the {reference}")
 
 
 def _style(axes: "Axes", palette: Palette) -> None:
@@ -121,11 +124,13 @@ def _style(axes: "Axes", palette: Palette) -> None:
 
 def _draw_points(axes: "Axes", points: Sequence[TradePoint], colour: str, **style: Any) -> None:
     """Draw models with the intervals of their losses, where these are known."""
-    bars = [each.interval_points or (each.loss_points, each.loss_points) for each in points]
-    below = [high - each.loss_points for each, (_, high) in zip(points, bars, strict=True)]
-    above = [each.loss_points - low for each, (low, _) in zip(points, bars, strict=True)]
-    lengths = np.maximum([below, above], 0.0)
-    x, y = [each.images_per_s for each in points], [-each.loss_points for each in points]
+    losses = np.array([point.loss_points for point in points])
+    low, high = np.transpose(
+        [point.interval_points or (point.loss_points, point.loss_points) for point in points]
+    )
+    # A loss is drawn downwards.
+    lengths = np.maximum([high - losses, losses - low], 0.0)
+    x, y = [point.images_per_s for point in points], -losses
     shape: dict[str, Any] = {
         "markersize": 5,
         "linewidth": 1.4,

@@ -69,38 +69,33 @@ def drawn(
     layers = sorted(among or positions)
     if not layers:
         return []
-    shown = [
-        layers[at]
-        for at in np.unique(np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int))
-    ]
+    places = np.linspace(0, len(layers) - 1, SHOWN_LAYERS).round().astype(int)
+    chosen = [layers[place] for place in np.unique(places)]
     pictures = []
     for index, pixels in enumerate(tensors[IMAGES]):
-        whole = Frame(0, grid[0] * grid[1], image_address(zoomed(pixels)))
+        frames = [Frame(0, grid[0] * grid[1], image_address(zoomed(pixels)))]
         scores = relevance[index] if index < len(relevance) else None
-        after = (
-            _frame(pixels, layer, positions[layer][index], grid, scores) for layer in shown
-        )
-        pictures.append((whole, *after))
+        for layer in chosen:
+            frames.append(_frame(pixels, layer, positions[layer][index], grid, scores))
+        pictures.append(tuple(frames))
     return pictures
 
 
 def _frame(
     pixels: Array, layer: int, positions: Array, grid: tuple[int, int], relevance: Array | None
 ) -> Frame:
-    kept = positions[positions != NOBODY]
-    heat = (
-        ""
-        if relevance is None
-        else image_address(zoomed(heated(pixels, relevance[layer - 1], grid)))
-    )
-    return Frame(layer, len(kept), image_address(zoomed(faded(pixels, kept, grid))), heat)
+    left = positions[positions != NOBODY]
+    address, heat = image_address(zoomed(faded(pixels, left, grid))), ""
+    if relevance is not None:
+        heat = image_address(zoomed(heated(pixels, relevance[layer - 1], grid)))
+    return Frame(layer, len(left), address, heat)
 
 
-def faded(pixels: Array, kept: Array, grid: tuple[int, int]) -> Array:
-    """Return an image uint8 [3, H, W] in which all patches but those at the positions `kept` [k] fade into blue."""
+def faded(pixels: Array, left: Array, grid: tuple[int, int]) -> Array:
+    """Return an image uint8 [3, H, W] in which all patches but those at the positions `left` [k] fade into blue."""
     height, width = pixels.shape[1:]
     share = np.full(grid[0] * grid[1], GONE_SHARE, dtype=np.float32)
-    share[kept] = 1.0
+    share[left] = 1.0
     light = np.kron(
         share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
     )
@@ -205,35 +200,34 @@ def save_page(
     )
 
 
-def save_comparison(made: Mapping[str, Shown], path: Path, page: str) -> None:
+def save_comparison(methods: Mapping[str, Shown], path: Path, page: str) -> None:
     """Write the page of several methods side by side atomically.
 
-    `made` has by method its report and the pictures of its examples, the same images for all, measured in one
+    `methods` has by name the report and the pictures of its examples, the same images for all, measured in one
     run. `page` is the name of each method's own page, in a folder of the method's name beside this one.
     """
-    reports = [report for report, _ in made.values()]
+    reports = [report for report, _ in methods.values()]
     trade_off = trade_off_of(reports)
-    rows = (
-        [
-            {"method": method, "picture": picture, "example": example}
-            for picture, example in zip(
-                pictures, report.examples or [None] * len(pictures), strict=True
-            )
-        ]
-        for method, (report, pictures) in made.items()
-    )
-    pictures = list(zip(*rows, strict=True))
+    columns, explained = [], None
+    for method, (report, pictures) in methods.items():
+        examples = report.examples or [None] * len(pictures)
+        columns.append(
+            [
+                {"method": method, "picture": picture, "example": example}
+                for picture, example in zip(pictures, examples, strict=True)
+            ]
+        )
+        if explained is None and pictures and pictures[0][-1].heat:
+            explained = report
     _write(
         path,
         "comparison.html",
-        made=list(made),
+        made=list(methods),
         reports=reports,
         report=reports[0],
-        passed=all(each.passed for each in reports),
-        pictures=pictures,
-        explained=next(
-            (report for report, own in made.values() if own and own[0][-1].heat), None
-        ),
+        passed=all(report.passed for report in reports),
+        pictures=list(zip(*columns, strict=True)),
+        explained=explained,
         chart=None if trade_off is None else chart_of(trade_off, reports[0].model),
         page=page,
     )
@@ -266,8 +260,8 @@ def _percent(share: float, digits: int = 2) -> str:
 
 
 def _interval(limits: tuple[float, float], digits: int = 2, scale: float = 1.0) -> str:
-    low, high = (_number(scale * each, digits) for each in limits)
-    return f"{low} to {high}"
+    low, high = limits
+    return f"{_number(scale * low, digits)} to {_number(scale * high, digits)}"
 
 
 def _megabytes(size: int) -> str:

@@ -47,24 +47,19 @@ def chosen_examples(
     choice. `names` are those of all images, in the order of the predictions.
     """
     labels, first = dense.labels, dense.best[:, 0]
-    best = np.array([each.best[:, 0] for each in pruned])
+    best = np.array([predictions.best[:, 0] for predictions in pruned])
     order = _by_turns(np.where(labels == UNKNOWN, first, labels))
     agree = (best == first).all(axis=0)
-    differing, same = ([at for at in order if agree[at] == each] for each in (False, True))
+    differing = [at for at in order if not agree[at]]
+    same = [at for at in order if agree[at]]
     most = max(count // 2, count - len(same))
-    shown = differing[:most] + same[: count - min(most, len(differing))]
-    return [
-        tuple(
-            Example(
-                names[at],
-                None if labels[at] == UNKNOWN else int(labels[at]),
-                dense=int(first[at]),
-                pruned=int(own[at]),
-            )
-            for at in shown
-        )
-        for own in best
-    ]
+    places = differing[:most] + same[: count - min(most, len(differing))]
+
+    def example(at: int, predicted: Array) -> Example:
+        label = None if labels[at] == UNKNOWN else int(labels[at])
+        return Example(names[at], label, dense=int(first[at]), pruned=int(predicted[at]))
+
+    return [tuple(example(at, predicted) for at in places) for predicted in best]
 
 
 def _by_turns(classes: Array) -> list[int]:
@@ -76,9 +71,9 @@ def _by_turns(classes: Array) -> list[int]:
     place = {present[at]: turn for turn, at in enumerate(ranked(len(present), "examples"))}
     seen: Counter[int] = Counter()
     keys = []
-    for each in classes.tolist():
-        keys.append((seen[each], place[each]))
-        seen[each] += 1
+    for label in classes.tolist():
+        keys.append((seen[label], place[label]))
+        seen[label] += 1
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
@@ -179,7 +174,8 @@ class Report:
     @property
     def speed(self) -> AtBatch | None:
         """The times at the batch size of the settings."""
-        return next((each for each in self.batches if each.batch == self.batch), None)
+        measured = {at_batch.batch: at_batch for at_batch in self.batches}
+        return measured.get(self.batch)
 
     @property
     def original(self) -> AsItCame | None:
@@ -227,11 +223,11 @@ class Report:
 def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
     """Return speed and loss of models that were measured in one run; None where either is missing."""
     points = []
-    for each in reports:
-        pair, at, rho = each.loss, each.speed, each.schedule.rho
+    for report in reports:
+        pair, at, rho = report.loss, report.speed, report.schedule.rho
         if at is None or pair is None or pair.loss_points is None:
             return None
-        method, alone = str(each.schedule.method), len(reports) == 1
+        method, alone = str(report.schedule.method), len(reports) == 1
         label = f"{method}, rho {rho:.4g}" if alone and rho is not None else method
         rate = at.throughput.pruned.images_per_s
         points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
@@ -241,7 +237,7 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         reports[0].target,
     )
     front = front_of([unpruned, *points])
-    points = [replace(each, front=each in front) for each in points]
+    points = [replace(point, front=point in front) for point in points]
     return TradeOff(
         reports[0].batch,
         "top1",

@@ -142,8 +142,9 @@ def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     config.profiling_verbosity = member(trt, "ProfilingVerbosity", "DETAILED", "the audit")
     if settings.hardware != "none":
         level = settings.hardware.upper().replace("-", "_")
-        found = member(trt, "HardwareCompatibilityLevel", level, "--hardware")
-        config.hardware_compatibility_level = found
+        config.hardware_compatibility_level = member(
+            trt, "HardwareCompatibilityLevel", level, "--hardware"
+        )
     if settings.optimization_level is not None:
         config.builder_optimization_level = settings.optimization_level
     if settings.aux_streams is not None:
@@ -197,7 +198,7 @@ def save_engine(
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
     if layers:
         with written_beside(layers_path(path)) as partial:
-            told = {"profiles": [json.loads(each) for each in layers]}
-            partial.write_text(json.dumps(told, indent=1), encoding="utf-8")
+            profiles = {"profiles": [json.loads(text) for text in layers]}
+            partial.write_text(json.dumps(profiles, indent=1), encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))

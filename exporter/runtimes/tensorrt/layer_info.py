@@ -101,14 +101,13 @@ def read_layers(text: str) -> tuple[EngineLayer, ...]:
     """Parse the inspector's JSON of one profile, which trtexec's --exportLayerInfo writes too."""
     expected = "a detailed layer list", "build with profiling verbosity DETAILED"
     try:
-        found = json.loads(text)["Layers"]
+        layers = json.loads(text)["Layers"]
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError("layer information", reason_of(error), *expected) from None
-    if not found or not all(isinstance(each, dict) for each in found):
-        raise ArtefactError(
-            "layer information", "names only" if found else "no layers", *expected
-        )
-    return tuple(_layer(each) for each in found)
+    if not layers or not all(isinstance(layer, dict) for layer in layers):
+        got = "names only" if layers else "no layers"
+        raise ArtefactError("layer information", got, *expected)
+    return tuple(_layer(layer) for layer in layers)
 
 
 def layers_path(engine: Path) -> Path:
@@ -136,8 +135,8 @@ def _layer(described: Mapping[str, Any]) -> EngineLayer:
         kind=str(described.get("LayerType", "")),
         tactic=tactic,
         nodes=nodes_in(str(described.get("Metadata", ""))),
-        reads=tuple(_dtype(each, tactic) for each in described.get("Inputs", ())),
-        writes=tuple(_dtype(each, tactic) for each in described.get("Outputs", ())),
+        reads=tuple(_dtype(tensor, tactic) for tensor in described.get("Inputs", ())),
+        writes=tuple(_dtype(tensor, tactic) for tensor in described.get("Outputs", ())),
     )
 
 
@@ -184,7 +183,7 @@ class Audit:
     @property
     def unfused(self) -> tuple[int, ...]:
         """The 1-based blocks without a fused attention kernel."""
-        return tuple(each.block for each in self.blocks if not each.fused)
+        return tuple(attention.block for attention in self.blocks if not attention.fused)
 
 
 def audit(
@@ -195,17 +194,16 @@ def audit(
     `memory_bytes` is the activations' memory, of an engine whose program was read.
     """
     layers = tuple(layers)
-    products = Counter(each.product for each in layers if each.product)
+    written = Counter(dtype for layer in layers for dtype in layer.writes)
+    products = Counter(layer.product for layer in layers if layer.product)
     known = memory_bytes is not None
     return Audit(
         layers=len(layers),
-        written=dict(
-            sorted(Counter(dtype for each in layers for dtype in each.writes).items())
-        ),
-        fused_kernels=sum(each.is_fused_attention for each in layers),
+        written=dict(sorted(written.items())),
+        fused_kernels=sum(layer.is_fused_attention for layer in layers),
         blocks=tuple(_block(layers, block) for block in blocks),
         products=dict(sorted(products.items())),
-        moves=sum(each.only_moves for each in layers) if known else None,
+        moves=sum(layer.only_moves for layer in layers) if known else None,
         selection=_selection(layers) if known else {},
         memory_bytes=memory_bytes,
         unkept=_unquantized(layers) if known else (),
@@ -219,22 +217,22 @@ _QUANTIZED = re.compile(r"/(int8|fp8)/dequantize$")
 
 def _selection(layers: Iterable[EngineLayer]) -> dict[int, int]:
     """Count the layers that compute a node of each pruning layer's choice."""
-    found = Counter[int]()
-    for each in layers:
-        found.update({int(match[1]) for node in each.nodes if (match := _CHOOSES.match(node))})
-    return dict(sorted(found.items()))
+    counts = Counter[int]()
+    for layer in layers:
+        matches = [_CHOOSES.match(node) for node in layer.nodes]
+        counts.update({int(match[1]) for match in matches if match})
+    return dict(sorted(counts.items()))
 
 
 def _unquantized(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
     """Return the nodes of products whose operands are quantized in the graph, and that multiply in another type."""
     unkept = []
-    for each in layers:
-        wanted = {match[1] for node in each.nodes if (match := _QUANTIZED.search(node))}
-        if each.product and wanted and each.product not in wanted:
-            names = sorted(node for node in each.nodes if not _QUANTIZED.search(node))
-            unkept.append(
-                f"{names[0] if names else each.name} multiplies in {each.product}, not {max(wanted)}"
-            )
+    for layer in layers:
+        wanted = {match[1] for node in layer.nodes if (match := _QUANTIZED.search(node))}
+        if layer.product and wanted and layer.product not in wanted:
+            names = sorted(node for node in layer.nodes if not _QUANTIZED.search(node))
+            name = names[0] if names else layer.name
+            unkept.append(f"{name} multiplies in {layer.product}, not {max(wanted)}")
     return tuple(unkept)
 
 
@@ -266,16 +264,16 @@ def explain_audit(result: Audit) -> list[str]:
         lines.append(f"layers of the selection, by pruning layer: {counts}")
     if result.memory_bytes is not None:
         lines.append(f"memory of the activations: {result.memory_bytes / 2**20:.1f} MiB")
-    lines += [f"not quantized: {each}" for each in result.unkept]
-    for each in result.blocks:
-        if not each.fused:
-            parts = ", ".join(each.parts) or "no layer that names its nodes"
-            lines.append(f"block {each.block}: attention is not fused: {parts}")
+    lines += [f"not quantized: {product}" for product in result.unkept]
+    for attention in result.blocks:
+        if not attention.fused:
+            parts = ", ".join(attention.parts) or "no layer that names its nodes"
+            lines.append(f"block {attention.block}: attention is not fused: {parts}")
     return lines
 
 
 def _block(layers: Iterable[EngineLayer], block: int) -> BlockAttention:
     nodes = {f"{context_name(block)}/{part}" for part in _PARTS}
-    touching = [each for each in layers if each.nodes & nodes]
-    fused = sum(each.is_fused_attention and nodes <= each.nodes for each in touching)
-    return BlockAttention(block, fused, tuple(each.name for each in touching))
+    touching = [layer for layer in layers if layer.nodes & nodes]
+    fused = sum(layer.is_fused_attention and nodes <= layer.nodes for layer in touching)
+    return BlockAttention(block, fused, tuple(layer.name for layer in touching))

@@ -117,19 +117,15 @@ def check_manifest(
     ]
     if plugin is not None and manifest.needs_plugin:
         wanted.append(("plugin", manifest.plugin_sha256, sha256_of(plugin)))
-    for what, built, found in wanted:
-        if built != found:
-            raise _mismatch(
-                engine,
-                f"an engine of {what} sha256 {built[:12]}…",
-                f"{found[:12]}… of this folder",
-            )
+    for name, built, present in wanted:
+        if built != present:
+            got = f"an engine of {name} sha256 {built[:12]}…"
+            raise _mismatch(engine, got, f"{present[:12]}… of this folder")
     for name in _binding(manifest):
-        built, found = getattr(manifest.built, name), getattr(here, name)
-        if built != found:
-            raise _mismatch(
-                engine, f"an engine built for {name} {built}", f"{name} {found}, which is here"
-            )
+        built, present = getattr(manifest.built, name), getattr(here, name)
+        if built != present:
+            got = f"an engine built for {name} {built}"
+            raise _mismatch(engine, got, f"{name} {present}, which is here")
     if version_numbers(manifest.built.tensorrt) > version_numbers(here.tensorrt):
         got = f"an engine of TensorRT {manifest.built.tensorrt}"
         raise _mismatch(engine, got, f"one of {here.tensorrt}, which is here, or earlier")

@@ -76,19 +76,19 @@ def build_ahead(
 
 def read_programs(plan: bytes) -> tuple[Steps, ...]:
     """Return the steps of each profile of a serialised engine, and the memory of its activations, in bytes."""
-    starts = (found.start() for found in _START.finditer(plan))
-    texts = (plan[start : plan.find(b"\0", start)].decode("latin-1") for start in starts)
-    # The programs of single kernels lie in the plan too; they have no memory for activations of their own.
-    programs = tuple(
-        (_program(text), int(memory[1]))
-        for text in texts
-        if (memory := _ACTIVATIONS.search(text))
-    )
+    programs = list[Steps]()
+    for match in _START.finditer(plan):
+        start = match.start()
+        text = plan[start : plan.find(b"\0", start)].decode("latin-1")
+        memory = _ACTIVATIONS.search(text)
+        # The programs of single kernels lie in the plan too: they have no memory for activations.
+        if memory:
+            programs.append((_program(text), int(memory[1])))
     if not programs:
         raise ArtefactError(
             "the engine just built", "no program in it", "one of TensorRT for RTX 1.7"
         )
-    return programs
+    return tuple(programs)
 
 
 def _program(text: str) -> tuple[EngineLayer, ...]:
@@ -98,9 +98,9 @@ def _program(text: str) -> tuple[EngineLayer, ...]:
 
 
 def _steps(
-    found: list[tuple[str, str, str]], types: Mapping[str, str]
+    steps: list[tuple[str, str, str]], types: Mapping[str, str]
 ) -> Iterator[EngineLayer]:
-    for kind, name, rest in found:
+    for kind, name, rest in steps:
         if kind in _SERVICE:
             continue
         reads, writes = (_types_of(side, rest, types) for side in (_INPUTS, _OUTPUTS))
@@ -116,10 +116,9 @@ def _steps(
 
 
 def _types_of(side: re.Pattern[str], rest: str, types: Mapping[str, str]) -> tuple[str, ...]:
-    found = side.search(rest)
-    return (
-        tuple(types.get(name, UNSTATED) for name in _QUOTED.findall(found[1])) if found else ()
-    )
+    listed = side.search(rest)
+    names = _QUOTED.findall(listed[1]) if listed else ()
+    return tuple(types.get(name, UNSTATED) for name in names)
 
 
 def _operands(kind: str, name: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> str:

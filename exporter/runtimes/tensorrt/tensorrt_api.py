@@ -139,11 +139,8 @@ def require_version(
 
 def member(trt: Any, enum: str, name: str, wish: str) -> Any:
     """Return a member of one of TensorRT's enums; UserError, with the `wish` that needs it, where it is missing."""
-    found = getattr(getattr(trt, enum, None), name, None)
-    if found is None:
-        raise UserError(
-            wish,
-            f"TensorRT {trt.__version__}, which has no {enum}.{name}",
-            "a version that has",
-        )
-    return found
+    value = getattr(getattr(trt, enum, None), name, None)
+    if value is None:
+        got = f"TensorRT {trt.__version__}, which has no {enum}.{name}"
+        raise UserError(wish, got, "a version that has")
+    return value

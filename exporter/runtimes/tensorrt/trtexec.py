@@ -316,12 +316,11 @@ def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
 def _layer_times(path: Path) -> dict[str, float]:
     """Read the JSON of --exportProfile: the number of runs, then a record for each layer."""
     try:
-        records = [
-            each for each in json.loads(path.read_text(encoding="utf-8")) if "name" in each
-        ]
         times: dict[str, float] = {}
-        for each in records:  # two layers may share a name
-            times[each["name"]] = times.get(each["name"], 0.0) + float(each["averageMs"])
+        for record in json.loads(path.read_text(encoding="utf-8")):
+            if "name" in record:  # two layers may share one
+                name = record["name"]
+                times[name] = times.get(name, 0.0) + float(record["averageMs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = reason_of(error)
         raise ArtefactError(str(path), got, "layer times that trtexec exported") from None
@@ -349,13 +348,12 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     expected = "times that trtexec exported"
     try:
         runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        whole = all(isinstance(run[key], int | float) for run in runs for key in _TIMES)
+        numbers = all(isinstance(run[key], int | float) for run in runs for key in _TIMES)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(str(path), reason_of(error), expected) from None
-    if not runs or not whole:
-        raise ArtefactError(
-            str(path), "no runs" if whole else "values that are no times", expected
-        )
+    if not runs or not numbers:
+        got = "no runs" if numbers else "values that are no times"
+        raise ArtefactError(str(path), got, expected)
     return runs
 
 
@@ -371,7 +369,7 @@ def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Lo
         images_per_s=batch * len(latency) / elapsed_s,
         # Measured times, without interpolation.
         percentiles_ms={
-            each: float(np.percentile(latency, each, method="higher"))
-            for each in Load.PERCENTILES
+            share: float(np.percentile(latency, share, method="higher"))
+            for share in Load.PERCENTILES
         },
     )

@@ -16,7 +16,7 @@ from exporter.lowering.passes.attention import (
     spread_masks,
     sum_class_rows,
 )
-from exporter.targets import ONNXRUNTIME, PRIMITIVE, TENSORRT
+from exporter.targets import IN_PARTS, ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
 from tests.lowering.models import lowered, star
@@ -24,7 +24,7 @@ from tests.lowering.models import run as run_model
 from tests.pruning.adaptive import RATES
 from tests.vits import random_images
 
-STANDARD = replace(ONNXRUNTIME, passes=PRIMITIVE)
+STANDARD = replace(ONNXRUNTIME, passes=IN_PARTS)
 
 
 def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
