@@ -145,7 +145,7 @@ _ROWS = (
     Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
     Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
     Pass(uint8_input, least=_one),
-    Pass(opset_17, requires=(gone(ATTENTION), gone(TAKE_TOKENS))),
+    Pass(opset_17, requires=(gone(ATTENTION), gone(TAKE_TOKENS), FP32)),
 )
 
 PASSES = {row.name: row for row in _ROWS}

@@ -59,6 +59,7 @@ def test_what_a_pass_requires_holds_in_every_target(target: Target) -> None:
         ),
         ((*TENSORRT.passes, "rank_prefix"), "pass rank_prefix requires .* KeepTopK"),
         ((*TENSORRT.passes, "to_fp16", "to_fp16"), "pass to_fp16 requires .* float32"),
+        ((*TENSORRT.passes, "to_fp16", "opset_17"), "pass opset_17 requires .* float32"),
         (
             ("name_decisions", "fold_attention_biases"),
             "pass fold_attention_biases requires .* ONNX's Attention",
