@@ -66,12 +66,10 @@ def propagate(
         gradients of query, key and value.
     """
     context, heads = seen.context.unsqueeze(1), seen.context.shape[1]
-    factors = QueryKeyValue(*(each.unsqueeze(1) for each in (seen.query, seen.key, seen.value)))
-    query, key, value = (each.flatten(0, 2) for each in factors)
     arriving = _Arriving(
-        query,
-        key,
-        value,
+        seen.query.flatten(0, 1),
+        seen.key.flatten(0, 1),
+        seen.value.flatten(0, 1),
         signals=_joined(torch.cat((cam * rules.half_share(context), gradient), dim=1)),
         softmax=_joined((gradient * context).sum(-1, keepdim=True)),
         row=row.repeat_interleave(heads, 0),
@@ -79,16 +77,17 @@ def propagate(
     sums = _zeros(arriving)
     for head, queries in tiles(*arriving.signals.shape[:3]):
         _add_tile(sums, arriving, head, queries)
-    signals = (
-        _split(each, heads) for each in (sums.query, sums.key.transpose(1, 2), sums.value)
+    query_cam, query_gradient = _split(sums.query, heads)
+    key_cam, key_gradient = _split(sums.key.transpose(1, 2), heads)
+    value_cam, value_gradient = _split(sums.value, heads)
+    # The rule's last factor is the value itself, the same in every tile.
+    cams = QueryKeyValue(
+        query_cam.mul_(seen.query.unsqueeze(1)),
+        key_cam.mul_(seen.key.unsqueeze(1)),
+        value_cam.mul_(seen.value.unsqueeze(1)),
     )
-    cams, gradients = zip(*(each.chunk(2, dim=1) for each in signals), strict=True)
-    relevance = (each.mul_(factor) for each, factor in zip(cams, factors, strict=True))
-    return (
-        sums.row.unflatten(0, (-1, heads)).mean(1),
-        QueryKeyValue(*relevance),
-        QueryKeyValue(*gradients),
-    )
+    row = sums.row.unflatten(0, (-1, heads)).mean(1)
+    return row, cams, QueryKeyValue(query_gradient, key_gradient, value_gradient)
 
 
 def tiles(heads: int, tokens: int, signals: int) -> Iterator[tuple[slice, slice]]:
@@ -104,13 +103,16 @@ def _add_tile(sums: _Sums, arriving: _Arriving, head: slice, queries: slice) -> 
     """Add what the attention of some heads and queries propagates; each matrix is [n, r, (s), t]."""
     query, key, value = arriving.query[head, queries], arriving.key[head], arriving.value[head]
     signals, scale = arriving.signals[head, queries], query.shape[-1] ** -0.5
+    # The logits, attention and both propagated matrices live for this tile alone, in the processor's cache.
     products = query @ key.mT
     attention = (products * scale).softmax(-1)
     matrix = (signals.flatten(1, 2) @ value.mT).unflatten(1, signals.shape[1:3])
-    cam, gradient = matrix.chunk(2, dim=2)  # the relevance still without its factor, attention
+    # The relevance is still without its factor, attention; its product with the gradient gets it in `weight`.
+    cam, gradient = matrix.chunk(2, dim=2)
     weight = (cam * gradient).clamp_(min=0).mul_(attention.unsqueeze(2))
     sums.row[head] += (arriving.row[head, :, None, queries] @ weight.transpose(1, 2)).squeeze(2)
     sums.value[head].flatten(2).baddbmm_(attention.mT, signals.flatten(2))
+    # In place, through softmax: both now belong to the products of queries and keys.
     cam.mul_((attention * rules.half_share(products)).unsqueeze(2))
     gradient.sub_(arriving.softmax[head, queries]).mul_((attention * scale).unsqueeze(2))
     sums.query[head, queries] = (matrix.flatten(1, 2) @ key).view_as(signals)
@@ -118,17 +120,24 @@ def _add_tile(sums: _Sums, arriving: _Arriving, head: slice, queries: slice) -> 
 
 
 def _zeros(arriving: _Arriving) -> _Sums:
-    heads, tokens, signals, channels = arriving.signals.shape
-    query, key, value = (
-        arriving.signals.new_zeros(heads, *shape, channels)
-        for shape in ((tokens, signals), (signals, tokens), (tokens, signals))
+    signals = arriving.signals
+    heads, tokens, count, channels = signals.shape
+    return _Sums(
+        row=torch.zeros_like(arriving.row),
+        query=torch.zeros_like(signals),
+        # A tile adds to the keys of one signal after the other.
+        key=signals.new_zeros(heads, count, tokens, channels),
+        value=torch.zeros_like(signals),
     )
-    return _Sums(torch.zeros_like(arriving.row), query, key, value)
 
 
 def _joined(values: Float[Tensor, "b k h t c"]) -> Float[Tensor, "n t k c"]:
     return values.permute(0, 2, 3, 1, 4).flatten(0, 1).contiguous()
 
 
-def _split(values: Float[Tensor, "n t s c"], heads: int) -> Float[Tensor, "b s h t c"]:
-    return values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4)
+def _split(
+    values: Float[Tensor, "n t s c"], heads: int
+) -> tuple[Float[Tensor, "b k h t c"], Float[Tensor, "b k h t c"]]:
+    """Return the relevances and the gradients, which are views of one tensor."""
+    cam, gradient = values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4).chunk(2, dim=1)
+    return cam, gradient

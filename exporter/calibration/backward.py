@@ -184,7 +184,7 @@ def share_of_outputs(vit: PrunableViT, like: Float[Tensor, "b k t"]) -> Float[Te
     if vit.pooling is not None:
         share[..., vit.pooling.skipped :] = 1 / (share.shape[-1] - vit.pooling.skipped)
         return share
-    tokens = [each.token for each in vit.classifiers if each.token is not None] or [0]
+    tokens = [head.token for head in vit.classifiers if head.token is not None] or [0]
     for token in tokens:
         share[..., token] += 1 / len(tokens)
     return share
@@ -227,13 +227,11 @@ def _shares(
     """Return the share of each averaged classifier's own logit in theirs, as of the terms of a sum."""
     if len(vit.classifiers) < 2:
         return features.new_ones(1, *classes.shape)
-    terms = torch.stack(
-        [
-            each.linear(features[:, each.token]).gather(1, classes) / len(vit.classifiers)
-            for each in vit.classifiers
-        ]
-    )
-    return terms.abs() * rules.guarded_inverse(terms.abs().sum(0))
+    logits = []
+    for classifier in vit.classifiers:
+        logits.append(classifier.linear(features[:, classifier.token]).gather(1, classes))
+    terms = (torch.stack(logits) / len(vit.classifiers)).abs()
+    return terms * rules.guarded_inverse(terms.sum(0))
 
 
 def _cam_of_mean(
@@ -262,7 +260,7 @@ def _read(
 ) -> list[tuple[int | None, Float[Tensor, "b k d"]]]:
     """Return each token that the head reads, None for the pooled patches, and the weights of what is explained."""
     if not _embeds(vit):
-        return [(each.token, each.linear.weight[classes]) for each in vit.classifiers]
+        return [(head.token, head.linear.weight[classes]) for head in vit.classifiers]
     direction = F.normalize(seen.logits, dim=-1)
     for projection in vit.classifiers:
         direction = direction @ projection.linear.weight

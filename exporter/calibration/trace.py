@@ -110,10 +110,9 @@ def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> At
     )
     raw_query, raw_key, value = qkv.unbind(0)
     normed_query, normed_key = part.q_norm(raw_query), part.k_norm(raw_key)
-    query, key = (
-        each if part.rotary is None else part.rotary(each)
-        for each in (normed_query, normed_key)
-    )
+    query, key = normed_query, normed_key
+    if part.rotary is not None:
+        query, key = part.rotary(query), part.rotary(key)
     context = F.scaled_dot_product_attention(query, key, value)
     merged = context.transpose(1, 2).reshape(batch, count, -1)
     proj_input = part.context_norm(merged)

@@ -65,35 +65,46 @@ def pruned_macs(
     survivors, and N·N'·d for the weighted means. Pairs have no such factor; their similarities cost the product of
     both sets' sizes times the dimension of a head, or of a token where tokens are compared.
     """
-    scorer = FUSED if scored is None else scorer_named(scored.scorer)
-    merges = scored is not None and reduction_named(scored.reduce).merges
-    factor, stride = scorer.factor_of(spec), 1 if scored is None else scored.query_stride
-    reads_factor = scorer.alpha != 0.0
-    prefix, dim, head_dim = spec.num_prefix_tokens, spec.dim, spec.dim // spec.num_heads
+    prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
     scoring, before, grid = 0, spec.num_patches, spec.num_patches
-    lone, unread = spec.lone_layer if scored is None else scored.lone_layer(spec), 0
+    lone = spec.lone_layer if scored is None else scored.lone_layer(spec)
+    unread = 0
     layers = zip(spec.blocks, keep, padded or keep, strict=True)
     for layer, (block, after, grid_after) in enumerate(layers, start=1):
         tokens, places = prefix + before, prefix + grid
         if layer == lone and after == before:
             unread = tokens - spec.read_tokens
         if block.attention_token_macs:
-            asking = spec.read_tokens if unread else places
-            network += tokens * block.attention_token_macs + 2 * asking * places * dim
+            queries = spec.read_tokens if unread else places
+            network += tokens * block.attention_token_macs + 2 * queries * places * dim
             # Half of the linear layers make keys and values.
             network -= unread * block.attention_token_macs // 2
         network += (prefix + after - unread) * block.mlp_token_macs
-        if after < before and scorer.pairs:
-            joined = len(joined_patches(before, after, prefix))
-            scoring += (before - joined) * joined * (dim if scorer.by_tokens else head_dim)
-        elif after < before:
-            scoring += reads_factor * factor.macs(spec, places, stride) + grid
-            scoring += merges * tokens * after * head_dim
-        if after < before and merges:
-            scoring += tokens * (prefix + after) * dim
+        if after < before:
+            scoring += _scoring_macs(spec, before, after, grid, scored)
         before, grid = after, grid_after
     return MacCount(network, scoring)
+
+
+def _scoring_macs(
+    spec: ModelSpec, before: int, after: int, grid: int, scored: Schedule | None
+) -> int:
+    """Return the MACs of choosing the patches of one layer, and of merging the others."""
+    scorer = FUSED if scored is None else scorer_named(scored.scorer)
+    stride = 1 if scored is None else scored.query_stride
+    merges = scored is not None and reduction_named(scored.reduce).merges
+    prefix, head_dim = spec.num_prefix_tokens, spec.dim // spec.num_heads
+    tokens = prefix + before
+    macs = tokens * (prefix + after) * spec.dim if merges else 0
+    if scorer.pairs:
+        joined = len(joined_patches(before, after, prefix))
+        return macs + (before - joined) * joined * (spec.dim if scorer.by_tokens else head_dim)
+    if merges:
+        macs += tokens * after * head_dim
+    if scorer.alpha != 0.0:
+        macs += scorer.factor_of(spec).macs(spec, prefix + grid, stride)
+    return macs + grid
 
 
 def mean_macs(spec: ModelSpec, left: Array, scored: Schedule | None = None) -> MacCount:
@@ -101,11 +112,10 @@ def mean_macs(spec: ModelSpec, left: Array, scored: Schedule | None = None) -> M
 
     `scored` is as in `pruned_macs`.
     """
-    counts = [pruned_macs(spec, each, scored=scored) for each in left.tolist()]
-    network, scoring = (
-        sum(getattr(count, part) for count in counts) for part in ("network", "scoring")
-    )
-    return MacCount(round(network / len(counts)), round(scoring / len(counts)))
+    macs = [pruned_macs(spec, keep, scored=scored) for keep in left.tolist()]
+    network = sum(image.network for image in macs)
+    scoring = sum(image.scoring for image in macs)
+    return MacCount(round(network / len(macs)), round(scoring / len(macs)))
 
 
 def executed_macs(
@@ -127,12 +137,10 @@ def executed_macs(
     """
     widest = left.max(axis=0).tolist()
     if layout == "packed":
-        return float(
-            np.mean(
-                [pruned_macs(spec, counts, widest, scored).total for counts in left.tolist()]
-            )
-        )
-    return float(pruned_macs(spec, most if layout == "padded" else widest, scored=scored).total)
+        totals = [pruned_macs(spec, keep, widest, scored).total for keep in left.tolist()]
+        return float(np.mean(totals))
+    keep = most if layout == "padded" else widest
+    return float(pruned_macs(spec, keep, scored=scored).total)
 
 
 @dataclass(frozen=True)
@@ -169,29 +177,30 @@ def patch_use(
     spec: ModelSpec, schedule: Schedule, left: Array, layout: str, batch: int
 ) -> PatchUse:
     """Return the use of patches; `left` [images, depth] is the number of patches of each image after each layer."""
-    layers = tuple(
-        LayerUse(
-            layer=layer,
-            least=int(left[:, layer - 1].min()),
-            median=float(np.median(left[:, layer - 1])),
-            p95=float(np.percentile(left[:, layer - 1], 95)),
-            most=int(left[:, layer - 1].max()),
-            star=schedule.keep[layer - 1],
+    layers = []
+    for layer in schedule.pruning_layers:
+        patches = left[:, layer - 1]
+        layers.append(
+            LayerUse(
+                layer=layer,
+                least=int(patches.min()),
+                median=float(np.median(patches)),
+                p95=float(np.percentile(patches, 95)),
+                most=int(patches.max()),
+                star=schedule.keep[layer - 1],
+            )
         )
-        for layer in schedule.pruning_layers
-    )
-    groups = [left[start : start + batch] for start in range(0, len(left), batch)]
-    executed = sum(
-        executed_macs(spec, group, layout, schedule.keep, schedule) * len(group)
-        for group in groups
-    )
+    executed = 0.0
+    for start in range(0, len(left), batch):
+        group = left[start : start + batch]
+        executed += executed_macs(spec, group, layout, schedule.keep, schedule) * len(group)
     useful = mean_macs(spec, left, schedule)
-    most = max(pruned_macs(spec, each, scored=schedule).total for each in left.tolist())
+    most = max(pruned_macs(spec, keep, scored=schedule).total for keep in left.tolist())
     return PatchUse(
         images=len(left),
         batch=batch,
         layout=layout,
-        layers=layers,
+        layers=tuple(layers),
         useful_macs=useful.total,
         scoring_macs=useful.scoring,
         most_macs=most,

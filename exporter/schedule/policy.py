@@ -161,6 +161,7 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
         RecipeError: Some of them contradict each other.
         ArtefactError: The file is no schedule.
     """
+    _check_said_once(prune)
     if schedule is None and prune.schedule is not None:
         schedule = load_json(Schedule, prune.schedule)
     amount = _amount(prune, schedule)
@@ -188,6 +189,13 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
     return policy
 
 
+def _check_said_once(prune: Prune) -> None:
+    for names in (NUMBERS, SHAPED):
+        said = [name for name in names if getattr(prune, name) not in (None, {})]
+        if len(said) > 1:
+            raise RecipeError(" and ".join(said), "both", "one of them")
+
+
 def _check(policy: Policy) -> None:
     check_choices(policy.method, policy.scorer, policy.reduction)
     check_counts(policy.method, policy.scorer, policy.counts)
@@ -200,11 +208,6 @@ def _check(policy: Policy) -> None:
 
 
 def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
-    """Return how much is pruned; RecipeError where it is said twice."""
-    for names in (NUMBERS, SHAPED):
-        said = [name for name in names if getattr(prune, name) not in (None, {})]
-        if len(said) > 1:
-            raise RecipeError(" and ".join(said), "both", "one of them")
     rates = Rates(prune.rates) if schedule is None else Given(schedule)
     if prune.counts is not None and rates != UNSAID:
         got = f"{prune.counts} beside rates or a schedule"
