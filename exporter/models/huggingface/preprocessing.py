@@ -1,6 +1,5 @@
 """The preprocessing of the library's image processor under timm's keys: proven on images, or refused by name."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.huggingface.kinds import Kind
 from exporter.models.spec import crop_share, preprocessing_from
-from exporter.records import Preprocessing
 from exporter.vocabulary import CropMode, CropRounding
 
 Size = tuple[int, int]  # height and width
@@ -20,7 +18,7 @@ RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 # Of those settings that begin so; the others change no pixel, or the proof refuses the processor.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
-MOST_PIXELS = 10_000  # of a side
+MOST_PIXELS = 4_096  # of a side
 ALL_GIVEN = "or give all of it in a recipe: interpolation, mean, std, crop_pct and crop_mode of preprocess"
 # Of 256, the mean difference of pixels that is allowed: torchvision rounds to 8 bits otherwise than Pillow, by a
 # quarter of a level in the mean. Noise that is cropped one pixel aside differs by 80.
@@ -40,77 +38,72 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
     Raises:
         ModelError: Its pixels are not ours, or images keep several sizes. `source` is named.
     """
-    mode, resized, size = _geometry(processor, source)
-    is_squashed = mode == CropMode.SQUASH and resized == size
+    images = _noise(processor, source)
+    batches = [
+        np.asarray(processor(image, return_tensors="np")["pixel_values"]) for image in images
+    ]
+    shapes = {batch.shape[2:] for batch in batches if batch.shape[:2] == (1, 3)}
+    if len(shapes) != 1 or batches[0].ndim != 4:
+        got = " and ".join(str(list(batch.shape)) for batch in batches)
+        raise _refused(processor, source, f"pixels of shape {got} for two images")
+    height, width = shapes.pop()
     values = {
+        **_geometry(processor, (height, width), source),
         **_scale(processor),
         "interpolation": RESAMPLING[int(processor.resample)],
-        "crop_mode": str(mode),
-        "crop_pct": _share(processor, size, resized, source),
-        "crop_rounding": str(CropRounding.EVEN if is_squashed else CropRounding.DOWN),
-        "input_size": (3, *size),
+        "input_size": (3, height, width),
     }
     try:
-        preprocessing = preprocessing_from(values, size)
+        preprocessing = preprocessing_from(values, (height, width))
     except ModelError as error:
         raise ModelError(source, error.got, error.expected, ALL_GIVEN) from None
-    _prove(processor, preprocessing, source)
+    level = 1 / 255 / np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
+    for image, batch in zip(images, batches, strict=True):
+        pixels = normalise(to_pixels(to_input_size(image, preprocessing)), preprocessing)
+        levels = float((np.abs(batch[0] - pixels) / level).mean())
+        if not levels <= GREY_LEVELS:  # nor NaN
+            got = f"pixels that differ from ours by {levels:.3g} grey levels"
+            raise _refused(processor, source, got)
     return values
 
 
-def _geometry(processor: Any, source: str) -> tuple[CropMode, Size | None, Size]:
-    """Return how an image is fitted, the size to which it is resized, if it is, and the size of the input.
-
-    Under "center", the first of the two sizes is a square of the shorter side.
-    """
-    crop = _box(processor, "crop_size", source) if processor.do_center_crop else None
-    if not processor.do_resize:
-        if crop is None:
-            expected = "a crop, so that all images get one size"
-            raise ModelError(source, "do_resize=False", expected, ALL_GIVEN)
-        return CropMode.NONE, None, crop
-    sides = _sides(processor, "size", source)
-    if sides.keys() == {"height", "width"}:
-        resized = sides["height"], sides["width"]
-        return CropMode.SQUASH, resized, crop or resized
-    if sides.keys() != {"shortest_edge"} or crop is None:
-        expected = (
-            "height and width, or shortest_edge with a crop, so that all images get one size"
-        )
-        raise ModelError(source, f"size={sides}", expected, ALL_GIVEN)
-    edge = sides["shortest_edge"]
-    return CropMode.CENTER, (edge, edge), crop
-
-
-def _share(processor: Any, size: Size, resized: Size | None, source: str) -> float:
-    if resized is None:
-        return 1.0
-    try:
-        return crop_share(size, resized)
-    except ValueError as error:
-        got = f"size={dict(processor.size)} crop_size={dict(processor.crop_size)}: {error}"
-        expected = "a crop within the size, of the same share of both sides"
-        raise ModelError(source, got, expected) from None
-
-
-def _sides(processor: Any, name: str, source: str) -> dict[str, int]:
-    """Return the sides of a size, by their names in the library."""
-    size = getattr(processor, name)
-    sides = {side: pixels for side, pixels in dict(size or {}).items() if pixels is not None}
-    if not sides or not all(1 <= pixels <= MOST_PIXELS for pixels in sides.values()):
+def _noise(processor: Any, source: str) -> list[Image.Image]:
+    """Return an oblong and an upright image of odd sizes, larger than what the processor makes of them."""
+    sizes = [dict(size or {}) for size in (processor.size, processor.crop_size)]
+    side = max((pixels or 0 for size in sizes for pixels in size.values()), default=0)
+    if not 1 <= side <= MOST_PIXELS:
         expected = f"sides of 1 to {MOST_PIXELS} pixels"
-        raise ModelError(source, f"{name}={sides}", expected, ALL_GIVEN)
-    return sides
+        raise ModelError(source, f"a size of {side} pixels", expected, ALL_GIVEN)
+    pixels = np.random.default_rng(0).integers(
+        0, 256, (side + 13, side * 5 // 4 + 58, 3), np.uint8
+    )
+    return [Image.fromarray(pixels), Image.fromarray(pixels.transpose(1, 0, 2))]
 
 
-def _box(processor: Any, name: str, source: str) -> Size:
-    sides = _sides(processor, name, source)
-    if sides.keys() != {"height", "width"}:
-        raise ModelError(source, f"{name}={sides}", "height and width", ALL_GIVEN)
-    return sides["height"], sides["width"]
+def _geometry(processor: Any, size: Size, source: str) -> dict[str, Any]:
+    """Return how an image is fitted into the size that the processor makes of every image."""
+    if not processor.do_resize:
+        return _fitted(CropMode.NONE, 1.0)
+    sides = {side: pixels for side, pixels in dict(processor.size).items() if pixels}
+    if sides.keys() == {"height", "width"}:
+        mode, resized = CropMode.SQUASH, (sides["height"], sides["width"])
+    elif sides.keys() == {"shortest_edge"}:
+        mode, resized = CropMode.CENTER, (sides["shortest_edge"], sides["shortest_edge"])
+    else:
+        raise _refused(processor, source, f"size={sides}")
+    try:
+        return _fitted(mode, crop_share(size, resized))
+    except ValueError as error:
+        raise _refused(processor, source, f"size={sides}, {error},") from None
 
 
-def _scale(processor: Any) -> Mapping[str, tuple[float, ...]]:
+def _fitted(mode: CropMode, share: float) -> dict[str, Any]:
+    is_whole = mode == CropMode.SQUASH and share == 1
+    rounding = CropRounding.EVEN if is_whole else CropRounding.DOWN
+    return {"crop_mode": str(mode), "crop_pct": share, "crop_rounding": str(rounding)}
+
+
+def _scale(processor: Any) -> dict[str, tuple[float, ...]]:
     """Return mean and deviation of pixels on a scale from 0 to 1, whatever the processor's scale is."""
     white = 255 * (processor.rescale_factor if processor.do_rescale else 1.0)
     mean: Any = processor.image_mean if processor.do_normalize else 0.0
@@ -122,30 +115,13 @@ def _scale(processor: Any) -> Mapping[str, tuple[float, ...]]:
     }
 
 
-def _prove(processor: Any, preprocessing: Preprocessing, source: str) -> None:
-    """Compare our pixels with the processor's on an upright and an oblong image of noise, of odd sizes."""
-    _, height, width = preprocessing.input_size
-    level = 1 / 255 / np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
-    for shape in ((height + 13, 2 * width + 7), (2 * height + 7, width + 13)):
-        noise = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
-        image = Image.fromarray(noise)
-        pixels = normalise(to_pixels(to_input_size(image, preprocessing)), preprocessing)
-        batch = np.asarray(processor(image, return_tensors="np")["pixel_values"])
-        if batch.shape != (1, *pixels.shape):
-            difference = f"of shape {list(batch.shape)} for an image, not {[1, *pixels.shape]}"
-        elif not float((np.abs(batch[0] - pixels) / level).mean()) <= GREY_LEVELS:  # or NaN
-            difference = "that differ from ours"
-        else:
-            continue
-        got = f"pixels {difference}, by {_described(processor)}"
-        raise ModelError(source, got, "a processor that resizes, crops and scales", ALL_GIVEN)
-
-
-def _described(processor: Any) -> str:
-    """Return the class of a processor and the steps that no other one of ours has."""
+def _refused(processor: Any, source: str, got: str) -> ModelError:
+    """Return the error that names a processor's class, and the steps that no other one of ours has."""
     steps = [
         f"{name}={value}"
         for name, value in sorted(processor.to_dict().items())
         if name.startswith("do_") and value and name not in STEPS
     ]
-    return f"{type(processor).__name__}{' with ' if steps else ''}{', '.join(steps)}"
+    by = f"{type(processor).__name__}{' with ' if steps else ''}{', '.join(steps)}"
+    expected = "one size for all images: resized to height and width or by the shorter side, cropped, scaled"
+    return ModelError(source, f"{got} by {by}", expected, ALL_GIVEN)

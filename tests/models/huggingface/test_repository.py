@@ -317,7 +317,9 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(
 ) -> None:
     saved(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"size": {"shortest_edge": 8}}')
-    with pytest.raises(ModelError, match=r"processor \| got size=.* crop_mode of preprocess"):
+    with pytest.raises(
+        ModelError, match=r"processor \| got pixels of shape .* crop_mode of preprocess"
+    ):
         describe(ModelRequest(str(tmp_path)))
     preprocess = {
         "interpolation": "box",
