@@ -41,7 +41,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have rooms of their own.
 INNER_ORDER = {
-    "settings": (("fields",), ("flags",)),
+    "settings": (("fields",), ("shared",), ("flags",)),
     "lowering": (
         ("markers",),
         ("graph",),

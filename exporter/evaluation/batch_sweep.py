@@ -39,6 +39,7 @@ from exporter.settings.fields import (
     Threads,
     option,
 )
+from exporter.settings.shared import threads_option
 from exporter.tensor_names import CONTEXT, IMAGES, Array
 
 Rounds = Annotated[
@@ -59,9 +60,7 @@ class BenchSettings(Settings):
     warmup: Natural = option(
         WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced"
     )
-    threads: Threads = option(
-        0, "CPU threads of the runtime; 0: one per physical core.", group="measurement"
-    )
+    threads: Threads = threads_option()
     gpu_time: bool = option(
         True,
         "With engines, also measure GPU time, by trtexec or tensorrt_rtx on PATH.",

@@ -16,6 +16,7 @@ from exporter.runtimes.onnxruntime_runner import (
 from exporter.runtimes.openvino_runner import OpenVinoRunner, openvino_precisions
 from exporter.runtimes.tensorrt.runner import TensorRtRunner, engine_here
 from exporter.settings.fields import Settings, Threads, option
+from exporter.settings.shared import plugin_option, threads_option
 from exporter.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_CPU,
@@ -42,14 +43,8 @@ class RunSettings(Settings):
         RUNTIMES,
         group="target",
     )
-    threads: Threads = option(
-        0, "CPU threads of the runtime; 0: one per physical core.", group="measurement"
-    )
-    plugin: GivenPath = option(
-        None,
-        "The built CdfRetain library, for an engine that does not contain it.",
-        group="advanced",
-    )
+    threads: Threads = threads_option()
+    plugin: GivenPath = plugin_option()
 
 
 def runtime_for(target: Target, settings: RunSettings) -> Runtime:

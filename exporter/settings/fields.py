@@ -46,6 +46,7 @@ Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite nu
 Points = Annotated[
     float, Meta(gt=0, lt=100, description="a number of percentage points in (0, 100)")
 ]
+Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
 Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]
 

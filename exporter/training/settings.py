@@ -14,6 +14,7 @@ from exporter.files import PathLike
 from exporter.models.identity import read_identity
 from exporter.settings.fields import (
     LARGEST,
+    Above0,
     Batch,
     Natural,
     Number,
@@ -89,7 +90,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
 Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]
 

@@ -27,6 +27,7 @@ from exporter.settings.fields import (
     from_tables,
     option,
 )
+from exporter.settings.shared import class_map_option, threads_option
 from exporter.targets import ONNXRUNTIME, TARGETS, Target, target_named
 from exporter.vocabulary import InputKind, Layout, Method
 
@@ -57,12 +58,7 @@ class Images(Settings):
         "Images to check and measure on; by default those of --images. What trains or searches needs others.",
         group="images",
     )
-    class_map: GivenPath = option(
-        None,
-        "JSON file that maps folder names to class indices; or sorted (as torchvision) or natural (as timm), an "
-        "order of the folders. By default, the model's names of its classes decide, else the only order there is.",
-        group="images",
-    )
+    class_map: GivenPath = class_map_option()
     max_eval_images: Positive = option(
         1000,
         "Largest number of images for accuracy, drawn at random by the seed.",
@@ -134,9 +130,7 @@ class Measuring(Settings):
     rounds: Natural = option(
         20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"
     )
-    threads: Threads = option(
-        0, "CPU threads of the runtime; 0: one per physical core.", flag=False
-    )
+    threads: Threads = threads_option(flag=False)
 
     def check(self) -> None:
         """Raise RecipeError if there are too few rounds for quartiles."""
@@ -260,12 +254,7 @@ def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
 class EvalSettings(Settings):
     """Which images count, and how they are run."""
 
-    class_map: GivenPath = option(
-        None,
-        "JSON file that maps class names to class indices; or sorted (as torchvision) or natural (as timm), an "
-        "order of the folders. By default, the model's names of its classes decide, else the only order there is.",
-        group="images",
-    )
+    class_map: GivenPath = class_map_option()
     subset: bool = option(
         False,
         "Choose only among the classes of the class map, as for ImageNet-R and ImageNet-A.",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from exporter.settings.fields import (
-    BatchSizes,
     Natural,
     Number,
     Positive,
@@ -29,7 +28,7 @@ class Example(Settings):
     word: str = option("a", "A word.", ("a", "b"))
     maybe: str | None = option(None, "A word or none.", ("a", "b"))
     layout: Layout | None = option(None, "An enum.")
-    batches: BatchSizes = option((1, 2), "A list.")
+    batches: tuple[Positive, ...] = option((1, 2), "A list.")
     pair: tuple[Number, Number] = option((0.5, 1.0), "Two numbers.")
     sweep: tuple[Number, ...] = option((), "Numbers.")
     place: Path | None = option(None, "A path.")

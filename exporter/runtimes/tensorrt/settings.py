@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from exporter.files import GivenPath
 from exporter.settings.fields import BatchSizes, Natural, Positive, Settings, option
+from exporter.settings.shared import plugin_option
 from exporter.targets import RTX, RUNTIMES, TRT, Runtime
 
 # What TensorRT for RTX builds for, as 80 for 8.0.
@@ -60,9 +61,7 @@ class BuildSettings(Settings):
         "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice.",
         group="advanced",
     )
-    plugin: GivenPath = option(
-        None, "The built CdfRetain library, for a model that needs it.", group="advanced"
-    )
+    plugin: GivenPath = plugin_option()
     serialise_plugin: bool = option(
         False,
         "Store the library in the engine, which then runs without it; with --version-compatible.",

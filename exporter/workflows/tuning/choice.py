@@ -14,12 +14,11 @@ from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.evaluation.loss import PairResult, compare_predictions, loss_of
 from exporter.intervals import least_images, loss_bound, loss_interval
 from exporter.records import Pair
-from exporter.settings.fields import LARGEST, Points, Settings, option
+from exporter.settings.fields import LARGEST, Above0, Points, Settings, option
 from exporter.targets import RUNTIMES, TARGETS
 from exporter.vocabulary import Status
 from exporter.workflows.tuning.ways import Candidate, Way
 
-Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]
 
 METRICS = ("top1", "agreement")
