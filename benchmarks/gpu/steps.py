@@ -1,5 +1,6 @@
 """What `all.py` is asked for, and its steps in their order: what each shows, and its command."""
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -199,7 +200,7 @@ def _training(cifar: Path, out: Path) -> tuple[str, ...]:
 
 def _preprocess() -> tuple[str, ...]:
     """Return the flags of the preprocessing that both models are trained with, for the scripts of benchmarks."""
-    values = (
-        f"{key}={str(value).replace(' ', '')}" for key, value in CIFAR_VIT.preprocessing.items()
-    )
-    return ("--preprocess", *values)
+    flags = list[str]()
+    for key, value in CIFAR_VIT.preprocessing.items():
+        flags += ["--set", f"model.preprocess.{key}={json.dumps(value)}"]
+    return tuple(flags)

@@ -67,7 +67,7 @@ class Models:
 
     @property
     def present(self) -> tuple[Runner, ...]:
-        """Those that there are."""
+        """The reference and the shipped model, and the variants of one that prunes."""
         models = (self.reference, self.shipped, self.tracing, self.forced)
         return tuple(model for model in models if model is not None)
 
