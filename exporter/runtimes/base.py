@@ -174,10 +174,10 @@ class PartRunner(Runner):
         self._runner.__exit__(None, None, None)
 
     def _run(self, feed: Feed) -> dict[str, Array]:
-        parts = [
-            self._runner.run({name: array[place] for name, array in feed.items()})
-            for place in self._places(len(feed[IMAGES]))
-        ]
+        parts = []
+        for place in self._places(len(feed[IMAGES])):
+            part = {name: array[place] for name, array in feed.items()}
+            parts.append(self._runner.run(part))
         return {name: _joined([part[name] for part in parts]) for name in parts[0]}
 
     def _places(self, batch: int) -> Iterator[slice]:

@@ -89,13 +89,14 @@ def shape_options(model: Path) -> dict[str, str]:
     """
     loaded = load_onnx(model)
     widths = artefact_of(loaded, str(model)).schedule.widths
-    return {
-        f"trt_profile_{end}_shapes": ",".join(
-            f"{name}:{_shape(batch, sizes, 1 if end == 'min' else widths.get(name, 1))}"
-            for name, (_, *sizes) in inputs_of(loaded).items()
-        )
-        for end, batch in _BATCHES.items()
-    }
+    options = {}
+    for end, batch in _BATCHES.items():
+        shapes = []
+        for name, (_, *sizes) in inputs_of(loaded).items():
+            width = 1 if end == "min" else widths.get(name, 1)
+            shapes.append(f"{name}:{_shape(batch, sizes, width)}")
+        options[f"trt_profile_{end}_shapes"] = ",".join(shapes)
+    return options
 
 
 def _shape(batch: int, sizes: list[int | str], width: int) -> str:

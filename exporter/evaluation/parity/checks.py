@@ -133,34 +133,16 @@ def _checks_of(
     """Return the checks in reading order: each is meaningful if those before it passed."""
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
     among = "every image flips: with forced decisions" if measured.forced_alone else among
-    checks = [
-        _check(
-            "interface",
-            len(faults),
-            "<=",
-            0,
-            "; ".join(faults) or "differing names, shapes or types",
-        )
-    ]
+    differing = "; ".join(faults) or "differing names, shapes or types"
+    checks = [_check("interface", len(faults), "<=", 0, differing)]
     for output in outputs:
         broken = int((~measured.outputs[output.name].finite).sum())
         detail = f"images with NaN or infinite {output.name}"
         checks.append(_check(f"finite_{output.name}", broken, "<=", 0, detail))
     if measured.layers:
-        malformed = int(np.any([layer.malformed for layer in measured.layers], axis=0).sum())
-        margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
         checks += [
             _tracing(outputs),
-            _check(
-                "kept_indices",
-                malformed,
-                "<=",
-                0,
-                "images with indices out of order, range or count",
-            ),
-            _check(
-                "kept_sets", margin, "<", flip_margin, f"{measured.flipped.sum()} images flip"
-            ),
+            *_kept_checks(measured, flip_margin),
             *_merge_checks(measured.merges, tolerance.merge_gap),
         ]
     for output in outputs:
@@ -221,6 +203,17 @@ def _equal_classes(
     low, high = interval
     detail = f"equal on {share:.2%} of the images, 95 % interval {low:.3g} to {high:.3g}"
     return _check(name, high, ">=", allowed, detail)
+
+
+def _kept_checks(measured: Differences, allowed: float) -> list[Check]:
+    """Check that indices are valid and the margin of every flip is below `allowed`."""
+    malformed = int(np.any([layer.malformed for layer in measured.layers], axis=0).sum())
+    margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
+    broken = "images with indices out of order, range or count"
+    return [
+        _check("kept_indices", malformed, "<=", 0, broken),
+        _check("kept_sets", margin, "<", allowed, f"{measured.flipped.sum()} images flip"),
+    ]
 
 
 def _merge_checks(merges: Sequence[MergeResult], allowed: float) -> list[Check]:

@@ -228,13 +228,9 @@ def compare(
                 f"{models.reference.name}: {name}", "one value everywhere", f"{name} that vary"
             )
     names = models.reference.name, models.shipped.name
-    allowed = (
-        tolerance.flip_mass
-        if masses
-        else tolerance.merge_gap
-        if pairs
-        else tolerance.flip_margin
-    )
+    allowed = tolerance.merge_gap if pairs else tolerance.flip_margin
+    if masses:
+        allowed = tolerance.flip_mass
     deviations = {output: spreads[output.name].std for output in models.outputs}
     return report_on(
         names, faults, Differences.joined(parts), deviations, tolerance, flip_margin=allowed

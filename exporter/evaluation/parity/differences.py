@@ -173,16 +173,12 @@ class Differences:
     @staticmethod
     def joined(parts: Sequence["Differences"]) -> "Differences":
         """The batches as one."""
-        layers = [
-            _joined(results) for results in zip(*(part.layers for part in parts), strict=True)
-        ]
-        merges = [
-            _joined(results) for results in zip(*(part.merges for part in parts), strict=True)
-        ]
-        outputs = {
-            name: _joined([part.outputs[name] for part in parts]) for name in parts[0].outputs
-        }
-        return Differences(outputs, layers, merges)
+        layers = zip(*(part.layers for part in parts), strict=True)
+        merges = zip(*(part.merges for part in parts), strict=True)
+        outputs = {}
+        for name in parts[0].outputs:
+            outputs[name] = _joined([part.outputs[name] for part in parts])
+        return Differences(outputs, [*map(_joined, layers)], [*map(_joined, merges)])
 
     @property
     def finite(self) -> Array:
