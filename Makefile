@@ -24,9 +24,11 @@ test: $(VENV)/.installed
 	$(PYTEST)
 
 # Where sums take part, once more with MKL's kernels for any CPU: they sum in another order, on which no test may lean.
+SUMS := tests/models tests/depth tests/pruning \
+  $(addprefix tests/lowering/test_,adaptive.py lone_layer.py merging.py missing_parts.py outputs.py pooled.py) \
+  $(addprefix tests/workflows/test_,finetune.py opened.py proof.py steps.py)
 test-other-sums: $(VENV)/.installed
-	MKL_CBWR=COMPATIBLE $(PYTEST) tests/models tests/depth tests/pruning tests/lowering tests/workflows \
-	  -k 'not preprocessing and not openvino and not tensorrt and not tune'
+	MKL_CBWR=COMPATIBLE $(PYTEST) $(SUMS) -k 'not preprocessing and not weights and not class_names'
 
 # What `make test` leaves out: the same checks on further models, and whole documents. CI runs both.
 test-exhaustive: $(VENV)/.installed
