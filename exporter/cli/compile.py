@@ -10,6 +10,7 @@ all are measured in one run, and one report shows them side by side.
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from exporter.cli.flags import (
     AMOUNT_FLAGS,
@@ -25,7 +26,6 @@ from exporter.cli.flags import (
 )
 from exporter.cli.output import (
     RichStages,
-    percent_interval,
     print_lines,
     print_table,
     schedule_words,
@@ -33,7 +33,6 @@ from exporter.cli.output import (
     skipped_lines,
 )
 from exporter.errors import RecipeError
-from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.batch_sweep import AS_IT_CAME
 from exporter.evaluation.parity.checks import explain
 from exporter.evaluation.report.record import Report
@@ -51,8 +50,6 @@ FAILS = "an exported model does not agree with PyTorch"
 
 # Where the arguments have the method, or several with commas.
 METHOD = "prune.method"
-# The column of speed-ups over the model as it came.
-OVER = f"× {AS_IT_CAME}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,76 +96,64 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(found: Mapping[Method, Report], out: Path) -> None:
-    """Print a row for the model as it came, the dense one and each method, then what else was measured."""
+    """Print a row for the user's model, the dense one and each method, then what else was measured."""
     reports = list(found.values())
     first, alone, cells = reports[0], len(reports) == 1, [_cells(each) for each in reports]
     another = first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense
     rows = [
         *((role, cells[0], role) for role in (*([AS_IT_CAME] if another else []), "dense")),
-        *((str(name), each, "pruned") for name, each in zip(found, cells, strict=True)),
+        *((str(name), row, "pruned") for name, row in zip(found, cells, strict=True)),
     ]
     columns = list(cells[0])
-    table = [(name, *(own[each].get(role, "") for each in columns)) for name, own, role in rows]
+    table = [
+        (name, *(row[column].get(role, "") for column in columns)) for name, row, role in rows
+    ]
     how = schedule_words(first.schedule) if alone else first.target
-    print_table(f"{first.model}, {how}", ("", *columns), table)
+    batch = f", batch {first.batch}" if first.speed else ""
+    print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
     lines = list(_lines(reports))
     if alone:
         _print_use(first)
         lines += _lines_of_one(first)
         lines += [f"with trtexec, in {out}:", *first.trtexec] if first.trtexec else []
-    elif first.speed:
-        lines.append(f"times are of {first.timed_on}")
     print_lines([*lines, f"full report: {out / 'report.html'}"])
 
 
 def _cells(report: Report) -> dict[str, dict[str, str]]:
-    """Return what was measured, by column and model; losses are against the model as it came, in fp32."""
-    gmacs, loss, fp32, at, original = (
-        report.gmacs,
-        report.loss,
-        report.in_fp32,
-        report.speed,
-        report.original,
-    )
+    """Return what was measured, by column and model; losses and speed-ups are against the user's model, in fp32."""
+    gmacs, loss, fp32 = report.gmacs, report.loss, report.in_fp32
     macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
     cells = {"GMACs": {role: f"{each:.3f}" for role, each in macs.items()}}
     if report.accuracy:
-        every = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
-        cells["top-1 (95 %)"] = {
-            role: _with_interval(each) for role, each in every.items() if each
-        }
+        accuracy = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
+        cells["top-1"] = {role: f"{each.top1:.2%}" for role, each in accuracy.items() if each}
     if loss and loss.loss_interval_points:
         low, high = loss.loss_interval_points
-        cells["points lost (95 %)"] = {
-            "pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"
-        }
+        lost = {"pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"}
         if fp32:
-            cells["points lost (95 %)"]["dense"] = f"{report.precision_loss:.2f}"
+            lost["dense"] = f"{report.precision_loss:.2f}"
+        cells["points lost (95 %)"] = lost
     elif loss:
-        cells["same class as fp32" if fp32 else "same class"] = {
-            "pruned": f"{loss.agreement:.2%}"
-        }
+        cells["same class"] = {"pruned": f"{loss.agreement:.2%}"}
     if agreed := report.agreement:
-        cells["cosine of embeddings"] = {"pruned": f"{agreed.embedding_cosine:.4f}"}
+        cells["cosine"] = {"pruned": f"{agreed.embedding_cosine:.4f}"}
         if agreed.retrieval_at_1 is not None:
-            cells["same nearest image"] = {"pruned": f"{agreed.retrieval_at_1:.2%}"}
-    if at:
-        times = {
-            **({AS_IT_CAME: original.throughput} if original else {}),
-            **vars(at.throughput),
-        }
-        (low, high), gain = at.comparison.quartiles, at.comparison.speedup
-        cells[f"images/s, batch {report.batch}"] = {
-            role: f"{each.images_per_s:.1f}" for role, each in times.items()
-        }
-        cells["speed-up (quartiles)"] = {"pruned": f"{gain:.2f} ({low:.2f} to {high:.2f})"}
-    if original:
-        cells[OVER] = {role: f"{each.median:.2f}" for role, each in vars(original.gain).items()}
-    return cells
+            cells["same nearest"] = {"pruned": f"{agreed.retrieval_at_1:.2%}"}
+    return cells | _speed_cells(report)
 
 
-def _with_interval(accuracy: Accuracy) -> str:
-    return f"{accuracy.top1:.2%} ({percent_interval(accuracy.interval)})"
+def _speed_cells(report: Report) -> dict[str, dict[str, str]]:
+    """Return the columns of speed, where it was measured."""
+    if report.speed is None:
+        return {}
+    times = dict(vars(report.speed.throughput))
+    gains = {"pruned": report.speed_up}
+    if original := report.original:
+        times[AS_IT_CAME], gains["dense"] = original.throughput, original.gain.dense
+    return {
+        "images/s": {role: f"{time.images_per_s:.1f}" for role, time in times.items()},
+        "speed-up": {role: f"{gain.median:.2f}" for role, gain in gains.items() if gain},
+    }
 
 
 def _print_use(report: Report) -> None:
@@ -186,7 +171,7 @@ def _print_use(report: Report) -> None:
 def _lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield images and parity, and what fine-tuning recorded of the weights, the last one first."""
     first = reports[0]
-    yield f"images: {first.preprocessing.words}"
+    yield from wrap(f"images: {first.preprocessing.words}", 80, subsequent_indent="  ")
     yield from (
         explain(each)[0]
         for each in (first.parity.dense, *(each.parity.pruned for each in reports))
@@ -194,6 +179,7 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
     if first.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     yield from dict.fromkeys(line for each in reports for line in _skipped(each))
+    yield from (_speed_line(report) for report in reports if report.speed)
     for each in first.tuned.every if first.tuned else ():
         yield f"as fine-tuned: {each.loss.loss_points:.2f} points {each.words}"
 
@@ -204,28 +190,22 @@ def _skipped(report: Report) -> Iterator[str]:
 
 
 def _lines_of_one(report: Report) -> Iterator[str]:
-    """Yield loss and speed in words."""
-    if report.loss and report.loss.loss_interval_points:
-        low, high = report.loss.loss_interval_points
-        against = (
-            f"; the dense model loses {report.precision_loss:.2f} by the precision"
-            if report.in_fp32
-            else ""
-        )
-        against += "; against the fine-tuned weights, unpruned" if report.tuned else ""
-        yield f"loss: {report.loss.loss_points:.2f} points of top-1 (95 % {low:.2f} to {high:.2f}){against}"
+    """Yield what the table has no place for."""
+    if report.loss and report.loss.loss_interval_points and report.tuned:
+        yield "points lost are against the fine-tuned weights, unpruned"
     if report.pair and report.accuracy:  # without labels, the table has it
         yield f"agreement: the same class as from the dense model on {report.pair.agreement:.2%} of the images"
     if report.refit:
         yield f"refit: {report.refit.words}"
-    if report.speed:
-        compared = report.speed.comparison
-        low, high = compared.quartiles
-        yield (
-            f"{compared.outcome}: {compared.speedup:.2f} × on {report.timed_on} "
-            f"(quartiles {low:.2f} to {high:.2f}), E = {compared.efficiency:.2f} relative to the MAC ratio"
-        )
-    if report.original:
-        gain = report.original.gain.pruned
-        low, high = gain.quartiles
-        yield f"over the model as it came, in fp32: {gain.median:.2f} × (quartiles {low:.2f} to {high:.2f})"
+
+
+def _speed_line(report: Report) -> str:
+    """Return the speed-up over the user's model, with its quartiles and what ran both."""
+    gain = report.speed_up
+    assert gain is not None
+    low, high = gain.quartiles
+    name, fp32 = report.schedule.method, " in fp32" if report.in_fp32 else ""
+    return (
+        f"{name}: {gain.outcome}, {gain.median:.2f} × your model{fp32} on {report.timed_on} "
+        f"(quartiles {low:.2f} to {high:.2f})"
+    )

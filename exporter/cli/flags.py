@@ -163,4 +163,4 @@ def _dry_lines(found: "DryRun") -> Iterator[str]:
         yield f"{name} = {shown}"
     pruned = "unknown" if found.gmacs_pruned is None else f"{found.gmacs_pruned:.3f}"
     why = f" (the schedule follows from {found.unknown})" if found.unknown else ""
-    yield f"GMACs per image: {found.gmacs_dense:.3f} dense, {pruned} pruned{why}"
+    yield f"GMACs per image: {found.gmacs_dense:.3f} of your model, {pruned} pruned{why}"

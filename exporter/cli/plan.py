@@ -85,9 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
         "gmacs_scoring": pruned.scoring / 1e9,
     }
     rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-    title = f"{spec.name}{rho}: {dense.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
+    title = f"{spec.name}{rho}: {came.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
     if came != dense:
-        title += f" ({came.gmacs:.2f} as it came, with what nobody reads in the last layer)"
+        title += f" ({dense.gmacs:.2f} by the last layer alone)"
     show(arguments, answer, lambda: print_schedule(title, schedule))
     return 0
 

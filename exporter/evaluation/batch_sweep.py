@@ -141,7 +141,7 @@ class AsItCame:
 
 
 # Its name among the models of a run.
-AS_IT_CAME = "as it came"
+AS_IT_CAME = "your model"
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,13 @@ class AtBatch:
     breakdown_ms: Pair[dict[str, float]] | None = None
     gpu: Clocks | None = None
     as_it_came: AsItCame | None = None
+
+    @property
+    def speed_up(self) -> Ratio:
+        """The pruned model's speed over the model as it came: the dense one, where that is the same."""
+        if self.as_it_came is not None:
+            return self.as_it_came.gain.pruned
+        return Ratio(self.comparison.speedup, self.comparison.quartiles)
 
     @classmethod
     def of(cls, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> "AtBatch":

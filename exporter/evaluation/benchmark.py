@@ -75,14 +75,19 @@ class Ratio:
     median: float
     quartiles: tuple[float, float]
 
+    @property
+    def outcome(self) -> str:
+        """Whether it is "faster" or "slower"; "undecided" if the quartiles enclose 1."""
+        low, high = self.quartiles
+        return "faster" if low > 1 else "slower" if high < 1 else "undecided"
+
 
 @dataclass(frozen=True)
 class Comparison:
     """The speed of a pruned model compared with the dense one, from per-round ratios.
 
-    `speedup` is the median of dense ÷ pruned time. `outcome` is "undecided" if the quartiles enclose 1, else
-    "faster" or "slower". `efficiency` is speedup ÷ `mac_ratio`: 1 if time falls in proportion to the
-    multiply-adds. `mac_ratio` and `efficiency` are None without MACs.
+    `speedup` is the median of dense ÷ pruned time, `outcome` that of `Ratio`. `efficiency` is speedup ÷
+    `mac_ratio`: 1 if time falls in proportion to the multiply-adds. Both are None without MACs.
     """
 
     speedup: float
@@ -144,11 +149,11 @@ def compare_speed(
     `macs` are the multiply-adds of both per image.
     """
     measured = ratio_of(dense, pruned)
-    low, high = measured.quartiles
-    outcome = "faster" if low > 1 else "slower" if high < 1 else "undecided"
     mac_ratio = macs[0] / macs[1] if macs else None
     efficiency = measured.median / mac_ratio if mac_ratio else None
-    return Comparison(measured.median, measured.quartiles, outcome, mac_ratio, efficiency)
+    return Comparison(
+        measured.median, measured.quartiles, measured.outcome, mac_ratio, efficiency
+    )
 
 
 def ratio_of(base: Throughput, divisor: Throughput) -> Ratio:

@@ -126,9 +126,14 @@ def _saving(
     inter_sha256: str,
     image_cost: Cost | None,
 ) -> Schedule:
-    """Return the schedule that saves a share of the MACs: of the largest rho that does, or of a shape."""
-    dense = dense_macs(spec).total
+    """Return the schedule that saves a share of the user's model: of the largest rho that does, or of a shape."""
+    dense = dense_macs(spec.as_it_came).total
     target = (1.0 - saved.share) * dense
+    if (unpruned := dense_macs(spec).total) <= target:
+        expected = (
+            f"more than {1.0 - unpruned / dense:.3f}: the last layer saves that of {spec.name}"
+        )
+        raise ScheduleError("--mac-reduction", f"{saved.share:g}", expected)
 
     def macs(schedule: Schedule) -> float:
         return schedule_macs(spec, schedule).total
@@ -363,7 +368,7 @@ def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
 
 def _warn_of_rho(schedule: Schedule, spec: ModelSpec) -> None:
     """Say where a rho that every layer keeps saves more than most who give it expect."""
-    saved = 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec).total
+    saved = 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec.as_it_came).total
     if saved > MUCH:
         logger.warning(
             "every layer keeps the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "

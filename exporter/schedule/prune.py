@@ -91,7 +91,7 @@ class Prune(Settings):
     )
     mac_reduction: ProperShare | None = option(
         None,
-        "Share of the multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
+        "Share of your model's multiply-adds (MACs) to save, in (0, 1); rho is computed from it.",
         group="how much to prune",
     )
     rates: LayerRates = option(

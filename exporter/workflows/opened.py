@@ -117,6 +117,7 @@ class DryRun:
 
     `settings` are those that differ from their defaults. `schedule` is None where it follows from `unknown`, which
     is "" otherwise; `gmacs_pruned` is then None too, unless a share of the multiply-adds is asked for.
+    `gmacs_dense` are those of the model as it came.
     """
 
     model: str
@@ -139,7 +140,7 @@ def dry_run(variant: Variant, recipe: Recipe, *settings: Settings, unknown: str 
         unknown = "the images"
     elif not unknown and Need.ACS in variant.needs and calibration is None:
         unknown = "the calibration"
-    dense, schedule, pruned = dense_macs(spec).gmacs, None, None
+    dense, schedule, pruned = dense_macs(spec.as_it_came).gmacs, None, None
     share = recipe.prune.mac_reduction
     if share is not None:
         pruned = (1 - share) * dense

@@ -156,7 +156,7 @@ class Variant:
             vit,
             policy,
             self.network.batches(READ_FOR_COUNTS),
-            target=(1.0 - policy.amount.share) * dense_macs(vit.spec).total,
+            target=(1.0 - policy.amount.share) * dense_macs(vit.spec.as_it_came).total,
             cost=lambda schedule: schedule_macs(vit.spec, schedule).total,
             inter=None if calibration is None else calibration.inter,
             inter_sha256="" if calibration is None else calibration.inter_sha256,

@@ -17,12 +17,12 @@ def dry(
 
 
 def test_a_dry_run(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
-    lines = dry(star_export, workplace, "compile", tmp_path / "out", "--rho", "0.5")
+    lines = dry(star_export, workplace, "compile", tmp_path / "out", "--rho", "0.6")
     assert lines[0] == "vit_tiny_patch16_224: checked, nothing is run"
-    assert {"prune.rho = 0.5", f"images.images = {workplace.images}"} <= set(lines)
-    assert "GMACs per image: 0.002 dense, 0.001 pruned" in lines
+    assert {"prune.rho = 0.6", f"images.images = {workplace.images}"} <= set(lines)
+    assert "GMACs per image: 0.002 of your model, 0.001 pruned" in lines
     (title,) = (line for line in lines if line.startswith("schedule"))
-    assert title == "schedule: matching, merge-weighted, rho 0.5"
+    assert title == "schedule: matching, merge-weighted, rho 0.6"
     assert sum(line.startswith("│") for line in lines) == 4  # one for each layer
 
 

@@ -28,7 +28,7 @@ def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Pa
     shown = star_export("plan", *flags, "--reduce", "drop")
     assert shown.code == 0
     assert (
-        f"{answer['gmacs_dense']:.2f} → {answer['gmacs_pruned']:.2f} GMACs (17.56 as it came"
+        f"17.56 → {answer['gmacs_pruned']:.2f} GMACs ({answer['gmacs_dense']:.2f} by the last layer"
         in shown.out
     )
     merged = star_export(

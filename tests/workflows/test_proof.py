@@ -241,4 +241,4 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "by the precision" in page and "top-1 of the model as it came, fp32" in page
+    assert "by the precision" in page and "top-1 of your model, fp32" in page

@@ -9,7 +9,7 @@ import numpy as np
 from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AsItCame, AtBatch
-from exporter.evaluation.benchmark import TradeOff, TradePoint, front_of
+from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, front_of
 from exporter.evaluation.loss import Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.machine import Hardware
@@ -92,8 +92,8 @@ class Gmacs:
 
     @property
     def saved(self) -> float:
-        """Share of the dense model's multiply-adds that pruning saves."""
-        return 1.0 - self.pruned / self.dense
+        """Share of the multiply-adds saved of the model as it came."""
+        return 1.0 - self.pruned / self.as_it_came
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,11 @@ class Report:
     def original(self) -> AsItCame | None:
         """The times of the model as it came, at the batch size of the settings; None where it is the dense one."""
         return None if self.speed is None else self.speed.as_it_came
+
+    @property
+    def speed_up(self) -> Ratio | None:
+        """The speed-up over the model as it came, at the batch size of the settings; None without times."""
+        return None if self.speed is None else self.speed.speed_up
 
     @property
     def loss(self) -> PairResult | None:

@@ -81,7 +81,7 @@ def test_without_labels_the_dense_classes_are_the_strata() -> None:
 
 
 def test_the_share_that_is_saved() -> None:
-    assert Gmacs(4.0, 3.0, 0.5, 4.25).saved == 0.25
+    assert Gmacs(3.5, 3.0, 0.5, 4.0).saved == 0.25
     assert Gmacs(4.0, 4.0, 0.0, 4.0).saved == 0.0
 
 
