@@ -66,11 +66,12 @@ def propagate(
         gradients of query, key and value.
     """
     context, heads = seen.context.unsqueeze(1), seen.context.shape[1]
+    signals = torch.cat((cam * rules.half_share(context), gradient), dim=1)
     arriving = _Arriving(
         seen.query.flatten(0, 1),
         seen.key.flatten(0, 1),
         seen.value.flatten(0, 1),
-        signals=_joined(torch.cat((cam * rules.half_share(context), gradient), dim=1)),
+        signals=_joined(signals),
         softmax=_joined((gradient * context).sum(-1, keepdim=True)),
         row=row.repeat_interleave(heads, 0),
     )
@@ -110,11 +111,13 @@ def _add_tile(sums: _Sums, arriving: _Arriving, head: slice, queries: slice) -> 
     # The relevance is still without its factor, attention; its product with the gradient gets it in `weight`.
     cam, gradient = matrix.chunk(2, dim=2)
     weight = (cam * gradient).clamp_(min=0).mul_(attention.unsqueeze(2))
-    sums.row[head] += (arriving.row[head, :, None, queries] @ weight.transpose(1, 2)).squeeze(2)
+    row = arriving.row[head, :, None, queries] @ weight.transpose(1, 2)
+    sums.row[head] += row.squeeze(2)
     sums.value[head].flatten(2).baddbmm_(attention.mT, signals.flatten(2))
     # In place, through softmax: both now belong to the products of queries and keys.
     cam.mul_((attention * rules.half_share(products)).unsqueeze(2))
-    gradient.sub_(arriving.softmax[head, queries]).mul_((attention * scale).unsqueeze(2))
+    gradient.sub_(arriving.softmax[head, queries])
+    gradient.mul_((attention * scale).unsqueeze(2))
     sums.query[head, queries] = (matrix.flatten(1, 2) @ key).view_as(signals)
     sums.key[head].flatten(1, 2).baddbmm_(matrix.flatten(2).mT, query)
 
@@ -139,5 +142,6 @@ def _split(
     values: Float[Tensor, "n t s c"], heads: int
 ) -> tuple[Float[Tensor, "b k h t c"], Float[Tensor, "b k h t c"]]:
     """Return the relevances and the gradients, which are views of one tensor."""
-    cam, gradient = values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4).chunk(2, dim=1)
+    by_image = values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4)
+    cam, gradient = by_image.chunk(2, dim=1)
     return cam, gradient

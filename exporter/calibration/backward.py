@@ -36,9 +36,10 @@ def pull_back(
         return gradient
     with torch.enable_grad():
         images, classes = gradient.shape[:2]
-        leaf = value.detach().unsqueeze(1).expand(-1, classes, *value.shape[1:]).flatten(0, 1)
-        leaf = leaf.requires_grad_()
-        (result,) = torch.autograd.grad(function(leaf), leaf, gradient.flatten(0, 1))
+        values = value.detach().unsqueeze(1).expand(-1, classes, *value.shape[1:])
+        leaf = values.flatten(0, 1).requires_grad_()
+        result = function(leaf)
+        (result,) = torch.autograd.grad(result, leaf, gradient.flatten(0, 1))
     return result.unflatten(0, (images, classes))
 
 
@@ -67,7 +68,7 @@ def cam_to_context(
     branch = rules.linear(
         branch, seen.proj_input.unsqueeze(1), _as_added(part.proj.weight, part.out)
     )
-    return skip, branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
+    return skip, _by_head(part, branch)
 
 
 def cam_to_block_input(
@@ -81,9 +82,26 @@ def cam_to_block_input(
     if part.rotary is not None:
         query = _unturned(part.rotary, query, seen.normed_query, seen.query)
         key = _unturned(part.rotary, key, seen.normed_key, seen.key)
-    qkv = torch.stack((query, key, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
+    qkv = _as_projected(query, key, value)
     branch = rules.linear(qkv, seen.normed.unsqueeze(1), part.qkv.weight)
     return rules.clone(skip + branch, seen.tokens.unsqueeze(1))
+
+
+def _by_head(
+    part: AttentionParts, merged: Float[Tensor, "b k t d"]
+) -> Float[Tensor, "b k h t c"]:
+    heads = merged.unflatten(-1, (part.num_heads, part.head_dim))
+    return heads.transpose(2, 3)
+
+
+def _as_projected(
+    query: Float[Tensor, "b k h t c"],
+    key: Float[Tensor, "b k h t c"],
+    value: Float[Tensor, "b k h t c"],
+) -> Float[Tensor, "b k t three_d"]:
+    """Return the three side by side, as the layer before attention gives them."""
+    parts = torch.stack((query, key, value), dim=2)
+    return parts.permute(0, 1, 4, 2, 3, 5).flatten(3)
 
 
 def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o i"]:
@@ -92,8 +110,8 @@ def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o 
     LayerScale may be negative: the z+ rule then counts the other half of the products as agreeing. Its magnitude
     cancels in that rule.
     """
-    sign = out(weight.new_ones(1, 1, weight.shape[0])).sign().reshape(-1, 1)
-    return weight * sign
+    ones = weight.new_ones(1, 1, weight.shape[0])
+    return weight * out(ones).sign().reshape(-1, 1)
 
 
 def _unturned(
@@ -133,7 +151,7 @@ def gradient_to_context(
     """Propagate from the tokens after attention to the heads' contexts, attention @ value."""
     branch = pull_back(part.out, seen.proj_output, gradient) @ part.proj.weight
     branch = pull_back(part.context_norm, seen.merged, branch)
-    return branch.unflatten(-1, (part.num_heads, part.head_dim)).transpose(2, 3)
+    return _by_head(part, branch)
 
 
 def gradient_to_block_input(
@@ -149,7 +167,7 @@ def gradient_to_block_input(
         key = pull_back(part.rotary, seen.normed_key, key)
     query = pull_back(part.q_norm, seen.raw_query, query)
     key = pull_back(part.k_norm, seen.raw_key, key)
-    qkv = torch.stack((query, key, value), dim=2).permute(0, 1, 4, 2, 3, 5).flatten(3)
+    qkv = _as_projected(query, key, value)
     return middle + pull_back(part.norm, seen.tokens, qkv @ part.qkv.weight)
 
 
@@ -182,7 +200,8 @@ def share_of_outputs(vit: PrunableViT, like: Float[Tensor, "b k t"]) -> Float[Te
     """Return the share of each token in what the head reads, from which attention is rolled out."""
     share = torch.zeros_like(like)
     if vit.pooling is not None:
-        share[..., vit.pooling.skipped :] = 1 / (share.shape[-1] - vit.pooling.skipped)
+        patches = share[..., vit.pooling.skipped :]
+        patches.fill_(1 / patches.shape[-1])
         return share
     tokens = [head.token for head in vit.classifiers if head.token is not None] or [0]
     for token in tokens:
@@ -215,9 +234,11 @@ def cam_of_outputs(
         return _cam_of_mean(vit, vit.pooling, seen, read[0][1])
     features = vit.features(seen.normed)
     cam = seen.normed.new_zeros(*classes.shape, *seen.normed.shape[1:])
-    for (token, weight), share in zip(read, _shares(vit, features, classes), strict=True):
-        unit = rules.output_unit(features[:, token].unsqueeze(1), weight, share)
-        cam[:, :, token] += rules.clone(unit, seen.normed[:, token].unsqueeze(1))
+    shares = _shares(vit, features, classes)
+    for (token, weight), share in zip(read, shares, strict=True):
+        feature, normed = features[:, token].unsqueeze(1), seen.normed[:, token].unsqueeze(1)
+        unit = rules.output_unit(feature, weight, share)
+        cam[:, :, token] += rules.clone(unit, normed)
     return cam
 
 

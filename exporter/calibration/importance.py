@@ -40,17 +40,14 @@ def sweep(
     Returns:
         Scores >= 0; index l is layer l + 1. Prefix tokens are left out.
     """
-    cam, gradient = (
-        backward.cam_of_outputs(vit, seen, classes),
-        backward.gradient_of_outputs(vit, seen, classes),
-    )
+    cam = backward.cam_of_outputs(vit, seen, classes)
+    gradient = backward.gradient_of_outputs(vit, seen, classes)
     start = backward.share_of_outputs(vit, cam[..., 0])
     rolled, scores = torch.zeros_like(start), []
     for layer in reversed(range(len(seen.blocks))):
         block, here = vit.blocks[layer], seen.blocks[layer]
-        for mlp, inside in zip(
-            reversed(block.token_wise), reversed(here.token_wise), strict=True
-        ):
+        token_wise = list(zip(block.token_wise, here.token_wise, strict=True))
+        for mlp, inside in reversed(token_wise):
             gradient = backward.gradient_to_middle(mlp, inside, gradient)
             cam = backward.cam_to_middle(mlp, inside, cam)
         if block.attention is not None and here.attention is not None:
@@ -110,14 +107,11 @@ def scores_of_image(
     """Explain the image by one pass forward and one back: its top classes, or its embedding."""
     seen = trace(vit, image)
     prefix = vit.spec.num_prefix_tokens
-    acs = (
-        torch.cat([average_cosine_similarity(block.output, prefix) for block in seen.blocks])
-        .cpu()
-        .numpy()
-    )
-    rows = sweep(vit, seen, top_outputs(vit, seen, classes))[0].to("cpu", torch.float64)
-    inter, counted, empty_rows = average_over_classes(normalise_rows(rows, normalize))
-    return ImageScores(acs, inter.numpy(), counted.numpy(), empty_rows)
+    acs = [average_cosine_similarity(block.output, prefix) for block in seen.blocks]
+    (rows,) = sweep(vit, seen, top_outputs(vit, seen, classes))
+    rows = normalise_rows(rows.to("cpu", torch.float64), normalize)
+    inter, counted, empty_rows = average_over_classes(rows)
+    return ImageScores(torch.cat(acs).cpu().numpy(), inter.numpy(), counted.numpy(), empty_rows)
 
 
 @torch.inference_mode()
@@ -154,4 +148,5 @@ def average_over_classes(
     good = scores.isfinite().all(-1) & (scores > 0).any(-1)
     classes = good.sum(0)
     total = torch.where(good.unsqueeze(-1), scores, 0).sum(0)
-    return total / classes.clamp(min=1).unsqueeze(-1), classes > 0, int((~good).sum())
+    mean = total / classes.clamp(min=1).unsqueeze(-1)
+    return mean, classes > 0, int((~good).sum())

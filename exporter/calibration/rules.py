@@ -43,13 +43,10 @@ def add(
     """
     ratio = relevance * guarded_inverse(left + right)
     left_part, right_part = left * ratio, right * ratio
-    left_sum, right_sum = (
-        left_part.sum((-2, -1), keepdim=True),
-        right_part.sum((-2, -1), keepdim=True),
-    )
-    unit = relevance.sum((-2, -1), keepdim=True) * guarded_inverse(
-        left_sum.abs() + right_sum.abs()
-    )
+    left_sum = left_part.sum((-2, -1), keepdim=True)
+    right_sum = right_part.sum((-2, -1), keepdim=True)
+    total = relevance.sum((-2, -1), keepdim=True)
+    unit = total * guarded_inverse(left_sum.abs() + right_sum.abs())
     left_part *= left_sum.abs() * unit * guarded_inverse(left_sum)
     right_part *= right_sum.abs() * unit * guarded_inverse(right_sum)
     return left_part, right_part
