@@ -1,15 +1,15 @@
 """`star-export export`: a model in, an ONNX file out."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
-from exporter.lowering import pipeline
 from exporter.targets import Target
+from exporter.workflows import variant
 from tests.commands import Command, Workplace
 
 
@@ -63,11 +63,11 @@ def test_int8_goes_to_the_lowering_with_its_images(
 ) -> None:
     asked: list[tuple[str, str, tuple[int, ...]]] = []
 
-    def lower(pruned: object, target: Target, input_kind: str, images: Any) -> onnx.ModelProto:
-        asked.append((target.name, input_kind, images.shape))
-        return onnx.ModelProto(ir_version=10)
+    def lower_each(_: object, targets: Sequence[Target], kind: str, images: Any) -> Any:
+        asked.extend((target.name, kind, images.shape) for target in targets)
+        yield onnx.ModelProto(ir_version=10)
 
-    monkeypatch.setattr(pipeline, "lower", lower)
+    monkeypatch.setattr(variant, "lower_each", lower_each)
     images = ("--images", workplace.images, "--max-images", "3", "--input-kind", "uint8")
     flags = ("--dense", *images, "--target", "openvino-int8", "--out", tmp_path / "m.onnx")
     done = star_export("export", *workplace.model, *flags)
