@@ -86,8 +86,8 @@ def apply_to(
     prunes the checkpoint's patches is kept.
     """
     before = read_depth(request.checkpoint)
-    whole = _joined(before.plan if before else DepthPlan(), plan)
-    if not whole.units:
+    removed = _joined(before.plan if before else DepthPlan(), plan)
+    if not removed.units:
         raise DepthError(
             "depth", "no unit to remove", "--attention or --activation with layers"
         )
@@ -95,8 +95,9 @@ def apply_to(
     vit = loaded(request)
     if before is not None and before.merged and unmerged:
         raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
-    result = apply_plan(vit, whole, unmerged=unmerged)
-    return _written(request, vit, result, Depth(whole, merged=not unmerged), out)
+    result = apply_plan(vit, removed, unmerged=unmerged)
+    depth = Depth(removed, merged=not unmerged)
+    return _written(request, vit, result, depth, out)
 
 
 def _weights_file(out: Path) -> Path:
@@ -135,7 +136,7 @@ def _written(
 
 
 def _parameters(model: nn.Module) -> int:
-    return sum(each.numel() for each in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
@@ -167,8 +168,8 @@ def split_for(
     By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
     """
     rmse, predictor = CrossValidation(samples).rmse(accuracies_of(samples)), fit_best(samples)
-    every = tuple(splits(predictor, depth, units))
-    return Found(best_split(predictor, depth, units, most), every, predictor, rmse)
+    best, ranked = best_split(predictor, depth, units, most), splits(predictor, depth, units)
+    return Found(best, tuple(ranked), predictor, rmse)
 
 
 @dataclass(frozen=True)
@@ -213,17 +214,17 @@ def choose_to(
     to measure on, beside `out` in a folder that ends in .samples.
     """
     path = _checked(network, choice, out)
-    found = collected = None
+    split = collected = None
     if choice.units:
         if samples is None:
             collected = collect_to(network, choice, settings, path.with_suffix(".samples"))
             samples = collected.samples
-        found = split_of(network.described, samples, choice)
-        attention, activation = found.best.attention, found.best.activation
+        split = split_of(network.described, samples, choice)
+        attention, activation = split.best.attention, split.best.activation
         choice = replace(
             choice, units=0, step=1, attention_units=attention, activation_units=activation
         )
-    return replace(_chosen(network, choice, settings, path), found=found, collected=collected)
+    return replace(_chosen(network, choice, settings, path), found=split, collected=collected)
 
 
 def _chosen(
@@ -267,21 +268,21 @@ def collect_to(
     """
     folder, stages = writable_folder(out), network.stages
     choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
-    request, own = network.recipe.model, network.recipe.images
-    require_images(own)
+    request, chosen = network.recipe.model, network.recipe.images
+    require_images(chosen)
     vit, images = _loaded(network, settings)
-    exam = Exam(own, vit.spec, stages)
+    exam = Exam(chosen, vit.spec, stages)
     skipped = Skipped()
 
     def evaluate(smaller: PrunableViT) -> Tally:
-        (found,) = exam.predictions("accuracy", *torch_models(smaller))
+        (predictions,) = exam.predictions("accuracy", *torch_models(smaller))
         skipped.evaluation.update(exam.skipped)
-        return Tally(found.accuracy.top1_hits, found.accuracy.images)
+        return Tally(predictions.accuracy.top1_hits, predictions.accuracy.images)
 
     measured = images_at(
-        exam.place, vit.spec.num_classes, own.class_map, names=vit.spec.class_names
+        exam.place, vit.spec.num_classes, chosen.class_map, names=vit.spec.class_names
     )
-    run = _run(vit, images, choice, settings, listing_sha256(measured), own.max_eval_images)
+    run = _run(vit, images, choice, settings, listing_sha256(measured), chosen.max_eval_images)
     identity = identity_of(request, vit.spec.num_classes, vit.spec.class_names)
     bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
     train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
@@ -321,14 +322,14 @@ class _DepthTrainer:
     def __call__(self, student: nn.Module, stage: Stage) -> None:
         """Train a stage."""
         spec, settings = self.teacher.spec, self.settings
-        own = replace(
+        of_stage = replace(
             settings,
             epochs=settings.epochs + self.growth * stage.index,
             seed=settings.seed + stage.index,
         )
         batches = TrainBatches(
             self.images,
-            own,
+            of_stage,
             spec.preprocessing,
             spec.num_classes,
             skipped=self.skipped.training,
@@ -341,7 +342,7 @@ class _DepthTrainer:
                 student,
                 self.teacher.model,
                 with_progress(batches, advance),
-                own,
+                of_stage,
                 checkpoint=self.checkpoint,
                 identity=identity,
                 skipped=batches.skipped,

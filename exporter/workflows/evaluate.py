@@ -64,8 +64,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         top1 = (
-            f"{name} {each.accuracy.top1:.2%}" if each.accuracy else name
-            for name, each in self.models.items()
+            f"{name} {model.accuracy.top1:.2%}" if model.accuracy else name
+            for name, model in self.models.items()
         )
         return f"<Evaluation of {self.images} images: {', '.join(top1)}>"
 
@@ -100,9 +100,8 @@ def evaluate_models(
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
     settings, stages, ready = settings or EvalSettings(), stages or Silent(), _named(models)
-    places = [
-        Path(each) for each in ([images] if isinstance(images, str | os.PathLike) else images)
-    ]
+    paths = [images] if isinstance(images, str | os.PathLike) else images
+    places = [Path(path) for path in paths]
     if not any(model.spec.num_classes for model in ready) and all(
         model.spec.embedding for model in ready
     ):
@@ -121,18 +120,16 @@ def evaluate_models(
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
         answers = predict_models(ready, source, settings.batch, advance, classes=subset)
-    found, versions = answers.found, environment().versions
+    predictions, versions = answers.found, environment().versions
     pair, differing = None, tuple[Disagreement, ...]()
-    if len(found) == 2:
+    if len(predictions) == 2:
         names = [model.name for model in ready]
-        pair = compare_predictions(*found, names=names, class_names=source.class_names)
-        differing = disagreements(*found, images=answers.names)
-    results = {
-        each.name: ModelResult(
-            each.source, each.runtime.name, made.accuracy if made.labelled else None
-        )
-        for each, made in zip(ready, found, strict=True)
-    }
+        pair = compare_predictions(*predictions, names=names, class_names=source.class_names)
+        differing = disagreements(*predictions, images=answers.names)
+    results = {}
+    for model, predicted in zip(ready, predictions, strict=True):
+        accuracy = predicted.accuracy if predicted.labelled else None
+        results[model.name] = ModelResult(model.source, model.runtime.name, accuracy)
     scored = classes if subset is None else len(subset)
     return Evaluation(
         results, pair, len(answers.names), answers.skipped, scored, versions
@@ -141,12 +138,11 @@ def evaluate_models(
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
     """Return models that can run; if some have the same name, all names are numbered."""
-    found = [each if isinstance(each, EvalModel) else torch_model(each) for each in models]
-    if len({each.name for each in found}) == len(found):
-        return found
-    return [
-        replace(each, name=f"{each.name} {index}") for index, each in enumerate(found, start=1)
-    ]
+    ready = [model if isinstance(model, EvalModel) else torch_model(model) for model in models]
+    if len({model.name for model in ready}) == len(ready):
+        return ready
+    numbered = enumerate(ready, start=1)
+    return [replace(model, name=f"{model.name} {number}") for number, model in numbered]
 
 
 def _agreement(
@@ -167,11 +163,11 @@ def _agreement(
     )
     with stages.stage("images") as advance:
         answers = embed_models(models, source, settings.batch, advance)
-    channels = [each.values.shape[1] for each in answers.found]
+    channels = [embeddings.values.shape[1] for embeddings in answers.found]
     if channels[0] != channels[1]:
         got = f"embeddings of {channels[1]} channels"
         raise RecipeError(models[1].name, got, f"{channels[0]}, as {models[0].name} has")
-    results = {each.name: ModelResult(each.source, each.runtime.name) for each in models}
+    results = {model.name: ModelResult(model.source, model.runtime.name) for model in models}
     agreement, versions = agreement_of(*answers.found), environment().versions
     return Evaluation(
         results, None, len(answers.names), answers.skipped, 0, versions, agreement
@@ -210,11 +206,11 @@ def require_within(result: Evaluation, points: float) -> None:
     It is that of the loss of two models, of their agreement if there are no labels, of retrieval@1 if there are no
     classes, or of one model's top-1.
     """
-    images, (what, interval) = result.images, _estimate(result)
+    images, (estimate, interval) = result.images, _estimate(result)
     half = 100 * half_width(interval(images))
     if half > points:
         enough = least_images(lambda count: 100 * half_width(interval(count)) <= points)
-        got = f"{what} within ± {half:.3g} points on {images} images"
+        got = f"{estimate} within ± {half:.3g} points on {images} images"
         raise ImageError(
             "--within", got, f"± {points:g}", f"about {enough:,} images are enough"
         )
@@ -262,10 +258,12 @@ def disagreement_paths(path: Path) -> tuple[Path, Path]:
     )
 
 
-def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path: Path) -> None:
+def save_disagreements(
+    differing: Sequence[Disagreement], names: Sequence[str], path: Path
+) -> None:
     """Write both files, each atomically; `names` are those of the models."""
     as_json, as_csv = disagreement_paths(path)
-    save_json({"first": names[0], "second": names[1], "images": found}, as_json)
+    save_json({"first": names[0], "second": names[1], "images": differing}, as_json)
     with (
         written_beside(as_csv) as partial,
         # The name of an image may be no UTF-8: it is written as the file system has it.
@@ -273,7 +271,6 @@ def save_disagreements(found: Sequence[Disagreement], names: Sequence[str], path
     ):
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("image", "label", *names))
-        for each in found:
-            rows.writerow(
-                (each.image, "" if each.label is None else each.label, each.first, each.second)
-            )
+        for image in differing:
+            label = "" if image.label is None else image.label
+            rows.writerow((image.image, label, image.first, image.second))

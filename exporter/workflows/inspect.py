@@ -63,16 +63,14 @@ def _onnx(path: Path) -> Described:
     artefact_of(model, str(path))  # checks the records within
     with OnnxRuntimeRunner(path) as runner:
         tensors = {
-            "inputs": [str(each) for each in runner.inputs],
-            "outputs": [str(each) for each in runner.outputs],
+            "inputs": [str(info) for info in runner.inputs],
+            "outputs": [str(info) for info in runner.outputs],
         }
-    own = {
-        key: json.loads(value) if key in RECORDS else value
-        for key, value in (
-            (name.removeprefix(KEY_PREFIX), value) for name, value in metadata_of(model).items()
-        )
-    }
-    return {"kind": "ONNX model", **tensors, **own, "size_bytes": path.stat().st_size}
+    entries = {}
+    for name, value in metadata_of(model).items():
+        key = name.removeprefix(KEY_PREFIX)
+        entries[key] = json.loads(value) if key in RECORDS else value
+    return {"kind": "ONNX model", **tensors, **entries, "size_bytes": path.stat().st_size}
 
 
 def _safetensors(path: Path) -> Described:
@@ -113,7 +111,8 @@ def _calibration(path: Path) -> Described:
 
 def _reference(path: Path) -> Described:
     shapes = {
-        name: f"{each.dtype}{list(each.shape)}" for name, each in read_reference(path).items()
+        name: f"{array.dtype}{list(array.shape)}"
+        for name, array in read_reference(path).items()
     }
     return {"kind": "reference", "arrays": shapes}
 

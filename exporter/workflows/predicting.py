@@ -75,7 +75,7 @@ def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalMod
         )
     if folders:
         models = read_folder(folders[0]).models
-        return tuple(_that_runs(name, each, settings) for name, each in vars(models).items())
+        return tuple(_that_runs(name, file, settings) for name, file in vars(models).items())
     if len({os.path.realpath(path) for path in files}) < len(files):
         raise RecipeError("eval", f"{files[0]} twice", "two different models")
     return tuple(
@@ -238,16 +238,19 @@ def embed_models(
     *,
     crew: Processes | None = None,
 ) -> Answers[Embeddings]:
-    """The same for the embeddings of models."""
+    """Run models over the images once, and return the embeddings that they give.
+
+    The arguments, the sharing among processes and the errors are those of `predict_models`.
+    """
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
-        runners, outputs = (
-            [model.runner for model in models],
-            [model.spec.embedding for model in models],
-        )
+        runners = [model.runner for model in models]
+        outputs = [model.spec.embedding for model in models]
         size = _filled(models, source, batch)
-        rows, labels = answer_each(runners, batches, outputs, lambda values: values, size=size)
-        return tuple(Embeddings(each.astype(np.float32), labels) for each in rows)
+        arrays, labels = answer_each(
+            runners, batches, outputs, lambda values: values, size=size
+        )
+        return tuple(Embeddings(values.astype(np.float32), labels) for values in arrays)
 
     return _answered(models, embedded, source, advance, batch=batch, crew=crew or processes())
 
@@ -260,7 +263,7 @@ def _filled(models: Sequence[EvalModel], source: ImageSource, batch: int) -> int
 
 def _answered(
     models: Sequence[EvalModel],
-    answer: Callable[[Batches], tuple[FoundT, ...]],
+    run: Callable[[Batches], tuple[FoundT, ...]],
     source: ImageSource,
     advance: Advance,
     *,
@@ -272,22 +275,24 @@ def _answered(
     views, workers = [model.view for model in models], environment().usable_cpus
 
     def feeds() -> Iterator[tuple[Sequence[Array], Array]]:
-        for each in batches_of(_own(source.files, batch, crew), views, batch, workers=workers):
-            skipped.update((source.name_of(one.path), one.reason) for one in each.skipped)
-            names.extend(source.name_of(file.path) for file in each.files)
-            sizes.append(len(each.files))
-            if each.files:
-                yield each.views, each.labels
+        files = _shared(source.files, batch, crew)
+        for loaded in batches_of(files, views, batch, workers=workers):
+            for image in loaded.skipped:
+                skipped[source.name_of(image.path)] = image.reason
+            names.extend(source.name_of(file.path) for file in loaded.files)
+            sizes.append(len(loaded.files))
+            if loaded.files:
+                yield loaded.views, loaded.labels
             advance((len(names) + len(skipped)) * crew.count, source.total)
 
-    found = answer(feeds())
-    parts = crew.gathered(Answers(found, tuple(names), skipped, tuple(sizes)))
+    results = run(feeds())
+    parts = crew.gathered(Answers(results, tuple(names), skipped, tuple(sizes)))
     if not any(part.names for part in parts):
         raise ImageError(models[0].runner.name, "no image", "at least one that can be read")
     return _joined(parts)
 
 
-def _own(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[ImageFile]:
+def _shared(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[ImageFile]:
     """Yield the files of this process: of every `count` batches, one."""
     return (
         file for place, file in enumerate(files) if place // batch % crew.count == crew.index
@@ -302,12 +307,14 @@ def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
     ]
     order = np.concatenate(turns).argsort(kind="stable")
 
-    def whole(*shares: FoundT) -> FoundT:
-        kind = type(shares[0])
-        values = ([getattr(share, each.name) for share in shares] for each in fields(kind))
-        return kind(*(np.concatenate(each)[order] for each in values))
+    def joined(*shares: FoundT) -> FoundT:
+        kind, columns = type(shares[0]), []
+        for field in fields(kind):
+            arrays = [getattr(share, field.name) for share in shares]
+            columns.append(np.concatenate(arrays)[order])
+        return kind(*columns)
 
     names = [name for part in parts for name in part.names]
-    found = map(whole, *(part.found for part in parts if part.names))
+    results = map(joined, *(part.found for part in parts if part.names))
     skipped = {name: reason for part in parts for name, reason in part.skipped.items()}
-    return Answers(tuple(found), tuple(names[at] for at in order), skipped)
+    return Answers(tuple(results), tuple(names[at] for at in order), skipped)

@@ -94,9 +94,10 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     if model is not None:
         name = request.name or "vit"
         check_finite(model.state_dict(), name)
-        own = deepcopy(model).eval()
-        vit = adapt(own, name, request.preprocess, request.text_embeddings)
-        check_border(vit, None if request.text_embeddings and not is_instance(own) else own)
+        copied = deepcopy(model).eval()
+        vit = adapt(copied, name, request.preprocess, request.text_embeddings)
+        is_tower = request.text_embeddings and not is_instance(copied)
+        check_border(vit, None if is_tower else copied)
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", A_MODEL)
@@ -280,10 +281,10 @@ def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> Im
 def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
     """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
     folder = folder_of(images, spec, MOST)
-    found = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
-    if input_kind == InputKind.UINT8 and found.dtype != np.uint8:
-        raise ImageError("images", f"{found.dtype}", "uint8 pixels, which the model takes")
-    return found
+    pixels = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
+    if input_kind == InputKind.UINT8 and pixels.dtype != np.uint8:
+        raise ImageError("images", f"{pixels.dtype}", "uint8 pixels, which the model takes")
+    return pixels
 
 
 def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:

@@ -78,7 +78,7 @@ class Bench:
 
     def __repr__(self) -> str:
         faster = ", ".join(
-            f"{each.comparison.speedup:.2f} × at batch {each.batch}" for each in self.batches
+            f"{times.comparison.speedup:.2f} × at batch {times.batch}" for times in self.batches
         )
         return f"<Bench {self.model}, {self.schedule.method}, {self.runtime}: {faster}>"
 
@@ -101,8 +101,8 @@ def bench(
     pruned, images = models.pruned.artefact, reference[IMAGES]
     program = runtime_for(pruned.target, runtime)
     with stages.stage("models"):
-        for each in vars(models).values():
-            require_runtime(each.path, {IMAGES: images[:1]}, pruned.target, runtime)
+        for model in (models.dense, models.pruned):
+            require_runtime(model.path, {IMAGES: images[:1]}, pruned.target, runtime)
         macs = Pair(useful_macs(models.dense, reference), useful_macs(models.pruned, reference))
         engines = _engines(models, program, settings) if program.engines else None
     batches = _by_host(models, images, macs, settings, runtime, stages, clock)
@@ -155,7 +155,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     on_cpu = runtime_for(target, runtime).profiled
     sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
     runners = {
-        role: runner_for(each.path, target, runtime) for role, each in vars(models).items()
+        role: runner_for(file.path, target, runtime) for role, file in vars(models).items()
     }
     if sliced.model is not None:
         runners["sliced"] = OnnxRuntimeRunner(
@@ -180,7 +180,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         return Pair(breakdown(dense), breakdown(pruned, sliced.selection))
 
     with stages.stage("profile"):
-        return tuple(replace(each, breakdown_ms=by_class(each.batch)) for each in measured)
+        return tuple(replace(times, breakdown_ms=by_class(times.batch)) for times in measured)
 
 
 def _engines(models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings) -> Engines:
@@ -229,10 +229,10 @@ def _raw_images(images: Array, batches: Sequence[int], folder: Path) -> Iterator
     """
     reference, is_own = folder / REFERENCE, False
     if reference.is_file():
-        own = read_reference(reference)[IMAGES]
-        is_own = np.array_equal(images, own)
+        recorded = read_reference(reference)[IMAGES]
+        is_own = np.array_equal(images, recorded)
         # `compile` wrote them for two batch sizes; the commands that are shown read them too.
-        add_raw_images(own, batches, folder)
+        add_raw_images(recorded, batches, folder)
     if is_own:
         yield folder
         return

@@ -67,28 +67,30 @@ def build_folder(
     TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here.
     """
     stages = stages or Silent()
-    found = read_folder(folder)
-    _check_runtime(folder, found.target)
+    export = read_folder(folder)
+    _check_runtime(folder, export.target)
     if settings.tool.ahead:
-        return tuple(_build_ahead(found, settings, stages))
+        return tuple(_build_ahead(export, settings, stages))
     trt = import_tensorrt()
-    check_version(found.target, trt.__version__)
+    check_version(export.target, trt.__version__)
     here = this_machine(trt.__version__)
-    check_gpu(found.target, here)
-    artefact = found.models.pruned.artefact
-    _check_retention(found.models.pruned, settings, trt.__version__)
+    check_gpu(export.target, here)
+    artefact = export.models.pruned.artefact
+    _check_retention(export.models.pruned, settings, trt.__version__)
     cache = folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     built = []
-    for model, batch, own in _jobs(found, settings):
+    for model, batch, engine_settings in _jobs(export, settings):
         path = engine_path(folder / ENGINES, model.path, batch)
         with stages.stage(f"engine, {path.stem}"):
-            plan, layers = build_engine(trt, model.path, own, cache, artefact.schedule.widths)
+            plan, layers = build_engine(
+                trt, model.path, engine_settings, cache, artefact.schedule.widths
+            )
             audits = tuple(
                 audit(read_layers(text), artefact.spec.attention_layers) for text in layers
             )
-            manifest = manifest_of(plan, model.path, own, here, audits=audits)
+            manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
             save_engine(path, plan, manifest, layers)
-            built.append(_with_commands(path, manifest, model, own))
+            built.append(_with_commands(path, manifest, model, engine_settings))
     list_built(folder)
     return tuple(built)
 
@@ -101,25 +103,25 @@ def lines_for(folder: Path, settings: BuildSettings) -> list[str]:
     Raises:
         ArtefactError: A file does not match its checksum, or the target is another runtime.
     """
-    found = read_folder(folder)
-    _check_runtime(folder, found.target)
-    add_raw_images(found.read_reference()[IMAGES], settings.batches, folder)
-    return folder_lines(found.models, settings)
+    export = read_folder(folder)
+    _check_runtime(folder, export.target)
+    add_raw_images(export.read_reference()[IMAGES], settings.batches, folder)
+    return folder_lines(export.models, settings)
 
 
 def _build_ahead(
-    found: ExportFolder, settings: BuildSettings, stages: Stages
+    export: ExportFolder, settings: BuildSettings, stages: Stages
 ) -> Iterator[BuiltEngine]:
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
-    rtx, artefact = import_rtx(), found.models.pruned.artefact
+    rtx, artefact = import_rtx(), export.models.pruned.artefact
     machines = {
         sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm
     }
     for here in machines.values():
-        check_gpu(found.target, here)
-    if artefact.follows_image or calls_plugin(found.models.pruned.path):
+        check_gpu(export.target, here)
+    if artefact.follows_image or calls_plugin(export.models.pruned.path):
         got = f"a model that needs a plugin, which {settings.runtime} takes none of"
-        raise UserError(found.models.pruned.path.name, got, *_without_plugin(artefact))
+        raise UserError(export.models.pruned.path.name, got, *_without_plugin(artefact))
     for sm, here in machines.items():
         if sm in UNLISTED:
             logger.warning(
@@ -128,32 +130,35 @@ def _build_ahead(
                 RTX.title,
                 here.sm,
             )
-        for model, batch, own in _jobs(found, replace(settings, sm=(sm,))):
-            path = engine_path(found.place / ENGINES, model.path, batch, sm)
+        for model, batch, engine_settings in _jobs(export, replace(settings, sm=(sm,))):
+            path = engine_path(export.place / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
-                plan = build_ahead(rtx, model.path, sm, own, artefact.schedule.widths)
+                plan = build_ahead(
+                    rtx, model.path, sm, engine_settings, artefact.schedule.widths
+                )
                 blocks = artefact.spec.attention_layers
                 audits = tuple(
                     audit(steps, blocks, memory) for steps, memory in read_programs(plan)
                 )
-                manifest = manifest_of(plan, model.path, own, here, audits=audits)
+                manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
                 save_engine(path, plan, manifest)
-                yield _with_commands(path, manifest, model, own)
-    add_raw_images(found.read_reference()[IMAGES], settings.batches, found.place)
-    list_built(found.place)
+                yield _with_commands(path, manifest, model, engine_settings)
+    add_raw_images(export.read_reference()[IMAGES], settings.batches, export.place)
+    list_built(export.place)
 
 
 def _jobs(
-    found: ExportFolder, settings: BuildSettings
+    export: ExportFolder, settings: BuildSettings
 ) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
     """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
-    models, alone = found.models, replace(settings, one_profile=False)
+    models, alone = export.models, replace(settings, one_profile=False)
 
     def with_settings(model: LoweredFile) -> tuple[LoweredFile, BuildSettings]:
         return model, alone if calls_plugin(model.path) else alone.without_plugin
 
-    both = [with_settings(each) for each in (models.dense, models.pruned)]
-    yield from ((model, 0, own) for model, own in both)
+    both = [with_settings(model) for model in (models.dense, models.pruned)]
+    for model, plain in both:
+        yield model, 0, plain
     if models.pruned.artefact.prunes:
         tracing, forced, sliced = (
             replace(models.pruned, path=variant_path(models.pruned.path, role))
@@ -163,15 +168,14 @@ def _jobs(
             tuple(batch for batch in settings.batches if batch in VARIANT_BATCHES)
             or settings.batches[:1]
         )
-        for model, own in map(with_settings, (tracing, forced)):
-            yield model, 0, replace(own, batches=few)
+        for model, plain in map(with_settings, (tracing, forced)):
+            yield model, 0, replace(plain, batches=few)
         if sliced.path.is_file():
             yield sliced, 0, with_settings(sliced)[1]
     if settings.one_profile:
-        for model, own in both:
-            yield from (
-                (model, batch, replace(own, batches=(batch,))) for batch in settings.batches
-            )
+        for model, plain in both:
+            for batch in settings.batches:
+                yield model, batch, replace(plain, batches=(batch,))
 
 
 def _check_runtime(folder: Path, target: Target) -> None:
@@ -239,7 +243,7 @@ def _with_commands(
     for batch, result in zip(settings.batches, manifest.audits, strict=bool(manifest.audits)):
         for promise in broken_promises(result, model.artefact.target):
             broken.setdefault(promise, []).append(str(batch))
-    told = tuple(
+    messages = tuple(
         f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items()
     )
-    return BuiltEngine(path.name, manifest, lines, told)
+    return BuiltEngine(path.name, manifest, lines, messages)

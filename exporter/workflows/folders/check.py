@@ -41,8 +41,8 @@ class FolderCheck:
     def passed(self) -> bool:
         """Whether both models passed, at every batch size."""
         return all(
-            each.dense.passed and each.pruned.passed
-            for each in (self.parity, *self.engines.values())
+            parity.dense.passed and parity.pruned.passed
+            for parity in (self.parity, *self.engines.values())
         )
 
 
@@ -52,26 +52,28 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented
     variants beside the pruned model. For TensorRT, the folder has the engines of `build`.
     """
-    found = read_folder(folder)
-    reference, target = found.read_reference(), found.target
+    export = read_folder(folder)
+    reference, target = export.read_reference(), export.target
     images, runtime = reference[IMAGES], runtime_for(target, settings)
-    outputs = found.models.pruned.artefact.spec.outputs
-    for model in (found.models.dense, found.models.pruned):
+    outputs = export.models.pruned.artefact.spec.outputs
+    for model in (export.models.dense, export.models.pruned):
         require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
 
     def both(batches: Iterable[Array]) -> Pair[ParityReport]:
         split = tuple(batches)
         dense = PlaybackRunner(reference, outputs, dense=True)
         return Pair(
-            _compared(dense, found.models.dense, settings, split),
-            _compared(PlaybackRunner(reference, outputs), found.models.pruned, settings, split),
+            _compared(dense, export.models.dense, settings, split),
+            _compared(
+                PlaybackRunner(reference, outputs), export.models.pruned, settings, split
+            ),
         )
 
     if not runtime.engines:
         return FolderCheck(runtime.name, both(in_batches(images, BATCHES)))
     # `build` gives the dense model's engine the same.
-    first, *others = _manifest(found.models.pruned.path, runtime).settings.batches
-    engines = {batch: both(whole_batches(images, batch)) for batch in others}
+    first, *further = _manifest(export.models.pruned.path, runtime).settings.batches
+    engines = {batch: both(whole_batches(images, batch)) for batch in further}
     return FolderCheck(runtime.name, both(whole_batches(images, first)), engines)
 
 

@@ -81,10 +81,12 @@ def read_folder(folder: Path) -> ExportFolder:
         raise ArtefactError(str(folder), got, expected)
     sums = verify_checksums(folder)
     try:
-        told = read_json(report)
+        content = read_json(report)
         # Only the file name is used, so a report cannot point outside the folder.
-        files = Pair(*(folder / Path(told["files"][role]).name for role in ("dense", "pruned")))
-        images = int(told["parity"]["pruned"]["images"])
+        files = Pair(
+            *(folder / Path(content["files"][role]).name for role in ("dense", "pruned"))
+        )
+        images = int(content["parity"]["pruned"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(report), reason_of(error), "the report of a compilation"
@@ -93,18 +95,19 @@ def read_folder(folder: Path) -> ExportFolder:
         if name not in sums:
             raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
     models = read_pair(files)
-    _check_documents(folder, told, models.pruned)
-    found = ExportFolder(folder, models, folder / REFERENCE, images)
-    _check_unlisted(found, sums)
-    return found
+    _check_documents(folder, content, models.pruned)
+    export = ExportFolder(folder, models, folder / REFERENCE, images)
+    _check_unlisted(export, sums)
+    return export
 
 
 def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) -> None:
     """Raise ArtefactError where a document of the folder says something else than the model's own metadata."""
-    artefact, told = pruned.artefact, report.get("target", pruned.artefact.target.name)
+    artefact = pruned.artefact
+    target = report.get("target", artefact.target.name)
     check_fits(artefact.schedule, artefact.spec)
     same = {
-        REPORT: told == artefact.target.name,
+        REPORT: target == artefact.target.name,
         SCHEDULE: load_json(Schedule, folder / SCHEDULE) == artefact.schedule,
         MODEL: load_json(ModelSpec, folder / MODEL) == artefact.spec,
     }
@@ -116,21 +119,21 @@ def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) 
             )
 
 
-def _check_unlisted(found: ExportFolder, sums: Container[str]) -> None:
+def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
     """Raise ArtefactError for a variant without a checksum, and for raw images that are not those of the reference.
 
     `bench` adds raw images for further batch sizes, which have none.
     """
     for role in ALL_VARIANTS:
-        variant = variant_path(found.models.pruned.path, role)
+        variant = variant_path(export.models.pruned.path, role)
         if variant.exists() and variant.name not in sums:
             raise ArtefactError(
                 str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it"
             )
-    for path, batch in raw_images_in(found.place):
-        if path.relative_to(found.place).as_posix() in sums:
+    for path, batch in raw_images_in(export.place):
+        if path.relative_to(export.place).as_posix() in sums:
             continue
-        images = read_reference(found.reference)[IMAGES]
+        images = read_reference(export.reference)[IMAGES]
         # The size first: a name may say any number.
         size = batch * images[:1].nbytes
         if (
@@ -161,7 +164,7 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
 def add_raw_images(images: Array, batches: Iterable[int], folder: Path) -> None:
     """Write the images as `save_raw_images` does, for those batch sizes for which the folder has no file."""
     lacking = [
-        each for each in batches if not (folder / RAW_IMAGES.format(batch=each)).is_file()
+        batch for batch in batches if not (folder / RAW_IMAGES.format(batch=batch)).is_file()
     ]
     save_raw_images(images, lacking, folder)
 
@@ -246,21 +249,18 @@ def _digest(path: Path, kind: type[UserError], expected: str) -> str:
         raise kind(str(path), reason_of(error), expected) from None
 
 
-def finish_folder(folder: Path, names: Collection[str], given: Path | None) -> None:
+def finish_folder(folder: Path, names: Collection[str], calibration: Path | None) -> None:
     """Remove what an earlier compilation left, and write the list of the new one's files.
 
-    `names` are the files of the new compilation, already written. `given` is the calibration that it was
-    given; as a file of the folder, it stays.
+    `names` are the files of the new compilation, already written. `calibration` is the one that it was given; as a
+    file of the folder, it stays.
     """
-    whole, place = folder.resolve(), None if given is None else given.resolve()
-    kept = (
-        {str(place.relative_to(whole))}
-        if place is not None and place.is_relative_to(whole)
-        else set()
-    )
-    remove_stale(folder, {*names, *kept})
+    staying = set[str]()
+    if calibration is not None and calibration.resolve().is_relative_to(folder.resolve()):
+        staying = {str(calibration.resolve().relative_to(folder.resolve()))}
+    remove_stale(folder, {*names, *staying})
     # Of methods that were compared before, one may have left it in a folder of its own: it is no file of this list.
-    save_checksums(folder, {*names, *(kept & {CALIBRATION}), *_engine_files(folder)})
+    save_checksums(folder, {*names, *(staying & {CALIBRATION}), *_engine_files(folder)})
 
 
 def remove_stale(folder: Path, names: Collection[str]) -> None:
@@ -340,9 +340,12 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
         IMAGES: TensorInfo(
             IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)
         ),
-        **{each.name: each for each in recorded(spec, artefact.schedule)},
-        **{dense_name(each.name): replace(each, name=dense_name(each.name)) for each in dense},
     }
+    for info in recorded(spec, artefact.schedule):
+        wanted[info.name] = info
+    for info in dense:
+        name = dense_name(info.name)
+        wanted[name] = replace(info, name=name)
     for name in sorted(reference.keys() ^ wanted.keys()):
         got = f"no {name}" if name in wanted else f"an unknown member {name}"
         raise ArtefactError(

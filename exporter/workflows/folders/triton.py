@@ -71,12 +71,12 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelR
     """
     if out.resolve().is_relative_to(folder.resolve()):
         raise OutputError(str(out), "a place in the export folder", "another folder")
-    found = read_folder(folder)
-    artefact = found.models.pruned.artefact
-    backend = _backend(folder, found.target, settings)
+    export = read_folder(folder)
+    artefact = export.models.pruned.artefact
+    backend = _backend(folder, export.target, settings)
     names, manifests = [], []
     with folder_beside(out) as aside:
-        for onnx in (found.models.dense.path, found.models.pruned.path):
+        for onnx in (export.models.dense.path, export.models.pruned.path):
             place, file = aside / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
             source, manifest = onnx, None
             if RUNTIMES[backend].engines:
@@ -97,7 +97,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelR
 def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:
     """Return the command that starts Triton: it loads engines with code inside only where it is told to."""
     words = ("tritonserver", f"--model-repository={out}")
-    if not any(each.settings.version_compatible for each in manifests):
+    if not any(manifest.settings.version_compatible for manifest in manifests):
         return words
     return (*words, "--backend-config=tensorrt,version-compatible=true")
 
@@ -166,7 +166,7 @@ def config_text(
 
 def _outputs(artefact: Artefact) -> list[str]:
     """Return the output entries; the number of tokens in a token output is dynamic."""
-    lines, given = [], output_names(artefact.spec, artefact.schedule)
+    lines, tensors = [], output_names(artefact.spec, artefact.schedule)
     for output in artefact.spec.outputs:
         is_tokens = output.kind == OutputKind.TOKENS
         rows = {
@@ -182,6 +182,6 @@ def _outputs(artefact: Artefact) -> list[str]:
         lines += [
             f'output [ {{ name: "{tensor}" data_type: TYPE_{kind} dims: {sizes} }} ]'
             for tensor, (kind, sizes) in entries.items()
-            if tensor in given
+            if tensor in tensors
         ]
     return lines

@@ -68,7 +68,7 @@ class TuneSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError unless exactly one goal is given."""
         super().check()
-        goals = sum(each is not None for each in (self.max_drop, self.max_ms, self.speedup))
+        goals = sum(goal is not None for goal in (self.max_drop, self.max_ms, self.speedup))
         self.require("max_drop", goals == 1, "one goal: max_drop, max_ms or speedup")
 
     def reached(self, median_ms: float, gain: Ratio) -> bool:
@@ -102,12 +102,12 @@ class Point:
 
     @property
     def images_per_s(self) -> float:
-        """Its speed."""
+        """Images per second, at the median time of a batch."""
         return self.timed.throughput.images_per_s
 
     @property
     def median_ms(self) -> float:
-        """The time of a batch."""
+        """The median time of a batch."""
         return self.timed.throughput.median_ms
 
     @property
@@ -157,7 +157,7 @@ class TuneResult:
 
 
 def point_of(
-    candidate: Candidate, macs: float, answers: Pair[Predictions], base: Timed, own: Timed
+    candidate: Candidate, macs: float, answers: Pair[Predictions], base: Timed, timed: Timed
 ) -> Point:
     """Return a measured candidate, whose answers and times are paired with those of the unpruned model."""
     return Point(
@@ -165,8 +165,8 @@ def point_of(
         gmacs=macs / 1e9,
         loss=loss_of_choice(answers),
         margin_points=100 * margin_of(answers),
-        timed=own,
-        gain=ratio_of(base.throughput, own.throughput),
+        timed=timed,
+        gain=ratio_of(base.throughput, timed.throughput),
     )
 
 
@@ -200,8 +200,8 @@ def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
     for way in ranked:
         weights, policy = way[0].weights, way[0].policy
         best.setdefault((weights, policy and (policy.method, policy.reduction)), way)
-    others = (way for way in ranked if way not in best.values())
-    return [*best.values(), *islice(others, max(0, LEFT - len(best)))]
+    rest = (way for way in ranked if way not in best.values())
+    return [*best.values(), *islice(rest, max(0, LEFT - len(best)))]
 
 
 def around(
@@ -238,16 +238,16 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
     whose measured loss is within the limit; None where even that is not. Of equal losses, the higher agreement
     decides: it tells more of few images.
     """
-    qualified = [each for each in points if qualifies(each, settings)]
+    qualified = [point for point in points if qualifies(point, settings)]
     limit = settings.max_drop
     if limit is not None:
         if qualified:
-            return max(qualified, key=lambda each: each.images_per_s)
-        within = (each for each in points if each.loss_points <= limit + ROUNDING)
-        qualified = [each for each in within if settings.reached(each.median_ms, each.gain)]
+            return max(qualified, key=lambda point: point.images_per_s)
+        within = [point for point in points if point.loss_points <= limit + ROUNDING]
+        qualified = [point for point in within if settings.reached(point.median_ms, point.gain)]
     return min(
         qualified,
-        key=lambda each: (each.margin_points, -each.loss.agreement, each.median_ms),
+        key=lambda point: (point.margin_points, -point.loss.agreement, point.median_ms),
         default=None,
     )
 

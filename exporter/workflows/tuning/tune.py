@@ -126,15 +126,15 @@ def dry_tune(
 
 def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
     """Return the recipes of the model and of other checkpoints, which say themselves which networks they are."""
-    files = [Path(each) for each in weights]
-    others = {
+    files = [Path(path) for path in weights]
+    recipes = {
         path.stem: recipe.but(prune=FREE, model={**OWN_VALUES, "checkpoint": path})
         for path in files
     }
-    if len(others) < len(files):
+    if len(recipes) < len(files):
         names = ", ".join(path.stem for path in files)
         raise RecipeError("weights", names, "files of different names")
-    return {OWN: recipe, **others}
+    return {OWN: recipe, **recipes}
 
 
 def _opened(

@@ -117,29 +117,33 @@ def ways_of(
     }
     if pinned.method is not None and pinned.scorer is None:
         scorers = METHODS[pinned.method].scorers
-        axes["scorer"] = (
-            tuple(each for each in axes["scorer"] if each in scorers) or scorers[:1]
-        )
+        tried = tuple(scorer for scorer in axes["scorer"] if scorer in scorers)
+        axes["scorer"] = tried or scorers[:1]
     if not spec.num_class_tokens and pinned.scorer is None:
         axes["scorer"] = tuple(
-            RECEIVED.name if each == INTRA.name else each for each in axes["scorer"]
+            RECEIVED.name if scorer == INTRA.name else scorer for scorer in axes["scorer"]
         )
-    every = (
-        _way(pinned, dict(zip(axes, values, strict=True))) for values in product(*axes.values())
-    )
-    own = [way for way in every if way]
-    if not own:
+    ways = list[Way]()
+    for values in product(*axes.values()):
+        way = _way(pinned, dict(zip(axes, values, strict=True)))
+        if way:
+            ways.append(way)
+    if not ways:
         choices = "; ".join(
-            f"{name}: {', '.join(each.scorers)}" for name, each in METHODS.items()
+            f"{name}: {', '.join(method.scorers)}" for name, method in METHODS.items()
         )
         raise RecipeError(
             "tune", "settings that do not go together", f"scores by method: {choices}"
         )
-    found = [*own]
-    for name, given in weights.items():
-        others = (tuple(replace(each, weights=name) for each in way) for way in own)
-        found += [(given,)] if given else [(Candidate(weights=name),), *others]
-    return found
+    of_weights = list[Way]()
+    for name, scheduled in weights.items():
+        if scheduled is not None:
+            of_weights.append((scheduled,))
+            continue
+        of_weights.append((Candidate(weights=name),))
+        for way in ways:
+            of_weights.append(tuple(replace(share, weights=name) for share in way))
+    return [*ways, *of_weights]
 
 
 def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:

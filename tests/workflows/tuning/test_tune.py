@@ -293,7 +293,9 @@ def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
     assert (len(machine.predicted), len(machine.timed)) == before
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"batch": 4}], ids=["images", "batch"])
+@pytest.mark.parametrize(
+    "changes", [{"max_eval_images": 700}, {"batch": 4}], ids=["images", "batch"]
+)
 def test_a_search_of_other_images_or_measurements_does_not_go_on(
     search: Search, changes: dict[str, Any]
 ) -> None:
