@@ -68,7 +68,7 @@ def test_the_order_is_that_of_the_images(count: int, broken: set[int]) -> None:
 def test_each_process_takes_whole_batches() -> None:
     taken: list[Any] = []
     for index in range(2):
-        taken.append(list(predicting._own(range(7), 2, Processes(index, 2))))  # type: ignore[arg-type]
+        taken.append(list(predicting._shared(range(7), 2, Processes(index, 2))))  # type: ignore[arg-type]
     assert taken == [[0, 1, 4, 5], [2, 3, 6]]
 
 
