@@ -142,4 +142,4 @@ def test_what_cannot_be_refitted_is_one_line(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ScheduleError, match="a-star"):
         refit(a_star(), _images(tiny_vit))
     with pytest.raises(RecipeError, match="its counts depend on the image"):
-        Prune(method=Method.A_STAR, refit=True).check()
+        resolve(Prune(method=Method.A_STAR, refit=True))
