@@ -60,7 +60,7 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
     } <= names
     assert not [name for name in names if name.startswith(("tests", "plugins"))]
     (metadata,) = installed.glob("star_export-*.dist-info/METADATA")
-    assert 'Requires-Dist: transformers>=5.0; extra == "huggingface"' in metadata.read_text()
+    assert 'Requires-Dist: transformers>=5.5; extra == "huggingface"' in metadata.read_text()
 
 
 def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> None:

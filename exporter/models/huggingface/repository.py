@@ -39,7 +39,9 @@ from exporter.models.huggingface.preprocessing import (
     usual_preprocessing,
 )
 
-CONFIG, PROCESSOR_FILE = "config.json", "preprocessor_config.json"
+CONFIG = "config.json"
+# What may have an image processor, and the text that tells that it has one.
+PROCESSOR_FILES = {"preprocessor_config.json": "", "processor_config.json": '"image_processor"'}
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # The library's types of timm's own models.
 TIMM = "timm_wrapper"
@@ -76,11 +78,27 @@ class Repository:
         Where there is no file, it is the usual one of such models, at any size. ModelError where the processor does
         what is not done here.
         """
-        if not self._load(PROCESSOR, _processor_settings):
+        try:
+            processor = self._load(PROCESSOR, _library().AutoImageProcessor.from_pretrained)
+        except ModelError:
+            if not self._lacks_processor():
+                raise
             return usual_preprocessing(kind_of(self.config, self.root))
-        processor = self._load(PROCESSOR, _library().AutoImageProcessor.from_pretrained)
         with one_line(self.root, PROCESSOR):
             return preprocessing_of(processor, f"{self.root}: image processor")
+
+    def _lacks_processor(self) -> bool:
+        """Whether it is known that no file has an image processor; of an id, the cache may not know."""
+        for name, content in PROCESSOR_FILES.items():
+            file = Path(self.root) / name
+            if not _is_folder(self.root):
+                place = try_to_load_from_cache(self.root, name)
+                if place is None:
+                    return False
+                file = Path(place if isinstance(place, str) else "")
+            if file.is_file() and content in file.read_text("utf-8", "replace"):
+                return False
+        return True
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -228,17 +246,6 @@ def _is_folder(root: str) -> bool:
     with suppress(ValueError):
         return path_of(f"{root}/{CONFIG}").is_file()
     return False
-
-
-def _processor_settings(root: str, **options: Any) -> dict[str, Any]:
-    """Return what the files of a model say of its image processor, nothing where there is no such file."""
-    auto = _library().models.auto.image_processing_auto
-    settings = auto.get_image_processor_config(root, **options)
-    # Of a file that is not in its cache, the library does not say whether the hub has it; the cache may know.
-    is_sure = _is_folder(root) or try_to_load_from_cache(root, PROCESSOR_FILE) is not None
-    if not settings and not is_sure:
-        raise FileNotFoundError(f"{PROCESSOR_FILE} is not in the cache")
-    return settings
 
 
 def _library() -> Any:

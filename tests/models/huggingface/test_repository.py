@@ -157,7 +157,7 @@ def test_weights_are_those_of_the_config(
 ) -> None:
     saved(tmp_path)
     change(tmp_path / "config.json", num_hidden_layers=3)
-    with pytest.raises(CheckpointError, match=r"16 weights missing \(vit\.layers\.2\."):
+    with pytest.raises(CheckpointError, match=r"16 weights missing \(vit\..*layers?\.2\."):
         load(ModelRequest(str(tmp_path)))
     state = load_file(tmp_path / "model.safetensors")
     unread = ("vit.pooler.dense.weight", "vit.embeddings.mask_token")
@@ -227,7 +227,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_id_in_the_cache_needs_no_hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = saved(cache, "clip, projected")
     processor = {"image_processor_type": "CLIPImageProcessor", "size": 32, "crop_size": 32}
-    with pytest.raises(HubError, match=r"preprocessor_config\.json is not in the cache"):
+    with pytest.raises(HubError, match="its image processor, of which transformers says"):
         describe(ModelRequest("someone/clip-tiny"))
     (cache / "preprocessor_config.json").write_text(json.dumps(processor))
 
