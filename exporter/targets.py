@@ -252,6 +252,7 @@ OPENVINO_INT8_BF16 = replace(
 # The selection in few nodes, since a small model on a GPU pays for launches.
 FEW_STEPS = (
     "name_decisions",
+    "bare_projections",
     "shorten_scores",
     "rank_prefix",
     "sum_class_rows",
@@ -291,6 +292,7 @@ TENSORRT_PLUGIN_FP16 = replace(
     name="tensorrt-plugin-fp16",
     passes=(
         "name_decisions",
+        "bare_projections",
         "shorten_scores",
         "select_in_one",
         "sum_class_rows",
@@ -308,7 +310,7 @@ TENSORRT_INT8 = replace(
     TENSORRT,
     name="tensorrt-int8",
     precision=Precision.INT8,
-    passes=("name_decisions", "split_projections", *FEW_STEPS[1:], "split_gemm"),
+    passes=(*FEW_STEPS, "split_gemm"),
     quantization="symmetric",
     passes_after=("to_fp16",),
 )

@@ -26,12 +26,12 @@ from exporter.lowering.markers import (
     TAKE_TOKENS,
 )
 from exporter.lowering.passes.attention import (
+    bare_projections,
     expand_attention,
     fold_attention_biases,
     fuse_attention,
     masks_by_head,
     split_heads,
-    split_projections,
     spread_masks,
     sum_class_rows,
 )
@@ -127,7 +127,7 @@ _ROWS = (
     Pass(spread_masks, requires=(ATTENTION_NODES,), ends=(QUERIES_OPEN,)),
     Pass(masks_by_head, requires=(ATTENTION_NODES, ATTENTION)),
     Pass(split_heads, requires=(ATTENTION_NODES, ATTENTION), ends=(ATTENTION_NODES,)),
-    Pass(split_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
+    Pass(bare_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
     Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
     Pass(expand_factors, requires=(NAMED,), ends=(ATTENTION_RECEIVED, DISSIMILARITY)),

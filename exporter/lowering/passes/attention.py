@@ -5,6 +5,7 @@ and the result back by Transpose and Reshape. The node of opset 23 reads and wri
 none of them.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from exporter.lowering.graph import (
     nodes_of,
     producer,
     replace,
-    rewire,
     write_linear,
 )
 from exporter.lowering.markers import (
@@ -268,14 +268,8 @@ def _move_value_bias(node: gs.Node) -> int:
     # Another reader of the values, or of the context, needs the bias where it is.
     if len(value.outputs) != 1 or len(context.outputs) != 1:
         return 0
-    product = context.outputs[0].outputs[0]
-    projection = as_linear(product.outputs[0].outputs[0]) if product.outputs else None
-    if projection is None or projection.bias is None:
+    if not _add_to_projection(context, layer.bias):
         return 0
-    passed_on = layer.bias.astype(np.float64) @ projection.weight.astype(np.float64)
-    moved = (passed_on + projection.bias).astype(np.float32)
-    add = projection.nodes[1]
-    add.inputs[1] = gs.Constant(f"{context.name}/projected_bias", moved)
     _drop_bias(layer)
     return 1
 
@@ -322,27 +316,89 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     replace(graph, node, joined)
 
 
-def split_projections(graph: gs.Graph, artefact: Artefact) -> int:
-    """Give query, key and value a linear layer each, in place of slices of one packed projection.
+def bare_projections(graph: gs.Graph, artefact: Artefact) -> int:
+    """Take the bias out of every packed projection, so that TensorRT computes query, key and value in one step.
 
-    TensorRT splits the packed product itself where it fuses attention, and then no longer sees that its weights are
-    quantized: it gives their values back at every run, for a product in fp16. Three products of one quantized
-    input it joins again. Where the selection reads query or key too, it does not split, and three products would
-    cost two steps. Such a projection, and one of another form, is left as it is.
+    With a bias it writes each part once more, to add the bias and to turn it into heads; and it no longer sees that
+    the weights of a quantized projection are quantized.
+
+    1. The query's bias is added to its heads.
+    2. The key's adds one number to all logits of a query and head, which no softmax sees. It is added to the heads
+       that are compared where tokens merge: it changes their cosines.
+    3. The value's passes through the attention, whose weights sum to 1, into the projection behind it. It is added
+       to the heads where a norm is between.
+
+    A projection that something else reads too keeps its bias.
     """
     changed = 0
     for node in markers(graph, ATTENTION):
         projection = _projection_of(node)
-        read_again = any(len(part.outputs) > 1 for part in node.inputs[:3])
-        if read_again or projection is None or as_linear(projection) is None:
+        layer = None if projection is None else as_linear(projection)
+        if layer is None or layer.bias is None or not _gives_heads_alone(node):
             continue
-        packed = _unpacked(graph, node, projection)
-        for heads, name, part in zip(list(node.inputs[:3]), PARTS, packed, strict=True):
-            op = Builder(graph, node, prefix=f"{node.outputs[0].name}/{name}_heads")
-            split = op.Reshape(part, [0, 0, artefact.spec.num_heads, -1], name="split")
-            rewire(heads, op.Transpose(split, perm=SWAP_HEADS, name="turn", shape=heads.shape))
+        _drop_bias(layer)
+        query, key, value = (
+            bias.reshape(artefact.spec.num_heads, 1, -1) for bias in np.split(layer.bias, 3)
+        )
+        heads = node.inputs[0]
+        _add_to_heads(graph, heads, query, list(heads.outputs))
+        heads = node.inputs[1]
+        comparing = [reader for reader in heads.outputs if reader.op in COMPARES_KEYS]
+        _add_to_heads(graph, heads, key, comparing)
+        if not _passed_on(node, value.reshape(-1)):
+            _add_to_heads(graph, node.inputs[2], value, [node])
         changed += 1
     return changed
+
+
+def _gives_heads_alone(node: gs.Node) -> bool:
+    """Whether all readers of the packed projection are query, key and value of this attention, see `_slice_of`."""
+    query, key, value = node.inputs[:3]
+    if _asking(query) is not None:
+        if len(query.inputs[0].inputs[0].outputs) != 1:
+            return False
+        query = query.inputs[0].inputs[0]
+    for heads in (query, key, value):
+        tensor = heads.inputs[0].inputs[0]
+        # One Squeeze a slice, three slices of one Transpose, and one Reshape of the projection.
+        for readers in (1, 3, 1):
+            if len(tensor.outputs) != readers:
+                return False
+            tensor = tensor.inputs[0].inputs[0]
+    return [reader.op for reader in tensor.outputs if reader.op != "Shape"] == ["Reshape"]
+
+
+def _add_to_heads(
+    graph: gs.Graph, heads: gs.Variable, bias: np.ndarray, readers: Sequence[gs.Node]
+) -> None:
+    """Let these readers read heads [batch, heads, tokens, head_dim] with a bias [heads, 1, head_dim]."""
+    if not readers:
+        return
+    first = next(node for node in graph.nodes if any(node is reader for reader in readers))
+    op = Builder(graph, first, prefix=heads.name)
+    biased = op.Add(heads, bias, name="add_bias", shape=heads.shape)
+    for reader in readers:
+        reader.inputs = [biased if tensor is heads else tensor for tensor in reader.inputs]
+
+
+def _passed_on(node: gs.Node, bias: np.ndarray) -> bool:
+    """Add the value's bias to that of the projection behind an attention on heads; False where there is none."""
+    merge = _merge(node.outputs[0])
+    if merge is None or len(node.inputs[2].outputs) != 1 or len(merge.outputs[0].outputs) != 1:
+        return False
+    return _add_to_projection(merge.outputs[0], bias)
+
+
+def _add_to_projection(context: gs.Variable, bias: np.ndarray) -> bool:
+    """Add bias · W to the bias of the linear layer that alone reads the context; False where none does."""
+    product = context.outputs[0].outputs[0]
+    projection = as_linear(product.outputs[0].outputs[0]) if product.outputs else None
+    if projection is None or projection.bias is None:
+        return False
+    passed_on = bias.astype(np.float64) @ projection.weight.astype(np.float64)
+    moved = (passed_on + projection.bias).astype(np.float32)
+    projection.nodes[1].inputs[1] = gs.Constant(f"{context.name}/projected_bias", moved)
+    return True
 
 
 def spread_masks(graph: gs.Graph, _: Artefact) -> int:

@@ -1,7 +1,9 @@
 """The passes of attention: as one node, on heads, in parts; its biases and masks."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -16,10 +18,11 @@ from exporter.lowering.passes.attention import (
     spread_masks,
     sum_class_rows,
 )
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import IN_PARTS, ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
-from tests.lowering.models import lowered, star
+from tests.lowering.models import a_star, lowered, merging, star, tome
 from tests.lowering.models import run as run_model
 from tests.pruning.adaptive import RATES
 from tests.vits import random_images
@@ -326,19 +329,41 @@ def test_class_row(tokens: int, summed: bool) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("family", ["vit", "distilled", "eva, bias apart", "qk norm"])
-def test_a_projection_split_in_three_computes_the_same(family: str) -> None:
-    pruned = star(family)
+@pytest.mark.parametrize(
+    "make",
+    [
+        star,
+        partial(star, "distilled"),
+        partial(star, "eva, bias apart"),
+        partial(star, "qk norm"),
+        merging,
+        tome,
+        partial(a_star, layout="padded"),
+    ],
+    ids=["vit", "distilled", "bias apart", "qk norm", "merging", "tome", "a-star"],
+)
+def test_a_projection_without_its_bias_computes_the_same(make: Callable[[], PrunedViT]) -> None:
+    pruned = make()
     images = random_images(pruned.vit, 3).numpy()
-    names = ("name_decisions", "split_projections", *TENSORRT.passes[1:])
-    split, whole = (
-        lowered(pruned, replace(TENSORRT, passes=each)) for each in (names, TENSORRT.passes)
-    )
-    logits = [run_model(each, images)["logits"] for each in (split, whole)]
-    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
-    more = [
-        Counter(node.op_type for node in each.graph.node)["MatMul"] for each in (split, whole)
+    names = tuple(name for name in TENSORRT.passes if name != "bare_projections")
+    logits = [
+        run_model(lowered(pruned, replace(TENSORRT, passes=passes)), images)["logits"]
+        for passes in (TENSORRT.passes, names)
     ]
-    assert more[0] - more[1] == (
-        0 if family == "qk norm" else 2 * (pruned.vit.spec.depth - len(RATES))
-    )
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4 * logits[1].std() + 1e-6)
+
+
+def test_the_product_of_query_key_and_value_is_read_as_it_is() -> None:
+    """Nothing is added to it, and all of its heads are cut from one Reshape; the keys have no bias at all."""
+    graph = gs.import_onnx(lowered(star(), TENSORRT))
+    dim = star().vit.spec.dim
+    packed = [
+        node
+        for node in graph.nodes
+        if node.op == "MatMul" and node.inputs[1].shape == [dim, 3 * dim]
+    ]
+    assert len(packed) == star().vit.spec.depth
+    assert {reader.op for node in packed for reader in node.outputs[0].outputs} == {"Reshape"}
+    biases = [node.name for node in graph.nodes if node.name.endswith("/add_bias")]
+    # One for the query's heads of each block; the others are of linear layers, and named otherwise.
+    assert len(biases) == star().vit.spec.depth
