@@ -117,12 +117,12 @@ def to_grid(
     """
     fits = tokens.ndim == base.ndim == 3 and tuple(positions.shape) == tuple(tokens.shape[:2])
     if not fits or (tokens.shape[0], tokens.shape[2]) != (base.shape[0], base.shape[2]):
-        shapes = (list(each.shape) for each in (tokens, positions, base))
+        shapes = (list(array.shape) for array in (tokens, positions, base))
         raise ValueError("tokens {}, positions {} and base {} do not fit".format(*shapes))
     grid: Any = base.copy() if isinstance(base, np.ndarray) else base.clone()
     for image in range(len(tokens)):
-        own = tokens.shape[1] if count is None else int(count[image])
-        grid[image, positions[image, :own]] = tokens[image, :own]
+        count_of_image = tokens.shape[1] if count is None else int(count[image])
+        grid[image, positions[image, :count_of_image]] = tokens[image, :count_of_image]
     return grid
 
 
@@ -147,45 +147,45 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
 
 def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     """Read the metadata that `to_metadata` wrote; errors name `source`."""
-    own = {
+    values = {
         key.removeprefix(KEY_PREFIX): value
         for key, value in metadata.items()
         if key.startswith(KEY_PREFIX)
     }
-    if not own:
+    if not values:
         raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
-    if not own.keys() >= set(REQUIRED):
-        version = own.get("version", "unknown")
+    if not values.keys() >= set(REQUIRED):
+        version = values.get("version", "unknown")
         hint = "compile it again; --calibration accepts the earlier calibration"
         raise ArtefactError(
             source, f"a file of star-export {version}", f"one of {exporter.__version__}", hint
         )
     try:
         artefact = Artefact(
-            spec=from_json(ModelSpec, own["model"], source=source),
-            schedule=from_json(Schedule, own["schedule"], source=source),
-            target=target_named(own["target"]),
-            layout=Layout.named(own.get("layout", Artefact.layout)),
-            input_kind=InputKind.named(own["input_kind"]),
-            weights_sha256=own["weights_sha256"],
-            refit_of=own.get("refit_of", ""),
+            spec=from_json(ModelSpec, values["model"], source=source),
+            schedule=from_json(Schedule, values["schedule"], source=source),
+            target=target_named(values["target"]),
+            layout=Layout.named(values.get("layout", Artefact.layout)),
+            input_kind=InputKind.named(values["input_kind"]),
+            weights_sha256=values["weights_sha256"],
+            refit_of=values.get("refit_of", ""),
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
-    if own.get("schedule_sha256") != hashlib.sha256(own["schedule"].encode()).hexdigest():
+    if values.get("schedule_sha256") != hashlib.sha256(values["schedule"].encode()).hexdigest():
         raise ArtefactError(
             source, "a schedule that was changed", "the one that it was compiled with"
         )
     _check_shape(artefact, source)
-    _check_derived(artefact, own, source)
+    _check_derived(artefact, values, source)
     return artefact
 
 
-def _check_derived(artefact: Artefact, own: Mapping[str, str], source: str) -> None:
+def _check_derived(artefact: Artefact, values: Mapping[str, str], source: str) -> None:
     """Raise ArtefactError if what other programs read of the file contradicts its model or its schedule."""
-    preprocessing = own.get("preprocessing")
+    preprocessing = values.get("preprocessing")
     same = {
-        "method": own.get("method", artefact.method) == artefact.method,
+        "method": values.get("method", artefact.method) == artefact.method,
         "preprocessing": preprocessing is None
         or from_json(Preprocessing, preprocessing, source=source)
         == artefact.spec.preprocessing,
@@ -200,9 +200,9 @@ def _check_derived(artefact: Artefact, own: Mapping[str, str], source: str) -> N
 def _check_shape(artefact: Artefact, source: str) -> None:
     """Raise ArtefactError unless the schedule has the model's layers and patches."""
     spec, schedule = artefact.spec, artefact.schedule
-    found = (len(schedule.rates), len(schedule.keep), schedule.num_patches)
-    if found != (spec.depth, spec.depth, spec.num_patches):
-        got = f"a schedule of {found[0]} rates and {found[1]} counts for {found[2]} patches"
+    rates, counts, patches = len(schedule.rates), len(schedule.keep), schedule.num_patches
+    if (rates, counts, patches) != (spec.depth, spec.depth, spec.num_patches):
+        got = f"a schedule of {rates} rates and {counts} counts for {patches} patches"
         raise ArtefactError(
             source, got, f"one for {spec.depth} layers and {spec.num_patches} patches"
         )
@@ -210,15 +210,16 @@ def _check_shape(artefact: Artefact, source: str) -> None:
 
 def _check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
     """Raise ArtefactError unless weights of these ONNX types fit the target, which decides the tolerance."""
-    found = next((each for kind, each in PRECISIONS.items() if kind in types), Precision.FP32)
-    if found != artefact.target.precision:
+    reduced = (precision for kind, precision in PRECISIONS.items() if kind in types)
+    precision = next(reduced, Precision.FP32)
+    if precision != artefact.target.precision:
         expected = f"those of its target {artefact.target.name}, in {artefact.target.precision}"
-        raise ArtefactError(source, f"weights in {found}", expected, "compile it again")
+        raise ArtefactError(source, f"weights in {precision}", expected, "compile it again")
 
 
 def metadata_of(model: "ModelProto") -> dict[str, str]:
     """Return the metadata of a model."""
-    return {each.key: each.value for each in model.metadata_props}
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def artefact_of(model: "ModelProto", source: str = "") -> Artefact:
@@ -229,7 +230,9 @@ def artefact_of(model: "ModelProto", source: str = "") -> Artefact:
     """
     source = source or model.graph.name
     artefact = from_metadata(metadata_of(model), source)
-    _check_precision(artefact, {each.data_type for each in model.graph.initializer}, source)
+    _check_precision(
+        artefact, {weights.data_type for weights in model.graph.initializer}, source
+    )
     return artefact
 
 

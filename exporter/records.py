@@ -40,7 +40,7 @@ class Preprocessing:
         """All of it in a line, as "224×224, bicubic, center crop 0.875, mean 0.5 0.5 0.5, std 0.5 0.5 0.5"."""
         _, height, width = self.input_size
         mean, std = (
-            " ".join(f"{each:.4g}" for each in values) for values in (self.mean, self.std)
+            " ".join(f"{number:.4g}" for number in values) for values in (self.mean, self.std)
         )
         crop = f"{self.crop_mode} crop {self.crop_pct:.4g}"
         return f"{height}×{width}, {self.interpolation}, {crop}, mean {mean}, std {std}"
@@ -134,7 +134,7 @@ class ModelSpec:
     def embedding(self) -> str:
         """Name of the first embedding that the model gives; "" if it gives none."""
         return next(
-            (each.name for each in self.outputs if each.kind == OutputKind.EMBEDDING), ""
+            (output.name for output in self.outputs if output.kind == OutputKind.EMBEDDING), ""
         )
 
     @property

@@ -81,8 +81,8 @@ def token_count_name(output: str) -> str:
 
 def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
     """Return the layers, ascending, whose kept patches or tokens are among `names`."""
-    found = (_CHOICE.fullmatch(name) for name in names)
-    return tuple(sorted({int(each[1]) for each in found if each}))
+    matches = (_CHOICE.fullmatch(name) for name in names)
+    return tuple(sorted({int(match[1]) for match in matches if match}))
 
 
 def variant_path(shipped: Path, role: str) -> Path:

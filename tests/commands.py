@@ -32,7 +32,7 @@ def recipe_file(folder: Path, **keys: Any) -> tuple[str, Path]:
 
 
 def tables_of(**keys: Any) -> dict[str, dict[str, Any]]:
-    """Values by section, of keys that are the flag or the name of one setting."""
+    """Values by section, of keys that are the flag or the name of one setting, or `section.name`."""
     tables: dict[str, dict[str, Any]] = {}
     for key, value in keys.items():
         homes = homes_of(sections_of(Recipe), key)
@@ -41,7 +41,8 @@ def tables_of(**keys: Any) -> dict[str, dict[str, Any]]:
             for section, name in homes
             if fields_of(sections_of(Recipe)[section])[name].has_flag
         ]
-        ((section, name),) = with_flag or homes
+        dotted = [tuple(key.split("."))] if "." in key else []
+        ((section, name),) = dotted or with_flag or homes
         tables.setdefault(section, {})[name] = value
     return tables
 

@@ -77,14 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
-    given = (arguments.dense, arguments.pruned)
-    if arguments.folder is not None and given == (None, None):
-        found = read_folder(arguments.folder)
-        own = arguments.reference is None
-        return found.models, found.read_reference() if own else read_reference(
+    files = (arguments.dense, arguments.pruned)
+    if arguments.folder is not None and files == (None, None):
+        folder = read_folder(arguments.folder)
+        has_images = arguments.reference is None
+        return folder.models, folder.read_reference() if has_images else read_reference(
             arguments.reference
         )
-    if arguments.folder is None and None not in given:
+    if arguments.folder is None and None not in files:
         beside = arguments.pruned.parent / REFERENCE
         models = read_pair(Pair(arguments.dense, arguments.pruned))
         return models, read_reference(arguments.reference or beside)
@@ -108,14 +108,14 @@ def _print(result: Bench) -> None:
         "E",
         "",
     )
-    print_table(title, columns, [row for each in result.batches for row in _rows(each)])
-    if parts := [each.breakdown_ms for each in result.batches if each.breakdown_ms]:
+    print_table(title, columns, [row for at in result.batches for row in _rows(at)])
+    if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
         heads = (
             "ms per run, dense → pruned",
-            *(f"batch {each.batch}" for each in result.batches),
+            *(f"batch {at.batch}" for at in result.batches),
         )
         rows = [
-            (name, *(f"{each.dense[name]:.2f} → {each.pruned[name]:.2f}" for each in parts))
+            (name, *(f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}" for part in parts))
             for name in parts[0].dense
         ]
         print_table("Time by operator class, profiled separately", heads, rows)
@@ -141,8 +141,8 @@ def _speed(time: Throughput) -> tuple[str, ...]:
     runs = time.engine
     if runs is None:
         return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
-    each_ms = (time.median_ms, time.p99_ms, runs.copy_in_ms, runs.copy_out_ms)
-    return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in each_ms)
+    times_ms = (time.median_ms, time.p99_ms, runs.copy_in_ms, runs.copy_out_ms)
+    return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in times_ms)
 
 
 def _lines(result: Bench) -> Iterator[str]:
@@ -164,19 +164,17 @@ def _lines(result: Bench) -> Iterator[str]:
     )
 
 
-def _selection_line(at: AtBatch, what: str) -> Iterator[str]:
+def _selection_line(at: AtBatch, subject: str) -> Iterator[str]:
     if at.selection is not None:
         cost, (low, high) = at.selection.cost.median, at.selection.cost.quartiles
         took = f"{cost:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
-        yield f"{what} at batch {at.batch}: {took}"
+        yield f"{subject} at batch {at.batch}: {took}"
 
 
 def print_gpu_time(result: Bench) -> None:
     """Print the table, the clock rates and the trtexec commands."""
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
-    print_table(
-        title, COLUMNS, [row for each in result.gpu for row in _rows(each, sliced=False)]
-    )
+    print_table(title, COLUMNS, [row for at in result.gpu for row in _rows(at, sliced=False)])
     print_lines(_gpu_lines(result))
 
 
@@ -202,8 +200,8 @@ def clock_words(clocks: Clocks) -> str:
     sm = (
         f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
     )
-    told = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
-    return f"{told}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else told
+    words = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
+    return f"{words}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else words
 
 
 def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:
@@ -222,8 +220,8 @@ def _gpu_lines(result: Bench) -> Iterator[str]:
         yield from _selection_line(at, "selection cost in GPU time")
         if at.breakdown_ms is not None:
             for role, parts in vars(at.breakdown_ms).items():
-                shown = ", ".join(f"{name} {ms:.3f}" for name, ms in parts.items() if ms)
-                yield f"{role} at batch {at.batch}, ms by class: {shown}"
+                times = ", ".join(f"{name} {ms:.3f}" for name, ms in parts.items() if ms)
+                yield f"{role} at batch {at.batch}, ms by class: {times}"
     yield f"in GPU time, {break_even_words(result.gpu)}"
     yield "trtexec commands that build and time the same engines:"
     yield from (f"  {shlex.join(runs.line)}" for at in result.gpu for _, runs in _runs_of(at))

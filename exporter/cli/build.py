@@ -74,14 +74,14 @@ def _build(arguments: argparse.Namespace) -> int:
         raise
     if arguments.json:
         print_json(built)
-        return int(any(each.broken for each in built))
-    for each in built:
-        print_lines([f"{each.file}: {_built_by(each.manifest)}"])
-        audits = each.manifest.audits
-        for batch, audit in zip(each.manifest.settings.batches, audits, strict=bool(audits)):
+        return int(any(engine.broken for engine in built))
+    for engine in built:
+        print_lines([f"{engine.file}: {_built_by(engine.manifest)}"])
+        audits = engine.manifest.audits
+        for batch, audit in zip(engine.manifest.settings.batches, audits, strict=bool(audits)):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
-        print_lines(f"  {shlex.join(words)}" for words in each.trtexec)
-    broken = [f"{each.file}: {line}" for each in built for line in each.broken]
+        print_lines(f"  {shlex.join(words)}" for words in engine.trtexec)
+    broken = [f"{engine.file}: {line}" for engine in built for line in engine.broken]
     print_lines(f"not as the target promises: {line}" for line in broken)
     return int(bool(broken))
 

@@ -66,8 +66,8 @@ def _check_folder(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({**vars(result), "passed": result.passed})
     else:
-        for batch, each in {0: result.parity, **result.engines}.items():
-            lines = (*explain(each.dense), *explain(each.pruned))
+        for batch, parity in {0: result.parity, **result.engines}.items():
+            lines = (*explain(parity.dense), *explain(parity.pruned))
             print_lines(f"batch {batch}: {line}" if batch else line for line in lines)
     return 0 if result.passed else 1
 

@@ -86,13 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
         show(arguments, dry, lambda: print_dry_run(dry))
         return 0
     if methods:
-        found = compare_methods(recipe, methods, out, stages=stages)
-        show(arguments, found, lambda: _print(found, out))
+        reports = compare_methods(recipe, methods, out, stages=stages)
+        show(arguments, reports, lambda: _print(reports, out))
     else:
         report = compile_model(recipe, out, stages=stages)
-        found = {report.schedule.method: report}
-        show(arguments, report, lambda: _print(found, out))
-    return 0 if all(each.passed for each in found.values()) else 1
+        reports = {report.schedule.method: report}
+        show(arguments, report, lambda: _print(reports, out))
+    return 0 if all(result.passed for result in reports.values()) else 1
 
 
 def _print(found: Mapping[Method, Report], out: Path) -> None:

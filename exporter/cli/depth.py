@@ -118,8 +118,8 @@ def _choose(arguments: argparse.Namespace) -> int:
             "--samples", "a file beside numbers of each type", "none, or --units N"
         )
     if choice.units and arguments.out is None:
-        found = _split(arguments, choice)
-        show(arguments, found, lambda: _print_found(found))
+        split = _split(arguments, choice)
+        show(arguments, split, lambda: _print_found(split))
         return 0
     done = _chosen(arguments, choice)
     show(arguments, done, lambda: _print(done))
@@ -159,44 +159,52 @@ def _network(arguments: argparse.Namespace, stages: RichStages | None = None) ->
 
 
 def _print(done: "Chosen") -> None:
-    if found := done.collected:
-        rows = [(*_layers(each.plan), f"{each.accuracy:.2f}") for each in found.samples]
-        title = f"{len(rows)} samples, {found.samples[0].images} images"
+    if collected := done.collected:
+        rows = [
+            (*_layers(sample.plan), f"{sample.accuracy:.2f}") for sample in collected.samples
+        ]
+        title = f"{len(rows)} samples, {collected.samples[0].images} images"
         print_table(title, ("without attention", "without activation", "top-1, %"), rows)
         print_lines(
-            skipped_lines({"training": found.training_skipped, "evaluation": found.skipped})
+            skipped_lines(
+                {"training": collected.training_skipped, "evaluation": collected.skipped}
+            )
         )
     if done.found is not None:
         _print_found(done.found)
     for unit, scores in vars(done.importance).items():
-        told = ", ".join(f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1))
-        print_lines([f"importance of {unit} by layer: {told}"])
+        values = ", ".join(
+            f"{layer}: {score:.2e}" for layer, score in enumerate(scores, start=1)
+        )
+        print_lines([f"importance of {unit} by layer: {values}"])
     print_lines(
         [*_applied_lines(done.applied), *skipped_lines({"training": done.training_skipped})]
     )
 
 
-def _print_found(found: "Found") -> None:
+def _print_found(chosen: "Found") -> None:
     """Print the error of each degree, the polynomial, and every split with its prediction."""
-    errors = [(degree, f"{error:.3f}") for degree, error in found.rmse.items()]
+    errors = [(degree, f"{error:.3f}") for degree, error in chosen.rmse.items()]
     print_table("accuracy as a polynomial", ("degree", "leave-two-out error, points"), errors)
-    print_lines(polynomial_lines(found))
-    rows = [(each.attention, each.activation, f"{each.accuracy:.2f}") for each in found.splits]
-    units = found.best.attention + found.best.activation
+    print_lines(polynomial_lines(chosen))
+    rows = [
+        (split.attention, split.activation, f"{split.accuracy:.2f}") for split in chosen.splits
+    ]
+    units = chosen.best.attention + chosen.best.activation
     print_table(f"{units} units", ("attention", "activation", "predicted, %"), rows)
-    best, degree = found.best, found.predictor.degree
+    best, degree = chosen.best, chosen.predictor.degree
     print_lines(
         [
             f"best: {best.attention} attention layers and {best.activation} activations, "
-            f"{best.accuracy:.2f} % predicted (degree {degree}, error {found.rmse[degree]:.2f} points)"
+            f"{best.accuracy:.2f} % predicted (degree {degree}, error {chosen.rmse[degree]:.2f} points)"
         ]
     )
 
 
-def polynomial_lines(found: "Found") -> Iterator[str]:
+def polynomial_lines(chosen: "Found") -> Iterator[str]:
     """Return the polynomial, term by term."""
-    yield f"degree {found.predictor.degree}; a and t are the shares of attention layers and activations that stay"
-    for (a, t), coefficient in zip(TERMS, found.predictor.coefficients, strict=False):
+    yield f"degree {chosen.predictor.degree}; a and t are the shares of attention layers and activations that stay"
+    for (a, t), coefficient in zip(TERMS, chosen.predictor.coefficients, strict=False):
         yield f"{coefficient:+12.4f} · a^{a} · t^{t}"
 
 
@@ -212,6 +220,6 @@ def _applied_lines(done: "Applied") -> list[str]:
 def _layers(plan: DepthPlan) -> tuple[str, str]:
     """Return the layers without attention and those without activation, for a table."""
     attention, activation = (
-        " ".join(map(str, each)) or "-" for each in (plan.attention, plan.activation)
+        " ".join(map(str, layers)) or "-" for layers in (plan.attention, plan.activation)
     )
     return attention, activation

@@ -130,14 +130,14 @@ def _print(result: "Evaluation") -> None:
     if result.agreement is None:
         rows = []
         for name, model in result.models.items():
-            found, shown = model.accuracy, ["", "", ""]
-            if found is not None:
-                shown = [
-                    f"{found.top1:.2%}",
-                    percent_interval(found.interval),
-                    f"{found.top5:.2%}",
+            accuracy, cells = model.accuracy, ["", "", ""]
+            if accuracy is not None:
+                cells = [
+                    f"{accuracy.top1:.2%}",
+                    percent_interval(accuracy.interval),
+                    f"{accuracy.top5:.2%}",
                 ]
-            rows.append((name, model.runtime, *shown))
+            rows.append((name, model.runtime, *cells))
         title = f"{result.images} images, {result.scored_classes} classes"
         print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
     print_lines(_lines(result))
@@ -168,10 +168,12 @@ def _pair_lines(pair: PairResult) -> Iterator[str]:
     )
     yield f"{pair.lost} images lost, {pair.gained} gained: McNemar p = {pair.mcnemar_p:.3g}"
     changed = sorted(
-        (each for each in pair.classes if each.change), key=lambda each: -abs(each.change)
+        (of_class for of_class in pair.classes if of_class.change),
+        key=lambda of_class: -abs(of_class.change),
     )
     if changed:
         words = (
-            f"{each.name} {each.change:+d} of {each.images}" for each in changed[:MOST_CLASSES]
+            f"{of_class.name} {of_class.change:+d} of {of_class.images}"
+            for of_class in changed[:MOST_CLASSES]
         )
         yield f"classes that change most: {', '.join(words)}"

@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         from exporter.workflows.finetune import dry_finetune, finetune_model
 
     if arguments.dry_run:
-        found = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
-        show(arguments, found, lambda: print_dry_run(found))
+        dry = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
+        show(arguments, dry, lambda: print_dry_run(dry))
         return 0
     result = finetune_model(
         recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages
@@ -92,8 +92,8 @@ def _print(result: "FinetuneResult") -> None:
         "fine-tuned": (result.after, f"{result.loss_after.loss_points:+.2f}"),
     }
     rows = [
-        (name, f"{each.top1:.2%}", percent_interval(each.interval), lost)
-        for name, (each, lost) in models.items()
+        (name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), lost)
+        for name, (accuracy, lost) in models.items()
     ]
     title = f"{result.model}, {schedule_words(result.schedule)}: {result.dense.images} images"
     print_table(title, ("model", "top-1", "95 % interval", "points lost"), rows)

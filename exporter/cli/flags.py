@@ -141,10 +141,10 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def print_dry_run(found: "DryRun") -> None:
+def print_dry_run(dry: "DryRun") -> None:
     """Print the settings, the multiply-adds and the schedule."""
-    print_lines(_dry_lines(found))
-    schedule = found.schedule
+    print_lines(_dry_lines(dry))
+    schedule = dry.schedule
     if schedule is not None:
         print_schedule(f"schedule: {schedule_words(schedule)}", schedule)
 
@@ -156,11 +156,11 @@ def print_schedule(title: str, schedule: Schedule) -> None:
     print_table(title, ("layer", "rate", "patches kept"), rows)
 
 
-def _dry_lines(found: "DryRun") -> Iterator[str]:
-    yield f"{found.model}: checked, nothing is run"
-    for name, value in found.settings.items():
-        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        yield f"{name} = {shown}"
-    pruned = "unknown" if found.gmacs_pruned is None else f"{found.gmacs_pruned:.3f}"
-    why = f" (the schedule follows from {found.unknown})" if found.unknown else ""
-    yield f"GMACs per image: {found.gmacs_dense:.3f} of your model, {pruned} pruned{why}"
+def _dry_lines(dry: "DryRun") -> Iterator[str]:
+    yield f"{dry.model}: checked, nothing is run"
+    for name, value in dry.settings.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        yield f"{name} = {text}"
+    pruned = "unknown" if dry.gmacs_pruned is None else f"{dry.gmacs_pruned:.3f}"
+    why = f" (the schedule follows from {dry.unknown})" if dry.unknown else ""
+    yield f"GMACs per image: {dry.gmacs_dense:.3f} of your model, {pruned} pruned{why}"

@@ -44,17 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.models.listed import model_list
 
     if arguments.why is not None:
-        answer = _answer(arguments)
-        told = {"accepted": answer.shape is not None, **vars(answer)}
-        show(arguments, told, lambda: print_lines([f"{answer.name}: {_in_words(answer)}"]))
-        return 0 if answer.shape else 1
+        examined = _answer(arguments)
+        record = {"accepted": examined.shape is not None, **vars(examined)}
+        show(
+            arguments, record, lambda: print_lines([f"{examined.name}: {_in_words(examined)}"])
+        )
+        return 0 if examined.shape else 1
     models = model_list()
     if not models.is_current:
         logger.warning(
             "the list was made with timm %s, but another version is installed: --why NAME examines a model",
             models.timm,
         )
-    refused = {each.name: each.reason for each in models.answers if not each.shape}
+    refused = {model.name: model.reason for model in models.answers if not model.shape}
     lines = _lines(models.answers, refused=arguments.refused)
     show(
         arguments, {"accepted": models.accepted, "refused": refused}, lambda: print_lines(lines)
@@ -68,34 +70,36 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
 
     request = from_flags(ModelRequest, arguments, {"name": arguments.why})
     as_named = request.num_classes is None and not request.model_kwargs
-    if as_named and (found := listed(arguments.why)):
-        return found
+    if as_named and (known := listed(arguments.why)):
+        return known
     from exporter.models.registry import support_of
 
     return support_of(request)
 
 
 def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
-    shown = [each for each in answers if (each.shape is None) == refused]
-    yield f"{len(shown)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
-    width = max(len(each.name) for each in shown)
-    for each in shown:
-        if each.shape is None:
-            yield f"{each.name:{width}}  {each.reason}"
+    rows = [model for model in answers if (model.shape is None) == refused]
+    yield f"{len(rows)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
+    width = max(len(model.name) for model in rows)
+    for model in rows:
+        if model.shape is None:
+            yield f"{model.name:{width}}  {model.reason}"
             continue
         pixels, patches = (
-            "×".join(map(str, size)) for size in (each.shape.pixels, each.shape.grid)
+            "×".join(map(str, size)) for size in (model.shape.pixels, model.shape.grid)
         )
         head = (
-            "" if each.shape.own_head else "  gives an embedding; num_classes adds a classifier"
+            ""
+            if model.shape.own_head
+            else "  gives an embedding; num_classes adds a classifier"
         )
-        yield f"{each.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
+        yield f"{model.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
-def _in_words(answer: "Answer") -> str:
-    shape = answer.shape
+def _in_words(model: "Answer") -> str:
+    shape = model.shape
     if shape is None:
-        return f"cannot be pruned: {answer.reason}"
+        return f"cannot be pruned: {model.reason}"
     head = "" if shape.own_head else "; it gives an embedding: num_classes adds a classifier"
     patches = math.prod(shape.grid)
     return f"can be pruned: {shape.blocks} blocks, {patches} patches, {shape.channels} channels{head}"

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if out:
         save_json(schedule, out)
-    answer = {
+    record = {
         "model": spec.name,
         "rho": schedule.rho,
         "rates": schedule.rates,
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     title = f"{spec.name}{rho}: {came.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
     if came != dense:
         title += f" ({dense.gmacs:.2f} by the last layer alone)"
-    show(arguments, answer, lambda: print_schedule(title, schedule))
+    show(arguments, record, lambda: print_schedule(title, schedule))
     return 0
 
 

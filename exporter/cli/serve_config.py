@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the repository; the exit code is 0."""
-    made = write_repository(
+    repository = write_repository(
         arguments.folder, arguments.out, from_flags(ServeSettings, arguments)
     )
-    command = shlex.join(made.command)
+    command = shlex.join(repository.command)
     show(
         arguments,
-        {"models": [str(place) for place in made.models], "command": command},
-        lambda: print_lines([*map(str, made.models), command]),
+        {"models": [str(place) for place in repository.models], "command": command},
+        lambda: print_lines([*map(str, repository.models), command]),
     )
     return 0

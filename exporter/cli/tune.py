@@ -67,13 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
         show(arguments, dry, lambda: print_dry_run(dry))
         return 0
     command = ("star-export", *sys.argv[1:])
-    found = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
-    show(arguments, found, lambda: _print(found))
-    missed = found.judged is None or found.judged.status == Status.MISSED
-    return 1 if missed or found.parity is False else 0
+    result = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
+    show(arguments, result, lambda: _print(result))
+    missed = result.judged is None or result.judged.status == Status.MISSED
+    return 1 if missed or result.parity is False else 0
 
 
-def _print(found: TuneResult) -> None:
+def _print(result: TuneResult) -> None:
     """Print every point that was timed, and the choice."""
     columns = (
         "model",
@@ -87,17 +87,19 @@ def _print(found: TuneResult) -> None:
         "MB",
         "",
     )
-    timed = {point.candidate.label for point in found.tried}
-    others = {
-        name: rate for name, rate in found.unpruned.items() if f"unpruned, {name}" not in timed
+    timed = {point.candidate.label for point in result.tried}
+    not_tried = {
+        name: rate for name, rate in result.unpruned.items() if f"unpruned, {name}" not in timed
     }
     rows: list[tuple[str, ...]] = [
-        ("unpruned", name, f"{rate:.1f}", *[""] * 7) for name, rate in others.items()
+        ("unpruned", name, f"{rate:.1f}", *[""] * 7) for name, rate in not_tried.items()
     ]
-    rows += [_row(point, "chosen" if point == found.choice else "") for point in found.tried]
-    title = f"{found.model}: {found.candidates} candidates, {found.images} images to choose by"
+    rows += [_row(point, "chosen" if point == result.choice else "") for point in result.tried]
+    title = (
+        f"{result.model}: {result.candidates} candidates, {result.images} images to choose by"
+    )
     print_table(title, columns, rows)
-    print_lines(_lines(found))
+    print_lines(_lines(result))
 
 
 def _row(point: Point, mark: str) -> tuple[str, ...]:
@@ -116,25 +118,27 @@ def _row(point: Point, mark: str) -> tuple[str, ...]:
     return (point.candidate.on("").label, point.candidate.target, *speed, *loss, size, mark)
 
 
-def _lines(found: TuneResult) -> Iterator[str]:
-    if found.choice is None or found.judged is None:
-        yield _nearest(found)
+def _lines(result: TuneResult) -> Iterator[str]:
+    if result.choice is None or result.judged is None:
+        yield _nearest(result)
     else:
-        yield _chosen(found.choice, found.judged)
-        yield from _unshown(found.judged, found.settings)
-        faster = [each for each in found.tried if each.images_per_s > found.choice.images_per_s]
-        after = min(faster, key=lambda each: each.images_per_s, default=None)
+        yield _chosen(result.choice, result.judged)
+        yield from _unshown(result.judged, result.settings)
+        faster = [
+            point for point in result.tried if point.images_per_s > result.choice.images_per_s
+        ]
+        after = min(faster, key=lambda point: point.images_per_s, default=None)
         if after is not None:
             speed, loss = (
                 f"{after.images_per_s:.1f} images/s",
                 f"{after.loss_points:+.2f} points",
             )
             yield f"the next faster one: {after.candidate.label}: {speed}, {loss} on the images to choose by"
-        yield f"recipe: {found.recipe}"
+        yield f"recipe: {result.recipe}"
     yield from skipped_lines(
-        {"calibration": found.calibration_skipped, "evaluation": found.skipped}
+        {"calibration": result.calibration_skipped, "evaluation": result.skipped}
     )
-    if found.parity is False:
+    if result.parity is False:
         yield "the compiled model does not agree with PyTorch: see its report"
 
 
@@ -154,13 +158,13 @@ def _unshown(judged: Judged, settings: TuneSettings) -> Iterator[str]:
         yield f"to show a loss within {settings.max_drop:g} points takes {needed}: twice as many --eval-images"
 
 
-def _nearest(found: TuneResult) -> str:
-    fastest = max(found.tried, key=lambda each: each.gain.median)
-    if found.settings.max_drop is None:
+def _nearest(result: TuneResult) -> str:
+    fastest = max(result.tried, key=lambda point: point.gain.median)
+    if result.settings.max_drop is None:
         reached = f"{fastest.median_ms:.3g} ms, {fastest.gain.median:.2f} ×"
         return f"no model is that fast; the fastest: {fastest.candidate.label}: {reached}"
-    faster = [each for each in found.tried if each.gain.median > 1] or [fastest]
-    near = min(faster, key=lambda each: each.loss_points)
+    faster = [point for point in result.tried if point.gain.median > 1] or [fastest]
+    near = min(faster, key=lambda point: point.loss_points)
     cost = f"{near.gain.median:.2f} ×, {near.loss_points:+.2f} points (with two errors {near.margin_points:+.2f})"
-    limit = f"{found.settings.max_drop:g} points"
+    limit = f"{result.settings.max_drop:g} points"
     return f"no faster model is within {limit}; the nearest: {near.candidate.label}: {cost}"

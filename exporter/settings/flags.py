@@ -68,8 +68,8 @@ class Parser(argparse.ArgumentParser):
 
         `fails` says what exit code 1 means; "" if the command never exits with it.
         """
-        shown = "\n".join(INDENT + example for example in examples)
-        self.description = f"{self.description}\n\nExamples:\n\n{shown}"
+        commands = "\n".join(INDENT + example for example in examples)
+        self.description = f"{self.description}\n\nExamples:\n\n{commands}"
         codes = {**EXIT_CODES, 1: fails}
         lines = (f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code])
         self.epilog = "exit codes:\n\n" + "\n".join(lines)
@@ -271,9 +271,9 @@ def _by_flag(
 
 
 def _help(field: Field, default: Any) -> str:
-    shown = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
+    text = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
     has_none = default in (None, "", (), dataclasses.MISSING)
-    return (field.help if has_none else f"{field.help} Default: {shown}.").replace("%", "%%")
+    return (field.help if has_none else f"{field.help} Default: {text}.").replace("%", "%%")
 
 
 def _words(words: Sequence[str], **_: Any) -> Sequence[str]:

@@ -48,9 +48,9 @@ class RunState:
 
     def keep_best(self, score: Score) -> None:
         """Keep the weights of the last epoch if none before it has a higher score."""
-        found = score(self.result)
-        if self.best is None or found >= self.best[0]:
-            self.best = found, self.epochs_done, deepcopy(self.result.state_dict())
+        reached = score(self.result)
+        if self.best is None or reached >= self.best[0]:
+            self.best = reached, self.epochs_done, deepcopy(self.result.state_dict())
 
     def save(self, path: Path) -> None:
         """Replace the checkpoint."""

@@ -198,8 +198,10 @@ class _Repeated(Sampler[int]):
     @override
     def __iter__(self) -> Iterator[int]:
         order = torch.randperm(self.total, generator=self.generator).tolist()
-        every = (place + self.total * time for place in order for time in range(self.repeats))
-        return islice(every, self.total)
+        variants = (
+            place + self.total * time for place in order for time in range(self.repeats)
+        )
+        return islice(variants, self.total)
 
 
 class _Images(Dataset[tuple[Tensor, int, str]]):

@@ -65,18 +65,18 @@ def finetune(
     run = _new_run(student, settings, identity, {} if skipped is None else skipped)
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
-    trainer, kept = (
+    trainer, checkpoint_path = (
         _Trainer(run, _joined(student), teacher, settings),
         checkpoint if processes().main else None,
     )
     if score is not None and run.best is None:
         run.keep_best(score)
     for epoch in range(run.epochs_done, settings.epochs):
-        loss = _trained(trainer, epoch, batches(epoch), kept)
+        loss = _trained(trainer, epoch, batches(epoch), checkpoint_path)
         if score is not None:
             run.keep_best(score)
-        if kept is not None:
-            run.save(kept)
+        if checkpoint_path is not None:
+            run.save(checkpoint_path)
         rate = run.optimizer.param_groups[0]["lr"]
         logger.info(
             "epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate
@@ -90,7 +90,7 @@ def finetune(
 
 
 def _trained(
-    trainer: "_Trainer", epoch: int, batches: Iterable[TrainBatch], kept: Path | None
+    trainer: "_Trainer", epoch: int, batches: Iterable[TrainBatch], checkpoint_path: Path | None
 ) -> float:
     """Train for an epoch, and return its mean loss; where numbers stop being finite, `kept` is removed."""
     run = trainer.run
@@ -99,9 +99,9 @@ def _trained(
     run.scheduler.step(epoch)
     loss = trainer.epoch(batches)
     if diverged := _diverged(run, loss):
-        if kept is not None:
+        if checkpoint_path is not None:
             # Training from it would diverge again, and it refuses the lower learning rate.
-            kept.unlink(missing_ok=True)
+            checkpoint_path.unlink(missing_ok=True)
         raise RecipeError("training", diverged, "finite numbers", "lower --lr")
     for part in processes().gathered(run.skipped):
         run.skipped.update(part)
@@ -123,8 +123,8 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
         raise ModelError(
             "teacher", "a model in training mode", "eval mode", "call .eval() first"
         )
-    own = {id(parameter) for parameter in student.parameters()}
-    if any(id(parameter) in own for parameter in teacher.parameters()):
+    trained = {id(parameter) for parameter in student.parameters()}
+    if any(id(parameter) in trained for parameter in teacher.parameters()):
         raise ModelError("teacher", "weights that the student trains", "a copy of them")
 
 
@@ -190,7 +190,7 @@ class _Trainer:
         finally:
             self.forward.eval()
         sums = processes().gathered((total, seen))
-        total, seen = sum(each[0] for each in sums), sum(each[1] for each in sums)
+        total, seen = sum(part[0] for part in sums), sum(part[1] for part in sums)
         if not seen:
             raise ImageError("batches", "an epoch without images", "at least one batch")
         run.epochs_done += 1

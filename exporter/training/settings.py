@@ -184,10 +184,10 @@ class FinetuneSettings(Settings):
     @property
     def augmentation(self) -> Augmentation:
         """The named augmentation with the values given in its place."""
-        own = {each.name: getattr(self, each.name, None) for each in fields(Augmentation)}
+        values = {field.name: getattr(self, field.name, None) for field in fields(Augmentation)}
         return replace(
             AUGMENTATIONS[self.augment],
-            **{name: value for name, value in own.items() if value is not None},
+            **{name: value for name, value in values.items() if value is not None},
         )
 
     def check(self) -> None:

@@ -206,13 +206,13 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tables:
         )
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
     beside = {name: content.pop(name) for name in ("extends", TRAINING) if name in content}
-    own = from_table(_Beside, beside, f"{path}:")
+    values_beside = from_table(_Beside, beside, f"{path}:")
     tables = {
         name: {key: _placed(value, path.parent) for key, value in table.items()}
         for name, table in from_tables(Recipe, content, f"{path}:").items()
     }
-    tables[TRAINING] = own.get(TRAINING, {})
-    extended = own.get("extends")
+    tables[TRAINING] = values_beside.get(TRAINING, {})
+    extended = values_beside.get("extends")
     base = _read(path.parent / extended, (*above, place)) if extended else {}
     return over(base, tables)
 
@@ -239,7 +239,7 @@ def save_recipe(recipe: Recipe, path: Path, head: str = "") -> None:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):  # the keys of TOML are text
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): plain(item) for key, item in value.items()}
         if isinstance(value, Path):
             return str(value if is_order(value) else value.absolute())
         return str(value) if isinstance(value, str) else value

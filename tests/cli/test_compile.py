@@ -21,7 +21,7 @@ from exporter.workflows.recipe import Recipe
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 from tests.evaluation.report.reports import full_report
 
-SETTINGS = {"gamma": 2, "seed": 1}
+SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 
 
 @pytest.mark.ort
