@@ -271,8 +271,10 @@ def counts_for_cost(
     steep = flat + 0.5**HALVINGS if too_dear(flat) else flat
     above = shaped_counts(curve, flat, patches, prunes)
     below = shaped_counts(curve, steep, patches, prunes)
-    for layer in range(len(prunes)):
-        more = above[: layer + 1] + below[layer + 1 :]
+    # The counts fall where the flatter curve ends: only a layer that prunes may come next.
+    ends = [layer for layer in range(1, len(prunes)) if prunes[layer]]
+    for end in (*ends, len(prunes)):
+        more = above[:end] + below[end:]
         if cost(more) > target:
             break
         below = more

@@ -1,5 +1,7 @@
 """Shapes: counts never rise, and every share that one patch left allows is reached or refused."""
 
+from itertools import pairwise
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -59,6 +61,8 @@ def test_a_cost_is_met_within_one_patch_of_a_layer(
     target = least + share * (patches * len(prunes) - least)
     found = counts_for_cost(SHAPES[shape], patches, prunes, sum, target)
     assert sum(found) <= target
+    falls = [after < before for before, after in pairwise((patches, *found))]
+    assert not any(fall and not may for fall, may in zip(falls, prunes, strict=True))
     assert target - sum(found) < len(prunes) or found[0] == patches
     if target == patches * len(prunes):
         assert found == (patches,) * len(prunes)
