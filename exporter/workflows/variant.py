@@ -119,13 +119,15 @@ class Variant:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """What was measured or given, with the layers that the outputs need; None where there is neither."""
+        """What was measured or given, with the layers that the outputs need; the dense model has none."""
+        if self.policy is None:
+            return None
         calibration = self.measured
         if calibration is None:
             calibration = self.network.calibration
-        return (
-            None if calibration is None else calibration.of_first(self.network.vit.spec.depth)
-        )
+        if calibration is None:
+            return None
+        return calibration.of_first(self.network.vit.spec.depth)
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -39,6 +39,7 @@ def test_the_dense_model_needs_nothing_but_what_its_target_does(tiny_vit: Prunab
     assert variant.needs == {Need.ACS, Need.INTER, Need.RANGES}
     assert variant.dense.needs == {Need.RANGES}
     assert variant.dense.schedule == keep_everything(tiny_vit.spec)
+    assert variant.dense.calibration is None
     with pytest.raises(RecipeError, match="--images"):
         variant.dense.check_needs()
 
