@@ -11,6 +11,7 @@ import io
 import tokenize
 from collections import Counter
 from pathlib import Path
+from typing import TypeGuard
 
 PACKAGE = Path(__file__).parents[1] / "exporter"
 VAGUE = {
@@ -60,9 +61,8 @@ def size(path: Path) -> Counter[str]:
     source = path.read_text(encoding="utf-8")
     skipped, bound = set[int](), list[str]()
     for node in ast.walk(ast.parse(source)):
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if text or isinstance(node, ast.Import | ast.ImportFrom):
-            skipped.update(range(node.lineno, node.end_lineno + 1))
+        if isinstance(node, ast.Import | ast.ImportFrom) or _is_text(node):
+            skipped.update(_lines_of(node))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.append(node.id)
         if isinstance(node, ast.arg):
@@ -82,6 +82,14 @@ def size(path: Path) -> Counter[str]:
         bound=len(bound),
         vague=vague,
     )
+
+
+def _is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _lines_of(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ module = script("gpu/run_steps.py")
 Step = script("gpu/steps.py").Step
 
 
-def step(name: str, code: str) -> object:
+def step(name: str, code: str) -> Any:
     """A step that notes its name in `log`, then runs the code."""
     note = f"import sys, time; from pathlib import Path; open('{{out}}/log', 'a').write('{name} ')\n"
     return Step(name, f"what {name} shows", (sys.executable, "-c", note + code))
@@ -24,14 +25,14 @@ def run(tmp_path: Path) -> Callable[..., dict[str, tuple[str, str]]]:
     """Run steps written for the folder `{out}`; the state and the reason of each."""
 
     def run_here(
-        *asked: object, limit_s: float = 60.0, again: bool = False
+        *asked: Any, limit_s: float = 60.0, again: bool = False
     ) -> dict[str, tuple[str, str]]:
         placed = [
             Step(
                 each.name,
                 each.shows,
                 tuple(word.replace("{out}", str(tmp_path)) for word in each.command),
-            )  # type: ignore[attr-defined]
+            )
             for each in asked
         ]
         module.run_steps(placed, tmp_path, limit_s=limit_s, again=again, tell=lambda: None)
