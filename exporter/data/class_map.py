@@ -103,7 +103,7 @@ def class_indices(
     empty: Collection[str] = (),
     subject: str,
 ) -> dict[str, int]:
-    """Return the class index of each folder; nothing where neither names nor order decide.
+    """Return the class index of each folder; nothing where neither names nor order decide, or for one logit.
 
     Args:
         folders: Their names.
@@ -113,6 +113,8 @@ def class_indices(
         empty: The folders without images: they count in an order, but need not have the name of a class.
         subject: What errors and warnings are about.
     """
+    if num_classes == 1:
+        return {}
     if class_map is not None and not is_order(class_map):
         return read_class_map(class_map, num_classes)
     if class_map is None and len(names) == num_classes:

@@ -71,7 +71,7 @@ def open_source(
         if not (is_shard(path) and path.is_file()):
             got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
             raise ImageError(str(path), got, "a folder of images, or tar files")
-    meaning = _labels(num_classes, class_map, names) if labels else None
+    meaning = _labels(num_classes, class_map, names) if labels and num_classes > 1 else None
     if any(map(is_packed, shards)):
         files = islice(read_shards(shards, meaning), max_images)
         class_names = {} if meaning is None else meaning.class_names
@@ -102,7 +102,7 @@ def images_at(
     """
     shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
     if shards:
-        labels = _labels(num_classes, class_map, names) if num_classes else None
+        labels = _labels(num_classes, class_map, names) if (num_classes or 0) > 1 else None
         return list_shards(shards, labels)
     if num_classes is None:
         return list_images(place)
@@ -110,9 +110,11 @@ def images_at(
 
 
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:
-    """Return how many class folders the images are in if these are not the model's classes; else ""."""
+    """Return why the images' class folders are not the model's classes; else ""."""
     if not num_classes or not images.folders or images.class_names:
         return ""
+    if num_classes == 1:
+        return "one logit, which has no class for each folder"
     return f"{len(images.folders)} class folders ({quoted(images.folders)})"
 
 

@@ -133,8 +133,11 @@ class Predictions:
 def top_classes(logits: Array, count: int) -> Array:
     """Return the best classes of each image, best first; of equal logits, the lower class comes first.
 
-    The logits are [images, classes], finite. Where there are fewer classes than `count`, all are returned.
+    The logits are [images, classes], finite. Where there are fewer classes than `count`, all are returned. One
+    logit tells two classes apart by its sign: 1 above 0, else 0.
     """
+    if logits.shape[1] == 1:
+        return (logits > 0).astype(np.int64)
     count = min(count, logits.shape[1])
     # A few searches for the maximum, which finds the first of equals, are many times faster than sorting.
     left = logits.astype(np.promote_types(logits.dtype, np.float16))

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,18 @@ BY_NAME = ("class_to_idx", "label2id")
 PLACEHOLDER = re.compile(r"LABEL_\d+")
 
 
-def config_names(labels: object, source: str) -> tuple[str, ...]:
-    """Return the names of an `id2label`, none for placeholders; warn where its indices are not those of classes."""
-    if not isinstance(labels, Mapping) or not labels:
-        return ()
-    if all(PLACEHOLDER.fullmatch(str(name)) for name in labels.values()):
-        return ()
-    names = _by_index(labels)
-    if not names:
+def config_names(config: object, source: str) -> tuple[str, ...]:
+    """Return the names in a config of Hugging Face's library: those of `id2label` or `label2id`.
+
+    Placeholders are no names. A warning says so where the indices are not those of classes, or where both fields
+    have names, which differ.
+    """
+    labels = getattr(config, "id2label", None)
+    by_index, by_name = _by_index(labels), _by_name(getattr(config, "label2id", None))
+    if not by_index and isinstance(labels, Mapping) and not _are_placeholders(labels.values()):
         text = "%s: id2label is not used: it does not give a name to each index from 0 to %d"
         logger.warning(text, source, len(labels) - 1)
-    return names
+    return _agreed({"id2label": by_index, "label2id": by_name}, source)
 
 
 def checkpoint_names(path: Path) -> tuple[str, ...]:
@@ -47,16 +48,7 @@ def checkpoint_names(path: Path) -> tuple[str, ...]:
     entries = _metadata(path) if path.suffix == ".safetensors" else read_entries(path)
     candidates = {key: _by_index(entries.get(key)) for key in BY_INDEX}
     candidates |= {key: _by_name(entries.get(key)) for key in BY_NAME}
-    named = {
-        key: names
-        for key, names in candidates.items()
-        if names and not all(map(PLACEHOLDER.fullmatch, names))
-    }
-    if len(set(named.values())) > 1:
-        text = "%s: class names are not used: %s differ"
-        logger.warning(text, path, " and ".join(sorted(named)))
-        return ()
-    return next(iter(named.values()), ())
+    return _agreed(candidates, str(path))
 
 
 def network_names(model: nn.Module) -> tuple[str, ...]:
@@ -73,6 +65,21 @@ def network_names(model: nn.Module) -> tuple[str, ...]:
         f"{described[name]}, {name}" if described.get(name, name) != name else name
         for name in names
     )
+
+
+def _agreed(candidates: Mapping[str, tuple[str, ...]], source: str) -> tuple[str, ...]:
+    """Return the names that fields have which are not placeholders; none, and a warning, where fields differ."""
+    named = {key: names for key, names in candidates.items() if not _are_placeholders(names)}
+    if len(set(named.values())) > 1:
+        text = "%s: class names are not used: %s differ"
+        logger.warning(text, source, " and ".join(sorted(named)))
+        return ()
+    return next(iter(named.values()), ())
+
+
+def _are_placeholders(names: Iterable[object]) -> bool:
+    """Whether no name says anything; so it is where there are none."""
+    return all(PLACEHOLDER.fullmatch(str(name)) for name in names)
 
 
 def _by_index(labels: object) -> tuple[str, ...]:

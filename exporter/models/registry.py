@@ -15,6 +15,7 @@ from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import HubError, ModelError, reason_of
+from exporter.models.activation import log_activation
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names, config_names, network_names
@@ -43,7 +44,10 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
 _PAIRWISE = "its attention adds a bias for each pair of positions"
 NOT_ADAPTED: dict[type[nn.Module], str] = {Beit: _PAIRWISE, VisionTransformerRelPos: _PAIRWISE}
 
-OPEN_CLIP = "save its state_dict() and load that under timm's name of the encoder, e.g. vit_base_patch32_clip_224"
+OPEN_CLIP = (
+    "save its state_dict() and load that under timm's name of the encoder: "
+    "e.g. vit_base_patch32_clip_224 computes GELU, vit_base_patch32_clip_quickgelu_224 QuickGELU"
+)
 
 
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
@@ -56,8 +60,10 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         state = read_state_dict(source.checkpoint)
         model = create(_with_classes(source, class_count(state)))
         load_into(model, state, str(source.checkpoint), source.requested)
+        log_activation(source.architecture, model, source.model_kwargs, state)
     else:
         model = create(source, pretrained=True)
+        log_activation(source.architecture, model, source.model_kwargs)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
     with running_with(request.model_kwargs, source.name):
         vit = _adapted(moved(model, device), request, source)
@@ -127,7 +133,7 @@ def adapt(
     model = _inside(model)
     names, values = network_names(model), dict(preprocessing or {})
     if is_instance(model):
-        names = config_names(getattr(model.config, "id2label", None), name)
+        names = config_names(model.config, name)
         model, usual = converted(model, name)
         values = {**usual, **values}
     names = tuple(class_names) or names

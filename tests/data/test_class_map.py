@@ -170,6 +170,11 @@ def test_an_empty_folder_needs_no_name() -> None:
     assert found == {"cat": 1}
 
 
+@pytest.mark.parametrize("class_map", [None, SORTED])
+def test_one_logit_has_no_class_for_a_folder(class_map: Path | None) -> None:
+    assert class_indices(["cat"], 1, ("cat",), class_map, subject="photos") == {}
+
+
 def test_what_decides_against_the_names_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert indices(["n1", "n2"], 2, "tench", "shark") == {"n1": 0, "n2": 1}

@@ -95,6 +95,11 @@ def test_equal_logits_go_to_the_lower_class(classes: int) -> None:
     assert predict(echo(7), [(logits, np.array([5]))]).accuracy.top5 == 0
 
 
+def test_one_logit_tells_two_classes_apart_by_its_sign() -> None:
+    logits = np.array([[-0.5], [0.0], [2.0]], np.float16)
+    assert top_classes(logits, 5).tolist() == [[0], [0], [1]]
+
+
 def test_an_accuracy_holds_its_interval() -> None:
     found = Accuracy.of(top1_hits=90, top5_hits=99, images=100)
     assert (found.top1, found.top5, found.images) == (0.9, 0.99, 100)

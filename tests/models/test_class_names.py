@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,9 +83,34 @@ def test_the_labels_of_a_config(
     labels: object, names: tuple[str, ...] | str, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = isinstance(names, str)
-    assert config_names(labels, "mine") == (() if refused else names)
+    config = SimpleNamespace(id2label=labels)
+    assert config_names(config, "mine") == (() if refused else names)
     said = "mine: id2label is not used: it does not give a name to each index from 0 to 1"
     assert [record.getMessage() for record in caplog.records] == [said] * refused
+
+
+PLACEHOLDERS = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+BY_INDEX = dict(enumerate(NAMES))
+
+
+@pytest.mark.parametrize("by_index", [PLACEHOLDERS, BY_INDEX, None, {}, {1: "cat", 2: "dog"}])
+@pytest.mark.parametrize("by_name", [PLACEHOLDERS, BY_INDEX, None, {}, {1: "cat", 2: "dog"}])
+def test_names_come_from_each_field_that_has_them(by_index: Any, by_name: Any) -> None:
+    inverted = None if by_name is None else {name: index for index, name in by_name.items()}
+    config = SimpleNamespace(id2label=by_index, label2id=inverted)
+    has_names = BY_INDEX in (by_index, by_name)
+    assert config_names(config, "mine") == (NAMES if has_names else ())
+
+
+def test_fields_of_a_config_that_contradict_each_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    label2id = {"cat": 0, "dog": 1, "zebra": 2}
+    config = SimpleNamespace(id2label=BY_INDEX, label2id=label2id)
+    assert config_names(config, "mine") == ()
+    (record,) = caplog.records
+    said = "mine: class names are not used: id2label and label2id differ"
+    assert record.getMessage().startswith(said)
 
 
 @pytest.mark.parametrize(

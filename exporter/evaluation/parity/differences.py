@@ -70,10 +70,15 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
 
 
 def class_margin(output: Output, reference: Tensors) -> Array:
-    """Return by how much the best class of each image leads the next, [images]; infinite without two classes."""
+    """Return by how much the best class of each image leads the next, [images]; infinite without classes.
+
+    One logit tells two classes apart by its sign.
+    """
     logits = reference[output.name]
-    if output.kind != OutputKind.LOGITS or logits.shape[1] < 2:
+    if output.kind != OutputKind.LOGITS:
         return np.full(len(logits), np.inf)
+    if logits.shape[1] == 1:
+        return np.abs(logits[:, 0].astype(np.float64))
     best = np.sort(logits.astype(np.float64), axis=1)[:, -2:]
     return np.asarray(best[:, 1] - best[:, 0])
 

@@ -103,7 +103,7 @@ class Repository:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes in the order of the logits, none where the config has none."""
-        return config_names(self.config.id2label, self.root)
+        return config_names(self.config, self.root)
 
     @cached_property
     def config(self) -> Any:
