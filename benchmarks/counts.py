@@ -1,11 +1,11 @@
 r"""Compare the ways to merge at equal multiply-adds: points lost, divergence, and time. Markdown on stdout.
 
     python benchmarks/counts.py --images cifar_vit=cifar10/test digits_vit=build/digits/held_out \
-        --ways tome:constant matching:geometric --shares 0.2 0.4 0.6 0.7 --rounds 20
+        --ways tome:constant matching:stretched matching:stretched:1 --shares 0.2 0.4 0.6 0.7 --rounds 20
 
-A way is a method and its counts. Shares are of the multiply-adds of the model as its owner runs it
-(`ModelSpec.as_it_came`). All see the same images. Times are of ONNX Runtime, one thread, batch 8, in turns with the
-dense model.
+A way is a method, its counts, and their exponent, by default that of the share. Shares are of the multiply-adds of
+the model as its owner runs it (`ModelSpec.as_it_came`). All see the same images. Times are of ONNX Runtime, one
+thread, batch 8, in turns with the dense model.
 """
 
 import argparse
@@ -29,12 +29,10 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import refit
 from exporter.records import Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import METHODS
-from exporter.schedule.plan import keep_everything, saving_schedule
+from exporter.schedule.plan import keep_everything, schedule_of
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
-from exporter.schedule.rates import SHAPES
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
@@ -67,22 +65,18 @@ def schedules(
     vit: PrunableViT, share: float, ways: Sequence[str]
 ) -> Iterator[tuple[str, Schedule]]:
     """Plan each way that reaches this share."""
-    target = (1.0 - share) * dense_macs(vit.spec.as_it_came).total
     for way in ways:
-        method, shape = way.split(":")
-        settings = Prune(method=Method(method), counts=shape)
+        method, shape, *exponents = way.split(":")
+        exponent = float(exponents[0]) if exponents else None
+        settings = Prune(
+            method=Method(method), counts=shape, exponent=exponent, mac_reduction=share
+        )
         try:
-            schedule = saving_schedule(
-                vit.spec,
-                target,
-                resolve(settings),
-                SHAPES[shape],
-                cost=lambda each: schedule_macs(vit.spec, each).total,
-            )
+            schedule = schedule_of(resolve(settings), vit.spec)
         except ScheduleError as error:
             print(f"{way}: {error}")
         else:
-            yield f"{method}, {shape}", schedule
+            yield way.replace(":", ", "), schedule
 
 
 def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, str]]:
@@ -131,14 +125,13 @@ def main() -> None:
     parser.add_argument(
         "--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save."
     )
-    every = (
-        (method, shape)
+    ways = [
+        f"{method}:{shape}"
         for method in (Method.MATCHING, Method.TOME)
         for shape in METHODS[method].counts
-    )
-    ways = [f"{method}:{shape}" for method, shape in every if shape in SHAPES]
+    ]
     parser.add_argument(
-        "--ways", nargs="+", default=ways, metavar="METHOD:COUNTS", help="Ways."
+        "--ways", nargs="+", default=ways, metavar="METHOD:COUNTS[:EXPONENT]", help="Ways."
     )
     what = "Images to refit each way on, too, without labels."
     parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=what)

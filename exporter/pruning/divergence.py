@@ -50,15 +50,10 @@ def held_out(
 
 def divergences(dense: PrunedViT, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:
     """Return the divergence of each image, from batches [b, c, h, w]."""
-    return divergences_from(answers(dense, images), pruned, images)
-
-
-def divergences_from(dense: Tensor, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:
-    """Return the divergence of each image; `dense` is what `answers` gives of the dense model."""
-    changed = answers(pruned, images)
+    right, changed = answers(dense, images), answers(pruned, images)
     if _output(pruned.vit).kind == OutputKind.EMBEDDING:
-        return (1.0 - torch.cosine_similarity(dense, changed, dim=-1)).double().numpy()
-    log_chances = dense.double().log_softmax(-1)
+        return (1.0 - torch.cosine_similarity(right, changed, dim=-1)).double().numpy()
+    log_chances = right.double().log_softmax(-1)
     excess = log_chances - changed.double().log_softmax(-1)
     return (log_chances.exp() * excess).sum(-1).numpy()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.rates import GEOMETRIC, SHAPES
+from exporter.schedule.rates import SHAPES, STRETCHED
 from exporter.vocabulary import Method
 
 
@@ -150,23 +150,18 @@ class Choices:
 
 # Rates that follow from a calibration; every other way to count is a shape, and needs none.
 ACS = "acs"
-# Found on images (`exporter.pruning.count_search`).
-SEARCHED = "search"
-COUNTS = (ACS, *SHAPES, SEARCHED)
+COUNTS = (ACS, *SHAPES)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
 _MERGES = ("merge-weighted", "merge")
 
-
-def _shapes_from(first: str) -> tuple[str, ...]:
-    return (first, *(shape for shape in SHAPES if shape != first), SEARCHED)
-
-
 METHODS = {
-    Method.MATCHING: Choices(("token-pairs",), _MERGES, _shapes_from(GEOMETRIC)),
-    Method.STAR: Choices((*_SCORES, "token-pairs", "pairs"), ("drop", *_MERGES), COUNTS),
+    Method.MATCHING: Choices(("token-pairs",), _MERGES, (STRETCHED,)),
+    Method.STAR: Choices(
+        (*_SCORES, "token-pairs", "pairs"), ("drop", *_MERGES), (ACS, STRETCHED)
+    ),
     Method.A_STAR: Choices(_SCORES, ("drop",), (ACS,)),
-    Method.TOME: Choices(("pairs",), _MERGES, _shapes_from("constant")),
+    Method.TOME: Choices(("pairs",), _MERGES, ("constant", "linear", STRETCHED)),
 }
 
 
@@ -199,9 +194,9 @@ def check_counts(method: Method, scorer: Scorer, counts: str) -> None:
     if counts in supported:
         return
     hint = ""
-    if scorer.pairs:
-        of_shapes = Method.MATCHING if scorer.by_tokens else Method.TOME
-        method_with = Method.STAR if counts == ACS else of_shapes
+    of_shapes = Method.MATCHING if scorer.by_tokens else Method.TOME
+    method_with = Method.STAR if counts == ACS else of_shapes
+    if scorer.pairs and counts in METHODS[method_with].counts:
         hint = f"these counts with its pairs: method {method_with}, scorer {scorer.name}"
     expected = f"one of {', '.join(supported)}"
     raise RecipeError("counts", f"{counts} for {method}", expected, hint)

@@ -34,9 +34,7 @@ from exporter.schedule.policy import (
 )
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
-    GEOMETRIC,
-    SHAPES,
-    Curve,
+    STRETCHED,
     OutOfReachError,
     counts,
     counts_for_cost,
@@ -94,10 +92,6 @@ def schedule_of(
     digest = "" if calibration is None else calibration.inter_sha256
     if isinstance(amount, Rates):
         return as_read(manual_schedule(spec, amount.by_layer, policy, digest), spec)
-    if Need.SEARCH in policy.needs:
-        raise ScheduleError(
-            "--counts", "search without images", "images to search on", "use compile"
-        )
     if calibration is not None and not acs:
         acs = calibration.acs.tolist()
 
@@ -151,8 +145,7 @@ def _saving(
         if isinstance(policy.amount, ScaledRates) or policy.counts == ACS:
             return rho_for(of_rho, macs, target)
         # A shape's counts are solved for by themselves: finer than any rho gives them.
-        curve = SHAPES[policy.counts]
-        return saving_schedule(spec, target, policy, curve, inter_sha256, cost=macs)
+        return saving_schedule(spec, target, policy, inter_sha256, cost=macs)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
         expected = f"at most {most:g}, which {policy.name} reaches on {spec.name}"
@@ -198,7 +191,7 @@ def shape_schedule(
 ) -> Schedule:
     """Return the schedule of the policy's shape whose lowest rate is rho, but for rounding."""
     prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
-    kept_counts = counts_of_rho(SHAPES[policy.counts], rho, spec.num_patches, prunes)
+    kept_counts = counts_of_rho(policy.curve, rho, spec.num_patches, prunes)
     rates = rates_of_counts(kept_counts, spec.num_patches)
     return _schedule(spec, rates, policy, inter_sha256, rho=rho)
 
@@ -207,17 +200,16 @@ def saving_schedule(
     spec: ModelSpec,
     target: float,
     policy: Policy,
-    curve: Curve,
     inter_sha256: str = "",
     *,
     cost: Cost,
 ) -> Schedule:
-    """Return the schedule of a shape that costs the target, or as little less as patches allow.
+    """Return the schedule of the policy's shape that costs the target, or as little less as patches allow.
 
     None is dropped where nobody reads patches any more. Its rho is its lowest rate.
 
     Raises:
-        OutOfReachError: The steepest of the shape costs more.
+        OutOfReachError: The steepest of its shape costs more.
     """
     layers = [layer for layer in spec.attention_layers if layer != spec.lone_layer]
     layers = layers or list(spec.attention_layers)
@@ -227,7 +219,7 @@ def saving_schedule(
         return _schedule(spec, rates, policy, inter_sha256, rho=min(rates))
 
     keep = counts_for_cost(
-        curve,
+        policy.curve,
         spec.num_patches,
         [layer in layers for layer in range(1, spec.depth + 1)],
         lambda keep: cost(schedule(keep)),
@@ -350,7 +342,7 @@ def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
         return
     _warn_of_pooling(policy, spec)
     _warn_of_anchors(schedule)
-    if isinstance(policy.amount, Rho) and policy.counts == GEOMETRIC:
+    if isinstance(policy.amount, Rho) and (policy.counts, policy.exponent) == (STRETCHED, 1.0):
         _warn_of_rho(schedule, spec)
     if isinstance(policy.amount, ScaledRates):
         _warn_of_scaling(_rates_by_layer(policy.amount.rates, spec), schedule, spec)

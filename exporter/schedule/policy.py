@@ -15,7 +15,6 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import (
     ACS,
     METHODS,
-    SEARCHED,
     Reduction,
     Scorer,
     check_choices,
@@ -27,6 +26,7 @@ from exporter.schedule.methods import (
     scorer_named,
 )
 from exporter.schedule.prune import NUMBERS, SHAPED, Prune
+from exporter.schedule.rates import SHAPES, STRETCHED, Curve, exponent_for, stretched
 from exporter.vocabulary import Anchors, Method
 
 
@@ -36,7 +36,6 @@ class Need(Enum):
     ACS = "a folder of images, to calibrate on"
     INTER = "a folder of images, to score the positions of patches on"
     COST = "a folder of images: the MACs of a-star depend on them"
-    SEARCH = "a folder of images, to search counts on"
     REFIT = "a folder of images, to refit on"
     RANGES = "a folder of images, for the activation ranges of INT8"
     LABELS = "labelled images to train on"
@@ -111,13 +110,15 @@ OF_MODEL: Final = "of the model"
 class Policy:
     """How patches are scored, reduced and counted, and how much is pruned.
 
-    `counts` is one of `exporter.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates.
+    `counts` is one of `exporter.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates. Only
+    stretched counts have an `exponent` but 1.
     """
 
     method: Method
     scorer: Scorer
     reduction: Reduction
     counts: str
+    exponent: float
     amount: Amount
     anchors: Anchors
     alpha: float | Literal["of the model"]
@@ -129,6 +130,11 @@ class Policy:
     def alpha_for(self, spec: ModelSpec) -> float:
         """Return the weight of the intra-layer factor in a model."""
         return spec.default_alpha if isinstance(self.alpha, str) else self.alpha
+
+    @property
+    def curve(self) -> Curve:
+        """How the patches that are left fall from layer to layer, where the counts are a shape."""
+        return stretched(self.exponent) if self.counts == STRETCHED else SHAPES[self.counts]
 
     @property
     def name(self) -> str:
@@ -146,7 +152,6 @@ class Policy:
             Need.ACS: counted and self.counts == ACS,
             Need.INTER: self.scorer.calibrated,
             Need.COST: isinstance(number, MacShare) and self.method.adaptive,
-            Need.SEARCH: counted and self.counts == SEARCHED,
             Need.REFIT: self.refit,
             Need.SAME_INTER: isinstance(self.amount, Given)
             and self.amount.schedule.inter_sha256 != "",
@@ -172,11 +177,13 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
     choices = METHODS[method]
     scorer = scorer_named(said.scorer or choices.scorers[0])
     reduction = default_reduction(method, scorer)
+    counts = prune.counts or choices.counts[0]
     policy = Policy(
         method=method,
         scorer=scorer,
         reduction=reduction_named(said.reduce) if said.reduce else reduction,
-        counts=prune.counts or choices.counts[0],
+        counts=counts,
+        exponent=_exponent(prune.exponent, counts, amount),
         amount=amount,
         anchors=said.anchors or Anchors.MINMAX,
         alpha=OF_MODEL if said.alpha is None else said.alpha,
@@ -207,14 +214,24 @@ def _check(policy: Policy) -> None:
         raise RecipeError("round_to", got, "1", COUNTS_VARY)
 
 
+def _exponent(exponent: float | None, counts: str, amount: Amount) -> float:
+    """Return the exponent of the counts, by default that of the share to save; beside rho, all have its rate: 1."""
+    if counts != STRETCHED:
+        if exponent is not None:
+            got = f"{exponent:g} for counts {counts}"
+            raise RecipeError("exponent", got, f"counts {STRETCHED}, or no exponent")
+        return 1.0
+    if exponent is not None:
+        return exponent
+    return exponent_for(amount.share) if isinstance(amount, MacShare) else 1.0
+
+
 def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
     rates = Rates(prune.rates) if schedule is None else Given(schedule)
-    if prune.counts is not None and rates != UNSAID:
-        got = f"{prune.counts} beside rates or a schedule"
-        raise RecipeError("counts", got, "one of them")
-    if prune.counts == SEARCHED and prune.rho is not None:
-        got, expected = f"{SEARCHED} beside rho", "--mac-reduction, at which counts compete"
-        raise RecipeError("counts", got, expected)
+    if rates != UNSAID:
+        for name in ("counts", "exponent"):
+            if (value := getattr(prune, name)) is not None:
+                raise RecipeError(name, f"{value} beside rates or a schedule", "one of them")
     if prune.rho is not None:
         number: Rho | MacShare = Rho(prune.rho)
     elif prune.mac_reduction is not None:

@@ -52,7 +52,7 @@ class Prune(Settings):
     round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
     method: Method | None = option(
         None,
-        "matching: merge similar patches, the same share in every layer. tome: as published, the same number in "
+        "matching: merge similar patches, a similar share in every layer. tome: as published, the same number in "
         "every layer. star: keep a share of the patches, computed from ACS. a-star: keep the patches with a share "
         "of the total score, image by image. The default is matching, tome if you give its score pairs, or star if "
         "you give another score, alpha, anchors, drop, ACS or a calibration.",
@@ -71,12 +71,17 @@ class Prune(Settings):
     )
     counts: str | None = option(
         None,
-        "How many patches each layer keeps. geometric: the same share (the default of matching). constant: as many "
-        "fewer in every layer (the default of tome). linear: fewer by a falling number. few: the same share, in "
-        "three layers. acs: STAR's rates (the default of star). search: what changes the model's answers least, "
-        "found on images.",
+        "How many patches each layer keeps. stretched: a similar share in every layer, larger in later ones (the "
+        "default of matching). constant: as many fewer in every layer (the default of tome). linear: fewer by a "
+        "falling number. acs: STAR's rates (the default of star).",
         COUNTS,
         group="how to prune",
+    )
+    exponent: Share | None = option(
+        None,
+        "Exponent of stretched counts, in (0, 1]. 1: the same share in every layer; the lower, the more stay in "
+        "later ones. By default it follows from the share to save: 1 up to 40 %, 0.7 from 80 %; beside rho 1.",
+        flag=False,
     )
     refit: bool = option(
         False,

@@ -87,7 +87,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     if recipe.model.recalibrate:
         logger.warning("%s is not pruned as it was trained, with %s", file, trained)
         return None
-    for name in (*AMOUNTS, "calibration", "counts", "refit", *SCORING):
+    for name in (*AMOUNTS, "calibration", "counts", "exponent", "refit", *SCORING):
         if name == "seed" or getattr(prune, name) == getattr(plain, name):
             continue
         raise RecipeError(
@@ -136,7 +136,7 @@ def dry_run(variant: Variant, recipe: Recipe, *settings: Settings, unknown: str 
     """
     spec, policy = variant.network.vit.spec, variant.policy
     calibration = variant.calibration
-    if not unknown and not variant.needs.isdisjoint({Need.SEARCH, Need.COST}):
+    if not unknown and Need.COST in variant.needs:
         unknown = "the images"
     elif not unknown and Need.ACS in variant.needs and calibration is None:
         unknown = "the calibration"

@@ -17,14 +17,12 @@ from exporter.errors import RecipeError
 from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower_each, save_onnx
-from exporter.pruning.count_search import search_counts
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import bytes_to_refit, refit
 from exporter.records import Gain, Schedule
 from exporter.runtimes.choice import on_this_cpu
-from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.plan import Cost, keep_everything, log_oddities, schedule_of
-from exporter.schedule.policy import UNSAID, Given, MacShare, Need, Policy, check_needs
+from exporter.schedule.policy import UNSAID, Given, Need, Policy, check_needs
 from exporter.schedule.prune import AMOUNTS
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Layout
@@ -33,8 +31,6 @@ from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, lowered_model, torch_model
 from exporter.workflows.recipe import Lowering
 
-# Half of them are read for the search of counts.
-READ_FOR_COUNTS = 512
 # A refit reads three quarters of so many, or of those whose tokens fit into so many bytes.
 READ_FOR_REFIT, REFIT_BYTES = 2048, 4 << 30
 
@@ -135,9 +131,6 @@ class Variant:
         spec, stages = self.network.vit.spec, self.network.stages
         if self.policy is None:
             return keep_everything(spec)
-        if Need.SEARCH in self.needs:
-            with stages.stage("counts, on calibration images"):
-                return self._searched(self.policy)
         if Need.COST not in self.needs or self.cost is not None:
             return schedule_of(self.policy, spec, self.calibration, image_cost=self.cost)
         with stages.stage("rho, on calibration images"):
@@ -151,24 +144,9 @@ class Variant:
         pixels = network.pixels(network.folder, recipe.images.check_images, InputKind.FLOAT32)
         return image_cost(network.vit, pixels, self.calibration, recipe.measure.batch)
 
-    def _searched(self, policy: Policy) -> Schedule:
-        vit, calibration = self.network.vit, self.calibration
-        assert isinstance(policy.amount, MacShare)  # `resolve`: only they are searched for
-        result = search_counts(
-            vit,
-            policy,
-            self.network.batches(READ_FOR_COUNTS),
-            target=(1.0 - policy.amount.share) * dense_macs(vit.spec.as_it_came).total,
-            cost=lambda schedule: schedule_macs(vit.spec, schedule).total,
-            inter=None if calibration is None else calibration.inter,
-            inter_sha256="" if calibration is None else calibration.inter_sha256,
-        )
-        logger.warning("%s", result.told)
-        return result.schedule
-
     def log_oddities(self) -> None:
         """Log what an owner should know of the schedule and of the calibration behind it."""
-        if self.policy is not None and Need.SEARCH not in self.needs:
+        if self.policy is not None:
             log_oddities(self.schedule, self.policy, self.network.vit.spec)
         warn_of_few_images(self.schedule, self.calibration)
 

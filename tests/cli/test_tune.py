@@ -155,11 +155,20 @@ def test_images_that_cannot_be_read_are_counted_and_named(run: Run) -> None:
 
 
 def test_flags_pin_axes(run: Run) -> None:
-    pins = ("--scorer", "fused", "--counts", "few", "--rho", "0.7", "--target", "openvino-fp32")
+    pins = (
+        "--scorer",
+        "fused",
+        "--counts",
+        "stretched",
+        "--rho",
+        "0.7",
+        "--target",
+        "openvino-fp32",
+    )
     done, asked = run(FOUND, "--max-ms", "5", *pins, "--weights", "a.safetensors", "b.pt")
     assert done.code == 0, done.err
     prune = asked["recipe"].prune
-    assert (prune.scorer, prune.counts, prune.rho) == ("fused", "few", 0.7)
+    assert (prune.scorer, prune.counts, prune.rho) == ("fused", "stretched", 0.7)
     assert (asked["settings"].target, asked["settings"].max_ms) == ("openvino-fp32", 5.0)
     assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
 

@@ -78,7 +78,7 @@ def tome(family: str = "vit") -> PrunedViT:
 
 
 def matching(family: str = "vit") -> PrunedViT:
-    """Our pairs of the same network, by tokens and sizes, at geometric counts."""
+    """Our pairs of the same network, by tokens and sizes."""
     return _shared(family, "matching", "")
 
 

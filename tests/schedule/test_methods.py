@@ -181,7 +181,7 @@ def test_where_counts_depend_on_the_image_patches_are_dropped() -> None:
 @pytest.mark.parametrize(
     ("method", "scorer", "counts", "named"),
     [
-        ("star", "token-pairs", "geometric", "matching"),
+        ("star", "token-pairs", "stretched", "matching"),
         ("star", "pairs", "constant", "tome"),
         ("tome", None, "acs", "star"),
         ("matching", None, "acs", "star"),
@@ -201,6 +201,12 @@ def test_counts_of_pairs_belong_to_one_method_which_a_refusal_names(
 
 
 def test_counts_of_a_star_are_those_of_acs() -> None:
-    with pytest.raises(RecipeError, match="geometric for a-star") as refused:
-        resolve(Prune(method=Method.A_STAR, counts="geometric"))
+    with pytest.raises(RecipeError, match="stretched for a-star") as refused:
+        resolve(Prune(method=Method.A_STAR, counts="stretched"))
+    assert refused.value.hint == ""
+
+
+def test_counts_that_no_method_has_with_these_pairs_get_no_hint() -> None:
+    with pytest.raises(RecipeError, match="constant for matching") as refused:
+        resolve(Prune(counts="constant", method=Method.MATCHING))
     assert refused.value.hint == ""

@@ -36,12 +36,12 @@ from exporter.vocabulary import Method
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, (Method.MATCHING, TOKEN_PAIRS, MERGE_WEIGHTED, "geometric")),
-        ({"reduce": "merge"}, (Method.MATCHING, TOKEN_PAIRS, MERGE, "geometric")),
+        ({}, (Method.MATCHING, TOKEN_PAIRS, MERGE_WEIGHTED, "stretched")),
+        ({"reduce": "merge"}, (Method.MATCHING, TOKEN_PAIRS, MERGE, "stretched")),
         ({"alpha": 0.5}, (Method.STAR, FUSED, DROP, "acs")),
         ({"scorer": "intra"}, (Method.STAR, INTRA, DROP, "acs")),
         ({"method": "tome"}, (Method.TOME, PAIRS, MERGE_WEIGHTED, "constant")),
-        ({"method": "star", "counts": "few"}, (Method.STAR, FUSED, DROP, "few")),
+        ({"method": "star", "counts": "stretched"}, (Method.STAR, FUSED, DROP, "stretched")),
     ],
 )
 def test_what_is_not_said_is_the_methods_default(
@@ -49,6 +49,38 @@ def test_what_is_not_said_is_the_methods_default(
 ) -> None:
     policy = resolve(Prune(**settings))
     assert (policy.method, policy.scorer, policy.reduction, policy.counts) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "exponent"),
+    [
+        ({"mac_reduction": 0.2}, 1.0),
+        ({"mac_reduction": 0.6}, 0.9),
+        ({"mac_reduction": 0.95}, 0.7),
+        ({"mac_reduction": 0.6, "exponent": 0.5}, 0.5),
+        ({"rho": 0.5}, 1.0),
+        ({"rho": 0.5, "exponent": 0.7}, 0.7),
+        ({"method": "tome", "mac_reduction": 0.6}, 1.0),
+    ],
+)
+def test_an_exponent_that_is_not_said_follows_from_the_share(
+    settings: dict[str, Any], exponent: float
+) -> None:
+    assert resolve(Prune(**settings)).exponent == exponent
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": "tome", "rho": 0.5}, "0.7 for counts constant"),
+        ({"rates": {2: 0.5}}, "0.7 beside rates"),
+    ],
+)
+def test_an_exponent_that_nothing_reads_is_refused(
+    settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        resolve(Prune(exponent=0.7, **settings))
 
 
 def test_a_models_alpha_holds_unless_one_is_said(tiny_vit: PrunableViT) -> None:
@@ -78,14 +110,13 @@ def test_a_number_stands_alone_or_scales_rates(tiny_vit: PrunableViT) -> None:
         ({"rho": 0.5}, set()),
         ({"method": "star", "rho": 0.5}, {Need.ACS, Need.INTER}),
         ({"scorer": "intra", "rho": 0.5}, {Need.ACS}),
-        ({"scorer": "intra", "counts": "few", "rho": 0.5}, set()),
+        ({"scorer": "intra", "counts": "stretched", "rho": 0.5}, set()),
         ({"scorer": "intra", "rates": {2: 0.5}, "rho": 0.5}, set()),
         ({"scorer": "intra", "method": "a-star", "rho": 0.5}, {Need.ACS}),
         (
             {"scorer": "intra", "method": "a-star", "rates": {2: 0.5}, "mac_reduction": 0.3},
             {Need.COST},
         ),
-        ({"counts": "search", "mac_reduction": 0.3}, {Need.SEARCH}),
         ({"refit": True, "rates": {2: 0.5}}, {Need.REFIT}),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from exporter.depth.checkpoint import describe_vit
-from exporter.errors import RecipeError, ScheduleError
+from exporter.errors import RecipeError
 from exporter.models.request import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
@@ -16,27 +16,30 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
     SHAPES,
+    Curve,
     OutOfReachError,
     counts,
     counts_for_cost,
     counts_of_rho,
+    exponent_for,
     rates_of_counts,
     shaped_counts,
+    stretched,
 )
 from exporter.vocabulary import Method
 
-SHAPE = st.sampled_from(sorted(SHAPES))
+CURVES = {"constant": SHAPES["constant"], "linear": SHAPES["linear"]}
+EXPONENT = st.floats(0.0, 1.0, exclude_min=True)
+CURVE = st.sampled_from(sorted(CURVES)).map(CURVES.__getitem__) | EXPONENT.map(stretched)
 PRUNES = st.lists(st.booleans(), min_size=1, max_size=32)
 SPEC = describe_vit(ModelRequest("deit_small_patch16_224")).spec
 
 
-@given(SHAPE, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(1, 1024), PRUNES)
+@given(CURVE, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(1, 1024), PRUNES)
 def test_counts_fall_with_layers_and_with_steepness(
-    shape: str, one: float, other: float, patches: int, prunes: list[bool]
+    curve: Curve, one: float, other: float, patches: int, prunes: list[bool]
 ) -> None:
-    flat, steep = (
-        shaped_counts(SHAPES[shape], each, patches, prunes) for each in sorted((one, other))
-    )
+    flat, steep = (shaped_counts(curve, each, patches, prunes) for each in sorted((one, other)))
     assert all(1 <= low <= high for low, high in zip(steep, flat, strict=True))
     before = patches
     for after, may in zip(steep, prunes, strict=True):
@@ -45,21 +48,21 @@ def test_counts_fall_with_layers_and_with_steepness(
     assert counts(rates_of_counts(steep, patches), patches) == steep
 
 
-@given(SHAPE, st.integers(1, 1024), PRUNES)
-def test_the_ends_keep_all_and_one(shape: str, patches: int, prunes: list[bool]) -> None:
-    assert shaped_counts(SHAPES[shape], 0.0, patches, prunes) == (patches,) * len(prunes)
-    left = shaped_counts(SHAPES[shape], 1.0, patches, prunes)[-1]
+@given(CURVE, st.integers(1, 1024), PRUNES)
+def test_the_ends_keep_all_and_one(curve: Curve, patches: int, prunes: list[bool]) -> None:
+    assert shaped_counts(curve, 0.0, patches, prunes) == (patches,) * len(prunes)
+    left = shaped_counts(curve, 1.0, patches, prunes)[-1]
     assert left == (1 if any(prunes) else patches)
 
 
-@given(SHAPE, st.integers(1, 300), PRUNES, st.floats(0.0, 1.0))
+@given(CURVE, st.integers(1, 300), PRUNES, st.floats(0.0, 1.0))
 def test_a_cost_is_met_within_one_patch_of_a_layer(
-    shape: str, patches: int, prunes: list[bool], share: float
+    curve: Curve, patches: int, prunes: list[bool], share: float
 ) -> None:
     """The cost here is what all layers hold together; the last one that prunes holds for those behind it."""
-    least = sum(shaped_counts(SHAPES[shape], 1.0, patches, prunes))
+    least = sum(shaped_counts(curve, 1.0, patches, prunes))
     target = least + share * (patches * len(prunes) - least)
-    found = counts_for_cost(SHAPES[shape], patches, prunes, sum, target)
+    found = counts_for_cost(curve, patches, prunes, sum, target)
     assert sum(found) <= target
     falls = [after < before for before, after in pairwise((patches, *found))]
     assert not any(fall and not may for fall, may in zip(falls, prunes, strict=True))
@@ -67,27 +70,26 @@ def test_a_cost_is_met_within_one_patch_of_a_layer(
     if target == patches * len(prunes):
         assert found == (patches,) * len(prunes)
     with pytest.raises(OutOfReachError):
-        counts_for_cost(SHAPES[shape], patches, prunes, sum, least - 1)
+        counts_for_cost(curve, patches, prunes, sum, least - 1)
 
 
 @given(
-    shape=SHAPE,
+    settings=st.builds(Prune, method=st.just(Method.MATCHING), exponent=EXPONENT)
+    | st.builds(Prune, method=st.just(Method.TOME), counts=st.sampled_from(sorted(SHAPES))),
     share=st.floats(0.05, 0.95),
-    method=st.sampled_from([Method.MATCHING, Method.TOME]),
 )
 def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
-    shape: str, share: float, method: Method
+    settings: Prune, share: float
 ) -> None:
     dense = dense_macs(SPEC).total
 
     def cost(schedule: Schedule) -> float:
         return schedule_macs(SPEC, schedule).total
 
-    settings = Prune(method=method, counts=shape)
     target = (1.0 - share) * dense
 
     def saving(target: float) -> Schedule:
-        return saving_schedule(SPEC, target, resolve(settings), SHAPES[shape], cost=cost)
+        return saving_schedule(SPEC, target, resolve(settings), cost=cost)
 
     try:
         schedule = saving(target)
@@ -108,11 +110,39 @@ def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObj
     assert found == tuple(patches - r * layer for layer in range(1, depth + 1))
 
 
-@given(st.floats(0.01, 1.0), st.integers(1, 1024), st.integers(1, 32))
-def test_rho_is_every_rate_of_the_geometric_shape(rho: float, patches: int, depth: int) -> None:
-    found = counts_of_rho(SHAPES["geometric"], rho, patches, [True] * depth)
+@given(st.floats(0.01, 1.0), EXPONENT, st.integers(1, 1024), st.integers(1, 32))
+def test_rho_is_the_first_rate_of_stretched_counts(
+    rho: float, exponent: float, patches: int, depth: int
+) -> None:
+    """By an exponent of 1 it is every rate."""
+    found = counts_of_rho(stretched(exponent), rho, patches, [True] * depth)
     for layer, left in enumerate(found, start=1):
-        assert abs(left - max(1.0, patches * rho**layer)) < 1 + 1e-3
+        assert abs(left - max(1.0, patches * rho ** (layer**exponent))) < 1 + 1e-3
+
+
+@given(st.floats(0.0, 1.0), st.integers(1, 1024), PRUNES)
+def test_an_exponent_of_one_is_the_geometric_sequence(
+    steepness: float, patches: int, prunes: list[bool]
+) -> None:
+    def geometric(steepness: float, layer: int, _: int) -> float:
+        return float((1.0 - steepness) ** layer)
+
+    same = shaped_counts(geometric, steepness, patches, prunes)
+    assert shaped_counts(stretched(1.0), steepness, patches, prunes) == same
+
+
+@given(st.floats(0.41, 0.9), st.floats(0.41, 0.9))
+def test_the_more_is_saved_the_lower_the_exponent(one: float, other: float) -> None:
+    less, more = sorted((one, other))
+    assert 0.0 < exponent_for(more) <= exponent_for(less) <= 1.0
+
+
+def test_a_lower_exponent_leaves_more_to_the_last_layers_at_equal_cost() -> None:
+    def left(exponent: float) -> tuple[int, ...]:
+        return counts_for_cost(stretched(exponent), 64, [True] * 11, sum, 240)
+
+    assert left(1.0)[0] > left(0.8)[0] > left(0.6)[0]
+    assert left(1.0)[-1] < left(0.8)[-1] < left(0.6)[-1]
 
 
 def test_shapes_by_hand() -> None:
@@ -126,38 +156,23 @@ def test_shapes_by_hand() -> None:
         4,
     )
     assert shaped_counts(SHAPES["linear"], 0.25, 16, every) == (12, 9, 7, 6)
-    assert shaped_counts(SHAPES["geometric"], 0.5, 16, every) == (8, 4, 2, 1)
-    assert shaped_counts(SHAPES["few"], 0.5, 16, [True] * 12) == (
-        16,
-        16,
-        16,
-        8,
-        8,
-        8,
-        4,
-        4,
-        4,
-        2,
-        2,
-        2,
-    )
+    assert shaped_counts(SHAPES["stretched"], 0.5, 16, every) == (8, 4, 2, 1)
+    assert shaped_counts(stretched(0.5), 0.5, 16, every) == (8, 7, 5, 4)  # 16 · 0.5^√l
     for shape in SHAPES.values():
         assert counts_of_rho(shape, 1.0, 16, every) == (16,) * 4
         assert counts_of_rho(shape, 0.5, 16, [False] * 4) == (16,) * 4
 
 
 def test_counts_are_a_choice_of_their_own() -> None:
-    star = Prune("intra", method=Method.STAR, counts="geometric", mac_reduction=0.6)
+    star = Prune("intra", method=Method.STAR, counts="stretched", mac_reduction=0.6)
     assert schedule_of(resolve(star), SPEC).acs is None
-    with pytest.raises(ScheduleError, match="search without images"):
-        schedule_of(resolve(Prune(counts="search", mac_reduction=0.6)), SPEC)
-    with pytest.raises(RecipeError, match="geometric for a-star"):
-        resolve(Prune(method=Method.A_STAR, counts="geometric"))
+    with pytest.raises(RecipeError, match="stretched for a-star"):
+        resolve(Prune(method=Method.A_STAR, counts="stretched"))
     with pytest.raises(RecipeError, match="beside rates"):
-        resolve(Prune(counts="geometric", rates={2: 0.5}))
+        resolve(Prune(counts="stretched", rates={2: 0.5}))
 
 
 def test_a_shape_keeps_the_digest_of_the_scores_it_prunes_by() -> None:
     for scorer, digest in (("fused", "abc"), ("intra", "")):
-        settings = Prune(scorer, method=Method.STAR, counts="geometric", reduce="drop")
+        settings = Prune(scorer, method=Method.STAR, counts="stretched", reduce="drop")
         assert shape_schedule(SPEC, 0.7, resolve(settings), "abc").inter_sha256 == digest

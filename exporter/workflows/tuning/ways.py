@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from exporter.errors import RecipeError
 from exporter.records import ModelSpec
-from exporter.schedule.methods import INTRA, METHODS, RECEIVED, SEARCHED, scorer_named
+from exporter.schedule.methods import INTRA, METHODS, RECEIVED, scorer_named
 from exporter.schedule.policy import UNSAID, Need, Policy, resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
@@ -104,13 +104,6 @@ def ways_of(
         pinned: What it sets pins an axis; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
     """
-    if pinned.counts == SEARCHED:
-        raise RecipeError(
-            "counts",
-            f"{SEARCHED} for tune",
-            "acs or a shape",
-            "compile searches, for one model",
-        )
     axes = {
         name: values if getattr(pinned, name) is None else (getattr(pinned, name),)
         for name, values in AXES.items()

@@ -62,22 +62,22 @@ def test_what_is_pinned_has_one_value() -> None:
 
 
 def test_counts_that_are_pinned_go_with_every_candidate() -> None:
-    for pinned in (Prune(counts="geometric"), Prune(counts="acs", method=Method.STAR)):
+    for pinned in (Prune(counts="stretched"), Prune(counts="acs", method=Method.STAR)):
         found = prunes_of(pinned)
         assert Method.STAR in {each.method for each in found}
         assert all(each.counts == pinned.counts for each in found)
-    both, geometric = {Method.MATCHING, Method.STAR}, prunes_of(Prune(counts="geometric"))
-    assert {each.method for each in geometric} == both
-    assert {each.method for each in geometric if each.scorer == "token-pairs"} == {
+    both, stretched = {Method.MATCHING, Method.STAR}, prunes_of(Prune(counts="stretched"))
+    assert {each.method for each in stretched} == both
+    assert {each.method for each in stretched if each.scorer == "token-pairs"} == {
         Method.MATCHING
     }
     with pytest.raises(RecipeError, match="settings that do not go together"):
-        prunes_of(Prune("token-pairs", method=Method.STAR, counts="few"))
-    needy = {each.scorer for each in geometric if Candidate(each).calibrated}
+        prunes_of(Prune("token-pairs", method=Method.STAR, counts="stretched"))
+    needy = {each.scorer for each in stretched if Candidate(each).calibrated}
     assert needy == {"fused", "inter"}  # the rates of ACS are not read
-    assert Candidate(Prune(counts="few", rho=0.7)).label.endswith("counts few, rho 0.7")
-    with pytest.raises(RecipeError, match=r"counts \| got search for tune"):
-        ways_of(SPEC, Prune(counts="search"))
+    assert Candidate(Prune(counts="stretched", rho=0.7)).label.endswith(
+        "counts stretched, rho 0.7"
+    )
 
 
 def test_other_weights_are_tried_unpruned_too_and_trained_ones_only_as_they_were_trained() -> (
