@@ -1,7 +1,11 @@
 """A deployment compiler for pruned Vision Transformers."""
 
 import importlib
+from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
+
+from exporter.torch_state import in_usual_torch
 
 if TYPE_CHECKING:
     from exporter.artefact import to_grid as to_grid
@@ -96,8 +100,15 @@ __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _PUBLIC[name]
-    return getattr(importlib.import_module(f"exporter.{module}"), attribute)
+    return _public(name)
+
+
+@cache
+def _public(name: str) -> Any:
+    """Return a public record as it is, and a function so that it computes the same whatever torch is set to."""
+    place, attribute = _PUBLIC[name]
+    value = getattr(importlib.import_module(f"exporter.{place}"), attribute)
+    return in_usual_torch(value) if isinstance(value, FunctionType) else value
 
 
 def __dir__() -> list[str]:

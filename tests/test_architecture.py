@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("errors",),
-    ("files", "intervals", "processes", "tensor_names", "vocabulary"),
+    ("files", "intervals", "processes", "tensor_names", "torch_state", "vocabulary"),
     ("formats", "settings"),
     ("machine",),
     ("records", "targets", "bundled"),

@@ -75,6 +75,11 @@ def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Im
 HERE = Path("images")
 # Where the datasets of Hugging Face's library and of torchvision's transforms keep the images of a batch.
 KEYS = ("pixel_values", "images", "image")
+# Types of floats that NumPy does not count as such.
+HALVES = ("bfloat16",)
+# The share of the range from black to white by which resized floats may lie beyond it.
+_OVERSHOOT = 0.25
+_BLACK_AND_WHITE = np.array([0, 255], np.uint8).repeat(3).reshape(2, 3, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +114,30 @@ def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -
     return ImageFolder(HERE, files)
 
 
+def require_normalised(images: ImageFolder, preprocessing: Preprocessing) -> None:
+    """Raise ImageError where floats at hand are not what the model's mean and deviation make of pixels.
+
+    Such floats are beyond the values of black and white by more than a resize adds; or all of them are from 0 to 1,
+    as pixels are before.
+    """
+    arrays = [file.pixels for file in images.files if isinstance(file, ArrayImage)]
+    floats = [array for array in arrays if array.dtype == np.float32]
+    if not floats:
+        return
+    black, white = normalise(_BLACK_AND_WHITE, preprocessing)
+    least, most = float(black.min()), float(white.max())
+    lowest = min(float(array.min()) for array in floats)
+    highest = max(float(array.max()) for array in floats)
+    slack = _OVERSHOOT * (most - least)
+    is_within = least - slack <= lowest and highest <= most + slack
+    is_before = least < 0 <= lowest and highest <= 1
+    if not is_within or is_before:
+        got = f"floats from {lowest:.3g} to {highest:.3g}"
+        expected = f"floats as normalised for the model, from {least:.3g} to {most:.3g}"
+        hint = "apply its mean and deviation, or give uint8 pixels"
+        raise ImageError("images", got, f"{expected}, some below 0", hint)
+
+
 def _is_array(images: Any) -> bool:
     return hasattr(images, "shape") and hasattr(images, "dtype")
 
@@ -123,8 +152,14 @@ def _array_of(batch: Any) -> Array:
         raise ImageError(
             "images", got, f"an array alone, first in a tuple, or under {', '.join(KEYS)}"
         )
-    # A tensor of torch may need its gradient, or lie on a GPU.
-    return np.asarray(batch.detach().cpu() if hasattr(batch, "detach") else batch)
+    if hasattr(batch, "detach"):
+        # A tensor of torch may need its gradient, lie on a GPU, or have a type that NumPy lacks.
+        batch = batch.detach().cpu()
+        batch = batch.float() if batch.is_floating_point() else batch
+    array = np.asarray(batch)
+    if array.dtype.name in HALVES:
+        array = array.astype(np.float32)
+    return array
 
 
 def _checked(images: Array, input_size: Sequence[int]) -> Iterator[Array]:

@@ -102,7 +102,9 @@ def images_at(
     """
     shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
     if shards:
-        labels = _labels(num_classes, class_map, names) if (num_classes or 0) > 1 else None
+        labels = None
+        if num_classes is not None and num_classes > 1:
+            labels = _labels(num_classes, class_map, names)
         return list_shards(shards, labels)
     if num_classes is None:
         return list_images(place)

@@ -21,7 +21,7 @@ from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder
-from exporter.data.pixels import images_in
+from exporter.data.pixels import images_in, require_normalised
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.errors import ImageError, ScheduleError
@@ -202,9 +202,16 @@ def export(
         RecipeError: There is no such target.
         ModelError: The target does not support the method or layout, the model does not fit into one file, or
             images for INT8 are missing.
+        ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
     how = Lowering(lowering) if isinstance(lowering, str) else lowering or Lowering()
-    ranges = None if images is None else array_of(images, pruned.vit.spec, how.input_kind)
+    ranges = None
+    if images is not None:
+        spec = pruned.vit.spec
+        folder = folder_of(images, spec, MOST)
+        if how.row.takes_ranges:
+            require_normalised(folder, spec.preprocessing)
+        ranges = _pixels(folder, spec, how.input_kind)
     return lower(pruned, how.row, how.input_kind, ranges)
 
 
@@ -280,7 +287,10 @@ def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> Im
 
 def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
     """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
-    folder = folder_of(images, spec, MOST)
+    return _pixels(folder_of(images, spec, MOST), spec, input_kind)
+
+
+def _pixels(folder: ImageFolder, spec: ModelSpec, input_kind: InputKind) -> Array:
     pixels = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
     if input_kind == InputKind.UINT8 and pixels.dtype != np.uint8:
         raise ImageError("images", f"{pixels.dtype}", "uint8 pixels, which the model takes")

@@ -25,6 +25,7 @@ from exporter.data.pixels import (
     load_image,
     normalise,
     read_rgb,
+    require_normalised,
     stream,
     to_pixels,
     to_rgb,
@@ -364,3 +365,21 @@ def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(
         assert isinstance(alone, LoadedImage)
         np.testing.assert_array_equal(view, alone.pixels)
     assert packed.views[1].shape == (3, 32, 48)
+
+
+@pytest.mark.parametrize("mean", [(0.5, 0.5, 0.5), (0.485, 0.456, 0.406), (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("std", [(0.5, 0.5, 0.5), (0.229, 0.224, 0.225), (1.0, 1.0, 1.0)])
+def test_floats_that_mean_and_deviation_cannot_give_are_refused(
+    mean: tuple[float, float, float], std: tuple[float, float, float]
+) -> None:
+    steps = replace(IMAGENET, input_size=(3, 8, 8), mean=mean, std=std)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 3, 8, 8), np.uint8)
+    for images in (pixels, normalise(pixels, steps)):
+        require_normalised(images_in(images, (3, 8, 8)), steps)
+    floats = pixels.astype(np.float32)
+    unlike = [floats]
+    if any(mean):
+        unlike.append(floats / 255)
+    for images in unlike:
+        with pytest.raises(ImageError, match="need floats as normalised for the model"):
+            require_normalised(images_in(images, (3, 8, 8)), steps)

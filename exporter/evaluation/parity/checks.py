@@ -1,7 +1,7 @@
 """The report of a comparison: every measured number, every check with what it allows, and whether it passed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -10,6 +10,7 @@ from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.evaluation.parity.differences import Differences, OutputDifferences
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.intervals import Interval, wilson
+from exporter.lowering.largest_values import FP16_MOST
 from exporter.records import Output
 from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
@@ -359,6 +360,19 @@ def _summary(measure: str, values: Array) -> tuple[float | None, Interval | None
     if measure == "top1":
         return _mean(values), wilson(float(values.sum()), values.size) if values.size else None
     return float(values.min()) if values.size else None, None
+
+
+def with_range(report: ParityReport, largest: Mapping[str, float]) -> ParityReport:
+    """Return the report with the check that fp16 holds the largest values of the tensors that are of it.
+
+    `largest` has their names (`exporter.lowering.largest_values`); none where no tensor is.
+    """
+    if not largest:
+        return report
+    name = max(largest, key=largest.__getitem__)
+    check = _check("fp16_range", largest[name], "<=", FP16_MOST, f"computed in fp32, {name}")
+    passed = report.passed and check.passed
+    return replace(report, checks=(*report.checks, check), passed=passed)
 
 
 def explain(report: ParityReport) -> list[str]:

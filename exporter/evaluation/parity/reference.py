@@ -10,8 +10,9 @@ from torch import Tensor
 from exporter.artefact import artefact_of
 from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
-from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.checks import ParityReport, with_range
 from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches
+from exporter.lowering.largest_values import largest_halves
 from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
@@ -116,7 +117,8 @@ def check(
         forced=runner(forced_variant(model), ", forced") if artefact.prunes else None,
         outputs=artefact.spec.outputs,
     )
-    return compare_lowered(models, artefact, in_batches(images, BATCHES))
+    report = compare_lowered(models, artefact, in_batches(images, BATCHES))
+    return with_range(report, largest_halves(model, images))
 
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:

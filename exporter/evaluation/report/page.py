@@ -138,6 +138,7 @@ def image_address(image: Image.Image) -> str:
 WORDS = {
     "interface": "Inputs and outputs have the same names, shapes and types",
     "tracing_is_shipped": "The variant that reports its decisions gives the same numbers as the shipped model",
+    "fp16_range": "fp16 holds the largest values, as computed in fp32",
     "kept_indices": "Every list of kept patches is in order and complete",
     "kept_sets": "Each layer keeps the same patches, except where scores nearly tie",
     "merge_indices": "Every merge names a patch that is there",

@@ -6,13 +6,17 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from exporter.evaluation.parity.reference import check
+from exporter.lowering.largest_values import FP16_MOST, largest_halves
 from exporter.models.base import PrunableViT
+from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.targets import ONNXRUNTIME, TENSORRT, Target
+from exporter.schedule.plan import keep_everything
+from exporter.targets import ONNXRUNTIME, TARGETS, TENSORRT, Target
 from tests.lowering.models import lowered, star
-from tests.vits import random_images
+from tests.vits import make_model, random_images
 
 
 @pytest.mark.ort
@@ -46,3 +50,24 @@ def test_with_another_head() -> None:
         "logits",
         "forced_logits",
     }
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(("factor", "fits"), [(1.0, True), (3e5, False)])
+def test_values_beyond_fp16_fail_where_they_are_computed_in_fp32(
+    factor: float, fits: bool
+) -> None:
+    model = make_model()
+    with torch.no_grad():
+        model.blocks[1].mlp.fc1.weight.mul_(factor)
+        model.blocks[1].mlp.fc2.weight.mul_(1 / factor)
+    vit = adapt(model)
+    dense = PrunedViT(vit, keep_everything(vit.spec)).eval()
+    images = random_images(vit, 4).numpy()
+    largest = largest_halves(lowered(dense, TARGETS["tensorrt-fp16"]), images)
+    assert (max(largest.values()) <= FP16_MOST) == fits
+    report = check(dense, lowered(dense, TARGETS["tensorrt-fp16"]), images, threads=1)
+    (in_range,) = [each for each in report.checks if each.name == "fp16_range"]
+    assert in_range.passed == fits
+    assert report.passed <= fits
+    assert not largest_halves(lowered(dense, TENSORRT), images)

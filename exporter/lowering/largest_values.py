@@ -1,0 +1,98 @@
+"""Measure the largest values of tensors in fp16, in fp32: whether fp16 holds them.
+
+A runtime may compute a file in fp16 in fp32, as ONNX Runtime does on a CPU. What it answers shows no overflow.
+"""
+
+import copy
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from exporter.errors import imported
+from exporter.tensor_names import IMAGES, Array
+
+FP16_MOST = float(np.finfo(np.float16).max)
+# Images per run.
+BATCH = 8
+
+
+def largest_halves(model: onnx.ModelProto, images: Array) -> dict[str, float]:
+    """Return the largest finite absolute value of each tensor in fp16 that a lowered model computes, by name.
+
+    All is computed in fp32. Infinities are those of masks. The images are [n, 3, H, W], as the model takes them.
+    """
+    halves = _halves(model)
+    if not halves:
+        return {}
+    onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
+    measuring = _in_fp32(model)
+    for index, name in enumerate(halves):
+        _measure(measuring.graph, name, _result(index))
+    session = onnxruntime.InferenceSession(
+        measuring.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    results = [_result(index) for index in range(len(halves))]
+    largest = np.zeros(len(halves))
+    for start in range(0, len(images), BATCH):
+        values = session.run(results, {IMAGES: images[start : start + BATCH]})
+        largest = np.maximum(largest, values)
+    return dict(zip(halves, largest.tolist(), strict=True))
+
+
+def _halves(model: onnx.ModelProto) -> list[str]:
+    """Return the tensors in fp16 that nodes compute."""
+    values = onnx.shape_inference.infer_shapes(model).graph.value_info
+    halves = {
+        value.name
+        for value in values
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT16
+    }
+    computed = [name for node in model.graph.node for name in node.output]
+    return [name for name in computed if name in halves]
+
+
+def _in_fp32(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which all that is in fp16 is in fp32; weights keep their rounded values."""
+    copied = copy.deepcopy(model)
+    graph = copied.graph
+    # The types of the tensors are no longer these.
+    del graph.value_info[:]
+    for weights in graph.initializer:
+        _widen(weights)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _widen(attribute.t)
+            elif attribute.name == "to" and attribute.i == TensorProto.FLOAT16:
+                attribute.i = TensorProto.FLOAT
+    return copied
+
+
+def _widen(tensor: TensorProto) -> None:
+    if tensor.data_type == TensorProto.FLOAT16:
+        values = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _measure(graph: onnx.GraphProto, name: str, result: str) -> None:
+    """Add an output with the largest finite absolute value of a tensor in fp32."""
+    zero = numpy_helper.from_array(np.zeros((), np.float32), f"{result}/zero")
+    graph.initializer.append(zero)
+    graph.node.extend(
+        [
+            helper.make_node("IsInf", [name], [f"{result}/infinite"]),
+            helper.make_node("Abs", [name], [f"{result}/absolute"]),
+            helper.make_node(
+                "Where",
+                [f"{result}/infinite", zero.name, f"{result}/absolute"],
+                [f"{result}/finite"],
+            ),
+            helper.make_node("ReduceMax", [f"{result}/finite"], [result], keepdims=0),
+        ]
+    )
+    graph.output.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, []))
+
+
+def _result(index: int) -> str:
+    return f"largest/{index}"
