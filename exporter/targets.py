@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from exporter.errors import ModelError
 from exporter.tensor_names import SLICED, VARIANTS
-from exporter.vocabulary import Layout, Method, Precision
+from exporter.vocabulary import Layout, Precision
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ class Target:
     `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning`).
     `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the
     scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
-    graph. `methods` are the pruning methods that the runtime supports, `largest_top_k` the most that its top-k
-    returns, None for any number. `least_version` is the first version of the runtime that takes the file, and
-    `least_sm` the lowest compute capability of a GPU that does; () for any. `instead` is the target to take on an
-    older one, "" where there is none.
+    graph. `largest_top_k` is the most that the runtime's top-k returns, None for any number. `least_version`
+    is the first version of the runtime that takes the file, and `least_sm` the lowest compute capability of a
+    GPU that does; () for any. `instead` is the target to take on an older one, "" where there is none.
     """
 
     name: str
@@ -98,7 +97,6 @@ class Target:
     passes: tuple[str, ...]
     quantization: str = ""
     passes_after: tuple[str, ...] = ()
-    methods: tuple[Method, ...] = (Method.MATCHING, Method.STAR, Method.A_STAR, Method.TOME)
     largest_top_k: int | None = None
     least_version: tuple[int, ...] = ()
     least_sm: tuple[int, ...] = ()
@@ -126,13 +124,6 @@ class Target:
                 f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}"
             )
         return wanted
-
-    def check_method(self, method: Method) -> None:
-        """Raise ModelError if the runtime does not support the method."""
-        if method not in self.methods:
-            raise ModelError(
-                f"target {self.name}", f"method {method}", " or ".join(self.methods)
-            )
 
     def check_top_k(self, most: int) -> None:
         """Raise ModelError if a top-k of the model returns `most` patches, and the runtime's returns fewer."""
@@ -286,25 +277,6 @@ TENSORRT_FP16 = replace(
     TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*FEW_STEPS, "to_fp16")
 )
 
-# Selects in one node a layer, by the plugin library that the user compiles; its kernel takes 4096 patches at most.
-TENSORRT_PLUGIN_FP16 = replace(
-    TENSORRT_FP16,
-    name="tensorrt-plugin-fp16",
-    passes=(
-        "name_decisions",
-        "bare_projections",
-        "shorten_scores",
-        "select_in_one",
-        "sum_class_rows",
-        *IN_PARTS[1:],
-        "to_fp16",
-    ),
-    methods=(Method.STAR,),
-    largest_top_k=4096,
-    least_version=(10, 7),  # the first that prefers a plugin to the function of its name
-    instead=TENSORRT_FP16.name,
-)
-
 # The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.
 TENSORRT_INT8 = replace(
     TENSORRT,
@@ -343,7 +315,6 @@ TARGETS = {
         TENSORRT_FP16,
         TENSORRT_INT8,
         TENSORRT_FP8,
-        TENSORRT_PLUGIN_FP16,
     )
 }
 

@@ -8,11 +8,10 @@ from exporter.targets import (
     OPENVINO,
     TARGETS,
     TENSORRT,
-    TENSORRT_PLUGIN_FP16,
     Target,
     target_named,
 )
-from exporter.vocabulary import Layout, Method
+from exporter.vocabulary import Layout
 
 EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 
@@ -31,19 +30,6 @@ def test_the_first_layout_is_the_default(target: Target) -> None:
 def test_a_layout_that_is_none() -> None:
     with pytest.raises(RecipeError, match="folded"):
         OPENVINO.layout("folded")
-
-
-def test_a_method_that_a_runtime_cannot_follow() -> None:
-    ONNXRUNTIME.check_method(Method.A_STAR)
-    with pytest.raises(
-        ModelError, match=r"tensorrt-plugin-fp16 \| got method a-star \| need star"
-    ):
-        TENSORRT_PLUGIN_FP16.check_method(Method.A_STAR)
-
-
-@pytest.mark.parametrize("method", Method)
-def test_every_method_that_help_offers_runs_somewhere(method: Method) -> None:
-    assert any(method in target.methods for target in TARGETS.values())
 
 
 def test_a_top_k_that_a_runtime_cannot_return() -> None:
@@ -79,8 +65,7 @@ def test_ranges_are_of_static_quantization_alone(target: Target) -> None:
 
 
 def test_newer_forms_name_their_first_version_and_what_to_take_before() -> None:
-    plugin, fp8 = TARGETS["tensorrt-plugin-fp16"], TARGETS["tensorrt-fp8"]
-    assert (plugin.least_version, plugin.least_sm) == ((10, 7), ())
+    fp8 = TARGETS["tensorrt-fp8"]
     assert (fp8.least_version, fp8.least_sm) == ((10, 6), (8, 9))
     for target in TARGETS.values():
         assert bool(target.least_version) == target.runtime.engines

@@ -26,7 +26,6 @@ from exporter.targets import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PLUGIN_FP16,
     TRT,
     Target,
 )
@@ -37,11 +36,9 @@ from exporter.workflows.folders.export_folder import save_raw_images
 TF32 = "tf32"
 # With the plugin. TensorRT may refuse to build it, which leaves the other modes as they are.
 SHRINKING = "fp16, shrinking"
-SELECTING = "fp16, selecting"
 TARGETS: dict[str, Target] = {
     "fp16": TENSORRT_FP16,
     SHRINKING: TENSORRT_FP16,
-    SELECTING: TENSORRT_PLUGIN_FP16,
     "int8": TENSORRT_INT8,
     "fp8": TENSORRT_FP8,
     TF32: TENSORRT,
@@ -58,7 +55,6 @@ LAYOUTS = {"a-STAR 0.7, shrinking": Layout.SHRINKING}
 # What a mode with the plugin has, and which engines of it hold the plugin.
 ROWS = {
     SHRINKING: (("a-STAR 0.7", "a-STAR 0.7, shrinking"), ("a-STAR 0.7, shrinking",)),
-    SELECTING: (("STAR 0.7", "STAR 0.5"), ("STAR 0.7", "STAR 0.5")),
 }
 
 

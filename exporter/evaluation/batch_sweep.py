@@ -235,7 +235,7 @@ _OPERATORS = {
     "attention": "Attention MultiHeadAttention GroupQueryAttention PackedMultiHeadAttention Softmax",
     "norm": "LayerNormalization SkipLayerNormalization SimplifiedLayerNormalization RMSNormalization",
     "activation": "Gelu FastGelu BiasGelu QuickGelu Erf Sigmoid Tanh Swish Relu",
-    "selection": "TopK GatherND GatherElements CdfRetain SelectTopK",
+    "selection": "TopK GatherND GatherElements CdfRetain",
     "layout": "Transpose Reshape Concat Split Slice Gather Squeeze Unsqueeze Expand Cast Identity Shape Tile "
     "ReorderInput ReorderOutput Flatten",
 }

@@ -1,7 +1,7 @@
 """Markers: single nodes of domain `star` for the steps of a pruned ViT that each target lowers differently.
 
 torch.onnx would otherwise export each as a dozen nodes that a pass would have to find again. A target's passes
-expand them; only CdfRetain may remain, as a node with a function body, and SelectTopK in KeepTopK's place.
+expand them; only CdfRetain may remain, as a node with a function body.
 """
 
 from collections.abc import Callable

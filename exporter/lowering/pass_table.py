@@ -50,9 +50,7 @@ from exporter.lowering.passes.selection import (
     expand_selection,
     flat_gathers,
     select_early,
-    select_in_one,
 )
-from exporter.schedule.methods import scorer_named
 from exporter.targets import Target
 
 Rewrite: TypeAlias = Callable[[gs.Graph, Artefact], int]
@@ -82,7 +80,7 @@ class Pass:
     """One rewrite of a graph; `run` returns the number of places changed.
 
     `requires` must hold before the pass, and what it `ends`. After it, `ensures` holds and `ends` no longer does.
-    `least` gives the fewest places that a model of the artefact has. It is 0 where a pass may find another form and
+    `least` is the fewest places that any model has. It is 0 where a pass may find another form and
     leave it.
     """
 
@@ -90,7 +88,7 @@ class Pass:
     requires: tuple[str, ...] = ()
     ensures: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
-    least: Callable[[Artefact], int] = lambda _: 0
+    least: int = 0
 
     @property
     def name(self) -> str:
@@ -98,23 +96,8 @@ class Pass:
         return str(self.run.__name__)
 
 
-def _one(_: Artefact) -> int:
-    return 1
-
-
-def _ranking_layers(artefact: Artefact) -> int:
-    """Return how many layers rank patches by a score; pairs are no such."""
-    pairs = scorer_named(artefact.schedule.scorer).pairs
-    return 0 if pairs else len(artefact.schedule.pruning_layers)
-
-
 _ROWS = (
     Pass(name_decisions, requires=MARKERS, ensures=(NAMED,)),
-    Pass(
-        select_in_one,
-        requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS, PATCHES_RANKED),
-        least=_ranking_layers,
-    ),
     Pass(
         fuse_attention,
         requires=(NAMED, ATTENTION, CLASS_ROW, LINEAR),
@@ -142,9 +125,9 @@ _ROWS = (
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
     Pass(patches_as_linear, requires=(FP32,)),
     Pass(split_gemm, requires=(FP32,)),
-    Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
-    Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=_one),
-    Pass(uint8_input, least=_one),
+    Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=1),
+    Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=1),
+    Pass(uint8_input, least=1),
     Pass(opset_17, requires=(gone(ATTENTION), gone(TAKE_TOKENS), FP32)),
 )
 
@@ -214,9 +197,9 @@ def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
     left = [node.name for kind in step.ends if kind in MARKERS for node in markers(graph, kind)]
     if left:
         raise RuntimeError(f"{where} left {', '.join(left)}")
-    if changed < (least := step.least(artefact)):
+    if changed < step.least:
         raise RuntimeError(
-            f"{where} found {changed} places, not the {least} or more that the model has"
+            f"{where} found {changed} places, not the {step.least} or more that the model has"
         )
     return changed
 

@@ -29,11 +29,9 @@ from exporter.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
     DOMAIN,
-    SELECT_TOP_K,
     WIDEST,
     cdf_retain_function,
     cdf_retain_padded_function,
-    select_top_k_function,
 )
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
@@ -204,7 +202,7 @@ def _name_batch(model: onnx.ModelProto) -> None:
 def with_functions(
     model: onnx.ModelProto, opset: int, widest: Sequence[int], *, counting: bool = False
 ) -> onnx.ModelProto:
-    """Add the local functions of CdfRetain and SelectTopK.
+    """Add the local function of CdfRetain.
 
     CdfRetainPadded, which no runtime supports, is replaced by standard operators.
 
@@ -221,8 +219,6 @@ def with_functions(
         model.functions.append(cdf_retain_function(opset))
         for node, count in zip(calls, widest, strict=True):
             node.attribute.append(onnx.helper.make_attribute(WIDEST, count))
-    if SELECT_TOP_K in kinds:
-        model.functions.append(select_top_k_function(opset))
     if CDF_RETAIN_PADDED in kinds:
         model = _with_padded_inlined(
             model, cdf_retain_padded_function(opset, counting=counting)
@@ -339,8 +335,6 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
         pruned.refit_of,
     )
     check_passes(target)
-    if artefact.prunes:
-        target.check_method(pruned.schedule.method)
     target.check_top_k(_largest_top_k(artefact))
     if pruned.schedule.adaptive:
         target.layout(pruned.layout)

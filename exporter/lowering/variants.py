@@ -18,11 +18,10 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact, artefact_of
 from exporter.errors import ArtefactError
-from exporter.lowering.graph import Builder, import_graph, markers, rewire, sort_nodes
+from exporter.lowering.graph import Builder, import_graph, rewire, sort_nodes
 from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.pipeline import save_onnx
-from exporter.ops.onnx_functions import SELECT_TOP_K
 from exporter.targets import variant_roles
 from exporter.tensor_names import (
     FORCED,
@@ -39,19 +38,6 @@ from exporter.tensor_names import (
     tokens_name,
     variant_path,
 )
-
-
-def derive_choices(graph: gs.Graph, artefact: Artefact) -> None:
-    """Compute the rows of tokens to take from `keep_NN` in standard operators."""
-    prefix = artefact.spec.num_prefix_tokens
-    prefixes: gs.Variable | None = None
-    for node in markers(graph, SELECT_TOP_K):
-        keep, rows = node.outputs
-        op = Builder(graph, prefix=f"{keep.name}/given")
-        if prefixes is None:
-            prefixes = prefix_rows(Builder(graph, prefix="prefix"), keep, prefix)
-        rewire(rows, op.Unsqueeze(behind_prefix(op, keep, prefixes, prefix), [-1]))
-    sort_nodes(graph)
 
 
 def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
@@ -198,7 +184,6 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     artefact = artefact_of(model)
     patches_for_tokens(graph, artefact)
     patches_from_stays(graph, artefact)
-    derive_choices(graph, artefact)
     for decision in _decisions(graph):
         decision.inputs.clear()
         graph.inputs.append(decision)

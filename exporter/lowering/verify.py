@@ -84,10 +84,6 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
         yield f"layout {artefact.layout}"
     if _opset(model) != (17 if "opset_17" in passes else artefact.target.opset):
         yield f"opset {_opset(model)}"
-    if "select_in_one" not in passes and any(
-        node.op_type == "SelectTopK" for node in model.graph.node
-    ):
-        yield "operator SelectTopK"
     if "choose_unsorted" not in passes and any(_is_unsorted(node) for node in model.graph.node):
         yield "an unsorted TopK"
 

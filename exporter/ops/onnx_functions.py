@@ -1,7 +1,7 @@
-"""CdfRetain and SelectTopK as ONNX local functions: a runtime without a kernel for one runs its body.
+"""CdfRetain as ONNX local functions: a runtime without a kernel for it runs the body.
 
-The nodes themselves, domain `star`, have the attributes by which TensorRT finds the plugin that replaces the body,
-see plugins/tensorrt. SelectTopK is STAR's top-k and the rows of tokens that follow from it, in one node.
+The node itself, domain `star`, has the attributes by which TensorRT finds the plugin that replaces the body, see
+plugins/tensorrt.
 """
 
 import numpy as np
@@ -148,41 +148,4 @@ def _function(signature: str, body: str, opset: int) -> onnx.FunctionProto:
     mass = "mass = Constant <value_float: float = @mass> ()"
     return parser.parse_function(
         f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {mass} {USABLE} {body} }}'
-    )
-
-
-SELECT_TOP_K = "SelectTopK"
-
-# The selection as `expand_selection` writes it: ties go to the lower position, and positions ascend.
-SELECT_TOP_K_BODY = """
-   no_axes = Constant <value_ints: ints = [-1]> ()
-   zero = Constant <value_int: int = 0> ()
-   one = Constant <value_int: int = 1> ()
-   k = Constant <value_int: int = @k> ()
-   prefix = Constant <value_int: int = @num_prefix_tokens> ()
-
-   size = Reshape (k, no_axes)
-   best, order = TopK <axis: int = 1, largest: int = 1, sorted: int = 1> (score, size)
-   keep, rank = TopK <axis: int = 1, largest: int = 0, sorted: int = 1> (order, size)
-
-   batch = Shape <start: int = 0, end: int = 1> (score)
-   width = Reshape (prefix, no_axes)
-   shape = Concat <axis: int = 0> (batch, width)
-   numbers = Range (zero, prefix, one)
-   prefixes = Expand (numbers, shape)
-   shifted = Add (keep, prefix)
-   joined = Concat <axis: int = 1> (prefixes, shifted)
-   rows = Unsqueeze (joined, no_axes)
-"""
-
-
-def select_top_k_function(opset: int) -> onnx.FunctionProto:
-    """Return the operator's function, for a model of this opset (17 or later).
-
-    It takes score [B, N] float32 and gives keep [B, k] int64, the k patches of the largest scores, ascending, and
-    rows [B, num_prefix_tokens + k, 1] int64, the prefix tokens and these patches as rows of tokens.
-    """
-    signature = "SelectTopK <k, num_prefix_tokens> (score) => (keep, rows)"
-    return parser.parse_function(
-        f'<opset_import: ["": {opset}], domain: "{DOMAIN}"> {signature} {{ {SELECT_TOP_K_BODY} }}'
     )

@@ -101,9 +101,7 @@ class Lowering(Settings):
         return self.row.layout(self.layout)
 
     def check_method(self, method: Method | None) -> None:
-        """Check that the target runs a method in the layout; without a method, the dense model."""
-        if method is not None:
-            self.row.check_method(method)
+        """Check that the target has the layout, and a method layouts; without a method, the dense model."""
         if (
             self.laid_out
             and self.layout is not None

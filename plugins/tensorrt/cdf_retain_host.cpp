@@ -49,31 +49,6 @@ std::vector<int64_t> retainRow(float const* score, int32_t validCount, float mas
 } // namespace
 } // namespace star
 
-//! SelectTopK: \p keep has room for batch · k, \p rows for batch · (prefix + k).
-extern "C" int32_t selectTopKHost(
-    float const* score, int64_t batch, int64_t patches, int64_t k, int64_t prefix, int64_t* keep, int64_t* rows)
-{
-    std::vector<star::Patch> row(patches);
-    for (int64_t each = 0; each < batch; ++each)
-    {
-        std::transform(score + each * patches, score + (each + 1) * patches, row.begin(),
-            [](float value) { return star::Patch{star::orderOf(value), 0}; });
-        for (int64_t i = 0; i < prefix; ++i)
-        {
-            *rows++ = i;
-        }
-        for (int32_t i = 0; i < patches; ++i)
-        {
-            if (star::standingOf(row.data(), static_cast<int32_t>(patches), i).rank < k)
-            {
-                *keep++ = i;
-                *rows++ = prefix + i;
-            }
-        }
-    }
-    return 0;
-}
-
 //! \param keepIndex Room for batch · patches; rows are written one after the other, `width` wide.
 //! \return 0, or 1 where the operator is not defined for such rows.
 extern "C" int32_t cdfRetainHost(float const* score, int64_t const* validCount, int64_t batch, int64_t patches,

@@ -1,7 +1,7 @@
 #ifndef STAR_CDF_RETAIN_ROW_H
 #define STAR_CDF_RETAIN_ROW_H
 
-//! CdfRetain and SelectTopK within one row. Host and device share this code, so that tests on a CPU run what a GPU runs.
+//! CdfRetain within one row. Host and device share this code, so that tests on a CPU run what a GPU runs.
 //! The numbered rules are those of the operator's definition, exporter/ops/cdf_reference.py.
 
 #include <cfloat>
@@ -157,16 +157,6 @@ STAR_HOST_DEVICE inline Standing standingOf(Patch const* patches, int32_t validC
 STAR_HOST_DEVICE inline uint64_t keyOf(uint32_t order, int32_t position)
 {
     return static_cast<uint64_t>(order) << kPOSITION_BITS | static_cast<uint64_t>(kLARGEST_PATCHES - position);
-}
-
-//! The order of any float: NaN is the smallest, and 0 is one number whatever its sign. CdfRetain needs none of this:
-//! floats that are not negative order as their bits do.
-STAR_HOST_DEVICE inline uint32_t orderOf(float score)
-{
-    constexpr uint32_t sign{1U << 31};
-    uint32_t const bits = score == 0.0F ? 0 : bitsOf(score);
-    uint32_t const order = (bits & sign) != 0 ? ~bits : bits | sign;
-    return score == score ? order : 0;
 }
 
 //! Rule 4: the mass to reach. Without a positive score, and for a mass of 1, no sum reaches it.

@@ -2,7 +2,6 @@
 
 #include "cdf_retain_creator.h"
 #include "log.h"
-#include "select_top_k_plugin.h"
 
 using namespace nvinfer1;
 
@@ -17,9 +16,8 @@ STAR_EXPORT int32_t cdfRetainTensorRtMajor()
 STAR_EXPORT IPluginCreatorInterface* const* getCreators(int32_t& nbCreators)
 {
     static star::CdfRetainCreator retain;
-    static star::SelectTopKCreator select;
-    static IPluginCreatorInterface* const creators[]{&retain, &select};
-    nbCreators = 2;
+    static IPluginCreatorInterface* const creators[]{&retain};
+    nbCreators = 1;
     return creators;
 }
 

@@ -44,8 +44,7 @@ def test_a_file_is_the_one_that_compile_leaves(
 def test_the_dense_model_is_of_no_method(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    """Also for a target of one method."""
-    target, out = "tensorrt-plugin-fp16", tmp_path / "m.onnx"
+    target, out = "tensorrt-fp16", tmp_path / "m.onnx"
     done = star_export(
         "export", *workplace.model, "--target", target, "--dense", "--out", out, "--json"
     )

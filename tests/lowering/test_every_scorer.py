@@ -14,7 +14,7 @@ from exporter.runtimes.choice import runner_here, why_not
 from exporter.schedule.methods import REDUCTIONS, SCORERS
 from exporter.targets import OPENVINO, TARGETS, TENSORRT
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import Method, Precision
+from exporter.vocabulary import Precision
 from tests.exhaustive import also
 from tests.lowering.models import exported, star
 from tests.vits import varied_images
@@ -23,7 +23,6 @@ from tests.vits import varied_images
 FAMILIES = {"received": "pooled", "similarity": "pooled", "probe": "pe, pooled by attention"}
 # Of these, `make test` takes every scorer, and every reduction of two scorers.
 FIRST = {"drop": {*SCORERS}, "merge": {"fused", "token-pairs", "pairs"}}
-TARGETS_OF_STAR = [target for target in TARGETS.values() if Method.STAR in target.methods]
 
 
 def pairs() -> Iterator[Any]:
@@ -57,8 +56,8 @@ def test_it_lowers_for_every_target(scorer: str, reduce: str) -> None:
     images = varied_images(pruned.vit, 4)
     with torch.inference_mode():
         expected = pruned(images).numpy()
-    models = pipeline.lower_each(pruned, TARGETS_OF_STAR, images=images.numpy())
-    for target, model in zip(TARGETS_OF_STAR, models, strict=True):
+    models = pipeline.lower_each(pruned, TARGETS.values(), images=images.numpy())
+    for target, model in zip(TARGETS.values(), models, strict=True):
         lacking = target.runtime == OPENVINO.runtime and why_not(target)
         if target.precision == Precision.FP32 and not lacking:
             with runner_here(model.SerializeToString(), target, threads=1) as runner:

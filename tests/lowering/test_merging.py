@@ -45,9 +45,7 @@ WAYS: dict[str, Callable[..., PrunedViT]] = {
     "matching": matching,
 }
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
-EACH = [
-    target for target in TARGETS.values() if {Method.STAR, Method.TOME} <= set(target.methods)
-]
+EACH = tuple(TARGETS.values())
 FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
 THREE = pytest.mark.parametrize(
     "target", [ONNXRUNTIME, TENSORRT, ONNXRUNTIME_OPSET17], ids=lambda each: each.name

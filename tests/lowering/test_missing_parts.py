@@ -73,8 +73,6 @@ def test_a_model_without_any_attention_is_refused() -> None:
 )
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
 def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
-    if method not in target.methods:
-        pytest.skip("not for this target")
     if target is OPENVINO and (reason := why_not(target)):
         pytest.skip(reason)
     vit = cut_vit()

@@ -118,13 +118,3 @@ def test_another_layout_than_that_of_the_graph_is_refused(layout: Layout) -> Non
         match=rf"m\.onnx \| got .* need a graph for .*, {layout}, as its metadata",
     ):
         check_graph(model, replace(artefact, layout=layout), "m.onnx")
-
-
-def test_an_operator_of_a_plugin_belongs_to_its_target() -> None:
-    model = lowered(star())
-    model.graph.node.append(
-        onnx.helper.make_node("SelectTopK", ["images"], ["chosen"], domain="star")
-    )
-    model.opset_import.append(onnx.helper.make_opsetid("star", 1))
-    with pytest.raises(ArtefactError, match="operator SelectTopK"):
-        check_graph(model, artefact_of(model), "m.onnx")

@@ -1,6 +1,6 @@
-"""All that only a GPU can tell about CdfRetain and SelectTopK, in one command: `python -m tests.plugins.gpu_check`.
+"""All that only a GPU can tell about CdfRetain, in one command: `python -m tests.plugins.gpu_check`.
 
-The kernels, and CdfRetain's enqueue() where TENSORRT_INCLUDE_DIR is set, against the references on the rows of the
+The kernels, and the plugin's enqueue() where TENSORRT_INCLUDE_DIR is set, against the reference on the rows of the
 CPU tests; compute-sanitizer's memcheck, racecheck and initcheck; the time of a call in a CUDA graph.
 Needs numpy, CMake and nvcc; without CMake it takes the programs that it finds in the build folder.
 Exits with 0 if all is well, 1 if not, 2 if there is no GPU or nothing to run.
@@ -19,14 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from exporter.ops.cdf_reference import Retained
-from tests.plugins.implementations import mismatches, selected, top_k_of
+from tests.plugins.implementations import mismatches
 from tests.plugins.rows import Case, cases
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 GOAL_US = 8.0
-# The mode of check_kernel that runs SelectTopK.
-TOP_K = "top-k"
 # Batch and patches of the timed calls: the goal's, then larger images, and one image alone.
 TIMED = (
     (128, 196),
@@ -61,14 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(
             f"{kernel} | got no such program | need it built, or CMake, nvcc and g++ to build it"
         )
-    commands: dict[str, list[Path | str]] = {"kernel": [kernel], TOP_K: [kernel, TOP_K]}
+    commands: dict[str, list[Path | str]] = {"kernel": [kernel]}
     if plugin.is_file():
         commands["enqueue"] = [plugin, options.build / "libcdf_retain_plugin.so"]
     with tempfile.TemporaryDirectory() as folder:
         results = [compare(name, command, Path(folder)) for name, command in commands.items()]
         if not options.no_sanitizer:
-            runs = ((tool, commands[name]) for name in ("kernel", TOP_K) for tool in SANITIZERS)
-            results += [sanitize(tool, command, Path(folder)) for tool, command in runs]
+            results += [sanitize(tool, kernel, Path(folder)) for tool in SANITIZERS]
         measure(kernel, Path(folder))
     return 0 if all(results) else 1
 
@@ -100,21 +97,15 @@ def compare(name: str, command: Sequence[Path | str], folder: Path) -> bool:
     asked, results = folder / "cases", folder / "results"
     write_cases(asked, cases())
     subprocess.run([*command, asked, results], check=True)
-    rows, wrong, wrong_in = 0, 0, wrong_top_k if name == TOP_K else mismatches
+    rows = wrong = 0
     for case, result in zip(cases(), read_results(results, cases()), strict=True):
         rows += len(case.score)
-        wrong += wrong_in(case, result)
+        wrong += mismatches(case, result)
     _say(f"{name}: {rows} rows, {wrong} of them not the reference's")
     return rows > 0 and wrong == 0
 
 
-def wrong_top_k(case: Case, result: Retained) -> int:
-    """Rows in which SelectTopK's survivors and rows are not the reference's."""
-    expected = selected(case.score, top_k_of(case), 1)
-    return int((result.keep_index != expected).any(axis=1).sum())
-
-
-def sanitize(tool: str, kernel: Sequence[Path | str], folder: Path) -> bool:
+def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
     """Whether a tool of compute-sanitizer finds nothing, on one case in ten."""
     if shutil.which("compute-sanitizer") is None:
         _say(f"{tool}: compute-sanitizer is not here")
@@ -127,13 +118,13 @@ def sanitize(tool: str, kernel: Sequence[Path | str], folder: Path) -> bool:
         tool,
         "--error-exitcode",
         "1",
-        *map(str, kernel),
+        str(kernel),
         str(asked),
         os.devnull,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     told = done.stdout.strip().splitlines() or [done.stderr.strip()]
-    _say(f"{tool}, {' '.join(map(str, kernel[1:])) or 'retention'}: {told[-1]}")
+    _say(f"{tool}: {told[-1]}")
     return done.returncode == 0
 
 

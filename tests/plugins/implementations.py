@@ -1,22 +1,22 @@
-"""Other implementations of CdfRetain and SelectTopK in the references' form, and the comparisons with these."""
+"""Other implementations of CdfRetain in the reference's form, and the comparison with it."""
 
 import ctypes
 from pathlib import Path
 
 import numpy as np
 
-from exporter.ops.cdf_reference import Retained, cdf_retain, largest_counts
+from exporter.ops.cdf_reference import Retained, cdf_retain
 from tests.plugins.rows import Case
 
 
 class HostLibrary:
-    """The plugins' row logic on the CPU, from `libcdf_retain_host.so`."""
+    """The plugin's row logic on the CPU, from `libcdf_retain_host.so`."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self._library = library
-        self._call, self._select = library.cdfRetainHost, library.selectTopKHost
-        self._call.restype = self._select.restype = ctypes.c_int32
+        self._call = library.cdfRetainHost
+        self._call.restype = ctypes.c_int32
 
     def __call__(self, case: Case) -> Retained | None:
         """What it retains, or None where it refuses."""
@@ -31,18 +31,6 @@ class HostLibrary:
         if refused:
             return None
         return Retained(index.reshape(-1)[: batch * width].reshape(batch, width), count, width)
-
-    def select(self, score: np.ndarray, k: int, prefix: int) -> np.ndarray | None:
-        """Rows of SelectTopK as `selected` gives them, or None where it refuses."""
-        score = np.ascontiguousarray(score)
-        batch, patches = score.shape
-        keep, rows = (
-            np.full((batch, k), -1, np.int64),
-            np.full((batch, prefix + k), -1, np.int64),
-        )
-        sizes = (ctypes.c_int64(each) for each in (batch, patches, k, prefix))
-        refused = self._select(_pointer(score), *sizes, _pointer(keep), _pointer(rows))
-        return None if refused else np.concatenate([keep, rows], axis=1)
 
     def take_races(self) -> int:
         """Races since the last call; none are seen unless accesses are watched."""
@@ -59,20 +47,6 @@ def mismatches(case: Case, result: Retained) -> int:
         reference.keep_count != result.keep_count
     )
     return int(wrong.sum())
-
-
-def top_k_of(case: Case) -> int:
-    """The k that STAR has at the case's mass."""
-    return int(largest_counts(case.mass, np.array([case.score.shape[1]]))[0])
-
-
-def selected(score: np.ndarray, k: int, prefix: int) -> np.ndarray:
-    """What SelectTopK gives, [batch, k + prefix + k]: the survivors, ascending, then the rows; NaN ranks last."""
-    unknown = np.isnan(score)
-    order = np.lexsort((-np.where(unknown, 0, score), unknown), axis=1)
-    keep = np.sort(order[:, :k], axis=1)
-    first = np.tile(np.arange(prefix), (len(score), 1))
-    return np.concatenate([keep, first, keep + prefix], axis=1)
 
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:

@@ -33,8 +33,7 @@ def check(library: str) -> None:
     registry = trt.get_plugin_registry()
     before = len(registry.all_creators)
     handle = registry.load_library(library)
-    assert len(registry.all_creators) == before + 2
-    assert registry.get_creator("SelectTopK", "1", "star") is not None
+    assert len(registry.all_creators) == before + 1
     creator = registry.get_creator("CdfRetain", "1", "star")
     assert [(field.name, field.type) for field in creator.field_names] == [
         ("mass", trt.PluginFieldType.FLOAT32),

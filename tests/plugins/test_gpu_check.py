@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.ops.cdf_reference import Retained
 from tests.plugins import gpu_check
 from tests.plugins.rows import Case
 
@@ -38,18 +37,6 @@ def test_calls_are_timed_for_large_images_and_for_one(
     assert lines[0] == "time: 7.50 µs a call for 128 × 196 in a CUDA graph (goal: 8 µs)"
     assert lines[-1] == "time: 7.50 µs a call for 1 × 4096 in a CUDA graph"
     assert np.fromfile(tmp_path / "timed", np.int64)[:2].tolist() == [1, 4096]
-
-
-def test_a_top_k_is_compared_with_its_rows() -> None:
-    case = Case(np.array([[1, 3, 3], [np.nan, -1, -2]], np.float32), np.array([3, 3]), 0.5)
-    right = np.array(
-        [[1, 2, 0, 2, 3], [1, 2, 0, 2, 3]]
-    )  # two of three, then the prefix token and them behind it
-    wrong = np.array([[1, 2, 0, 2, 3], [0, 1, 0, 1, 2]])
-    for index, count in ((right, 0), (wrong, 1)):
-        assert (
-            gpu_check.wrong_top_k(case, Retained(index, np.array([2, 2]), np.array(5))) == count
-        )
 
 
 def test_cases_are_laid_out_as_the_programs_read_them(tmp_path: Path) -> None:

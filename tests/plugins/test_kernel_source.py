@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.plugins.builds import SOURCE
-from tests.plugins.implementations import HostLibrary, mismatches, selected, top_k_of
+from tests.plugins.implementations import HostLibrary, mismatches
 from tests.plugins.rows import Case, cases
 
 FAKE_CUDA = Path(__file__).parent / "cuda_on_cpu"
-KERNELS = ("cdf_retain_kernel.cu", "select_top_k_kernel.cu")
+KERNELS = ("cdf_retain_kernel.cu",)
 HEADERS = ("cdf_retain_block.h",)
 
 # The one line that C++ has no other word for: memory whose size the launch decides.
@@ -125,34 +125,13 @@ def test_equal_scores_take_the_longest_search(
     assert mismatches(case, result) == 0
 
 
-def test_every_row_selects_its_top_k(kernel_on_cpu: HostLibrary) -> None:
-    """Scores below zero and broken ones too; prefix tokens of none and of more than a warp."""
-    lengths = set[int]()
-    for turn, case in enumerate(islice(cases(), 5, None, 29)):
-        score = case.score * np.float32(-1) if turn % 2 else case.score
-        k, prefix = top_k_of(case), (0, 1, 40)[turn % 3]
-        found = kernel_on_cpu.select(score, k, prefix)
-        assert found is not None
-        np.testing.assert_array_equal(found, selected(score, k, prefix))
-        lengths.add(score.shape[1])
-    assert {1, 31, 32, 33, 196, 256, 257, 1024, 4096} <= lengths
-
-
-def test_counts_out_of_range_are_refused(kernel_on_cpu: HostLibrary) -> None:
-    for patches, k, prefix in ((3, 4, 0), (3, 0, 0), (4097, 1, 0), (3, 1, -1)):
-        assert kernel_on_cpu.select(np.zeros((1, patches), np.float32), k, prefix) is None
-
-
 def faults(library: HostLibrary, step: int) -> int:
-    """Wrong rows and races of both kernels, over every so many-th case."""
+    """Wrong rows and races, over every so many-th case."""
     wrong = 0
     for case in islice(cases(), 3, None, step):
         result = library(case)
         assert result is not None
         wrong += mismatches(case, result)
-        k = top_k_of(case)
-        rows = library.select(case.score, k, 1)
-        wrong += int(rows is None or (rows != selected(case.score, k, 1)).any())
     return wrong + library.take_races()
 
 

@@ -248,7 +248,6 @@ def test_a_model_is_lowered_for_onnx_runtime_where_nothing_else_is_said() -> Non
     ("lowering", "method", "error", "message"),
     [
         (Lowering("tensorrt-fp32", Layout.PACKED), Method.A_STAR, ModelError, "layout packed"),
-        (Lowering("tensorrt-plugin-fp16"), Method.A_STAR, ModelError, "method a-star"),
         (Lowering(layout=Layout.PADDED), Method.STAR, RecipeError, "padded for star"),
         (Lowering(layout=Layout.PADDED), None, RecipeError, "padded for a dense model"),
     ],

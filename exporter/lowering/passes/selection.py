@@ -1,4 +1,4 @@
-"""Which patches go on: top-k and the gathers of survivors, in standard operators or in one node."""
+"""Which patches go on: top-k and the gathers of survivors, in standard operators."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,10 @@ from exporter.lowering.graph import (
     has_static_rows,
     markers,
     nodes_of,
-    place_of,
     replace,
 )
 from exporter.lowering.markers import KEEP_TOP_K, PACK_TOKENS, TAKE_TOKENS
-from exporter.ops.onnx_functions import DOMAIN, PLUGIN_ATTRIBUTES, SELECT_TOP_K
+from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import IMAGES, rows_of
 
 
@@ -27,12 +26,12 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
     2. The second TopK, smallest first, sorts the survivors by position. TensorRT supports only sorted = 1.
     3. GatherND reads whole rows. GatherElements would need an index as large as the tokens.
     4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
-       all tokens twice. All gathers of the same patches share one index, which SelectTopK gives where it chooses.
+       all tokens twice. All gathers of the same patches share one index.
     """
     choosing, taking = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
     for node in choosing:
         _expand_keep_top_k(graph, node)
-    rows = {node.outputs[0].name: node.outputs[1] for node in markers(graph, SELECT_TOP_K)}
+    rows: dict[str, gs.Variable] = {}
     prefixes: gs.Variable | None = None
     for node in taking:
         tokens, keep = node.inputs
@@ -91,26 +90,6 @@ def behind_prefix(
 ) -> gs.Variable:
     """Write rows of tokens, [batch, prefix + k]: the prefix tokens, then the kept patches shifted by `prefix`."""
     return op.Concat(prefixes, op.Add(keep, prefix, name="shift"), axis=1, name="join")
-
-
-def select_in_one(graph: gs.Graph, artefact: Artefact) -> int:
-    """Replace KeepTopK by SelectTopK, which also gives the rows of tokens to take, prefix included.
-
-    In standard operators these are two TopK, Add, Concat and Unsqueeze. A score of any form is taken; a-STAR and
-    pairs have no KeepTopK.
-    """
-    prefix = artefact.spec.num_prefix_tokens
-    choosing = markers(graph, KEEP_TOP_K)
-    for node in choosing:
-        score, keep, k = node.inputs[0], node.outputs[0], node.attrs["k"]
-        rows = gs.Variable(rows_of(keep.name), np.int64, [keep.shape[0], prefix + k, 1])
-        attributes = {"k": k, "num_prefix_tokens": prefix, **PLUGIN_ATTRIBUTES}
-        node.inputs.clear()
-        node.outputs.clear()
-        name = f"{SELECT_TOP_K}/{keep.name}"
-        chosen = gs.Node(SELECT_TOP_K, name, attributes, [score], [keep, rows], domain=DOMAIN)
-        graph.nodes[place_of(node, graph.nodes)] = chosen
-    return len(choosing)
 
 
 def select_early(graph: gs.Graph, _: Artefact) -> int:

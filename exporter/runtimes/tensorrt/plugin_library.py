@@ -1,4 +1,4 @@
-"""The library of plugins: which models call it, its source and build command, and the check of a built one."""
+"""The plugin library: which models call it, its source and build command, and the check of a built one."""
 
 import ctypes
 import shutil
@@ -20,7 +20,7 @@ _MAJOR = "cdfRetainTensorRtMajor"
 # By these TensorRT's parser finds a plugin: the node's type, plugin_version and plugin_namespace.
 # Nodes of this domain have all three.
 _DOMAIN = "star"
-_CREATORS = tuple((name, "1", _DOMAIN) for name in ("CdfRetain", "SelectTopK"))
+_CREATOR = ("CdfRetain", "1", _DOMAIN)
 
 # The first version whose parser prefers a plugin to a local function of the same name. The function's body sizes a
 # tensor by the values of another: TensorRT for RTX builds it, and loses the fused attention of most blocks.
@@ -86,19 +86,14 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 def register_library(registry: Any, library: Path) -> None:
-    """Load a checked library into TensorRT's plugin registry, unless its plugins are registered already.
+    """Load a checked library into TensorRT's plugin registry, unless its plugin is registered already.
 
-    A registry loads a library once: a second call returns nothing, so the plugins are looked for, not the answer.
+    A registry loads a library once: a second call returns nothing, so the plugin is looked for, not the answer.
     """
-    if not _missing(registry):
+    if registry.get_creator(*_CREATOR) is not None:
         return
     registry.load_library(str(library))
-    if missing := _missing(registry):
-        got = f"no plugin star::{', star::'.join(missing)}, version 1, in the registry after loading it"
-        raise ArtefactError(
-            str(library), got, "the CdfRetain library of this star-export", _HINT
-        )
-
-
-def _missing(registry: Any) -> list[str]:
-    return [creator[0] for creator in _CREATORS if registry.get_creator(*creator) is None]
+    if registry.get_creator(*_CREATOR) is None:
+        got = "no plugin star::CdfRetain, version 1, in the registry after loading it"
+        expected = "the CdfRetain library of this star-export"
+        raise ArtefactError(str(library), got, expected, _HINT)

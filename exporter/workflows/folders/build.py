@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.artefact import Artefact, LoweredFile
+from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.layer_info import audit, broken_promises, read_layers
@@ -119,9 +119,10 @@ def _build_ahead(
     }
     for here in machines.values():
         check_gpu(export.target, here)
-    if artefact.follows_image or calls_plugin(export.models.pruned.path):
+    if artefact.follows_image:
         got = f"a model that needs a plugin, which {settings.runtime} takes none of"
-        raise UserError(export.models.pruned.path.name, got, *_without_plugin(artefact))
+        expected = "layout padded: fused attention is lost where sizes follow the image"
+        raise UserError(export.models.pruned.path.name, got, expected, _PADDED)
     for sm, here in machines.items():
         if sm in UNLISTED:
             logger.warning(
@@ -207,8 +208,8 @@ def _instead_of(target: Target) -> str:
 def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str) -> None:
     """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise."""
     artefact = pruned.artefact
-    if settings.plugin is None and calls_plugin(pruned.path):
-        hint = f"build --plugin FILE, or {_without_plugin(artefact)[1]}"
+    if settings.plugin is None and artefact.follows_image:
+        hint = f"build --plugin FILE, or {_PADDED}"
         raise UserError(
             pruned.path.name, "no plugin", "the library of --plugin-source, which selects", hint
         )
@@ -219,14 +220,6 @@ def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str)
         require_version(
             pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum"
         )
-
-
-def _without_plugin(artefact: Artefact) -> tuple[str, str]:
-    """Return what a model has to be that needs no plugin, and how it is compiled."""
-    if artefact.follows_image:
-        return "layout padded: fused attention is lost where sizes follow the image", _PADDED
-    instead = artefact.target.instead
-    return f"one for {instead}", f"star-export compile --target {instead}"
 
 
 def _with_commands(

@@ -1,14 +1,10 @@
 //! check_kernel CASES RESULTS: run the kernel on every case of a file.
-//! check_kernel top-k CASES RESULTS: run SelectTopK's kernel on them, for STAR's count and one prefix token.
-//! check_kernel CASES: time CdfRetain's on the first case, replayed from a CUDA graph; prints microseconds a call.
+//! check_kernel CASES: time it on the first case, replayed from a CUDA graph; prints microseconds a call.
 
-#include "cdf_retain_row.h"
 #include "device_case.h"
-#include "select_top_k_kernel.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <vector>
 
@@ -33,30 +29,6 @@ Result retain(Case const& source)
     check(launchCdfRetain(callOf(source, device), nullptr));
     check(cudaDeviceSynchronize());
     return device.read();
-}
-
-//! \return The survivors of each image and the rows after them, as one index of a static width.
-Result selectTopK(Case const& source)
-{
-    auto const patches = static_cast<int32_t>(source.patches);
-    int32_t const k = largestCount(source.mass, patches);
-    int64_t const width = 2 * k + 1;
-    DeviceArray<float> const score(source.score);
-    DeviceArray<int64_t> const keep(source.batch * k);
-    DeviceArray<int64_t> const rows(source.batch * (k + 1));
-    check(launchSelectTopK(
-        {static_cast<int32_t>(source.batch), patches, k, 1, score.data(), keep.data(), rows.data()}, nullptr));
-    check(cudaDeviceSynchronize());
-    std::vector<int64_t> const kept = keep.read(source.batch * k);
-    std::vector<int64_t> const taken = rows.read(source.batch * (k + 1));
-    Result result{width, std::vector<int64_t>(source.batch, k), {}};
-    for (int64_t row = 0; row < source.batch; ++row)
-    {
-        result.keepIndex.insert(result.keepIndex.end(), kept.begin() + row * k, kept.begin() + (row + 1) * k);
-        result.keepIndex.insert(
-            result.keepIndex.end(), taken.begin() + row * (k + 1), taken.begin() + (row + 1) * (k + 1));
-    }
-    return result;
 }
 
 cudaGraphExec_t capture(CdfRetainCall const& call, cudaStream_t stream)
@@ -105,11 +77,6 @@ int main(int argc, char** argv)
 {
     try
     {
-        if (argc == 4 && std::strcmp(argv[1], "top-k") == 0)
-        {
-            star::runCases(argv[2], argv[3], star::selectTopK);
-            return 0;
-        }
         if (argc == 3)
         {
             star::runCases(argv[1], argv[2], star::retain);

@@ -212,61 +212,6 @@ void tellCopies(IPluginCreatorV3One& creator, Plugin plugin)
     say("plugin", std::string{core.getPluginNamespace()} + "::" + core.getPluginName() + " " + core.getPluginVersion());
 }
 
-Plugin makeSelecting(IPluginCreatorV3One& creator, int32_t const* k, int32_t const* prefix)
-{
-    PluginField const fields[]{PluginField("k", k, PluginFieldType::kINT32, 1),
-        PluginField("num_prefix_tokens", prefix, PluginFieldType::kINT32, 1)};
-    PluginFieldCollection const given{prefix == nullptr ? 1 : 2, fields};
-    return Plugin(creator.createPlugin("test", &given, TensorRTPhase::kBUILD));
-}
-
-void tellSelecting(IPluginCreatorV3One& creator)
-{
-    int32_t const counts[]{-1, 0, 1, 138, 4096, 4097};
-    for (int32_t const& k : counts)
-    {
-        sayRefused(("k " + std::to_string(k)).c_str(), makeSelecting(creator, &k, counts + 2) == nullptr);
-    }
-    sayRefused("prefix -1", makeSelecting(creator, counts + 3, counts) == nullptr);
-    sayRefused("no prefix", makeSelecting(creator, counts + 3, nullptr) == nullptr);
-    Plugin const plugin = makeSelecting(creator, counts + 3, counts + 2);
-    fakes::Builder builder;
-    fakes::Dimension const batch("B");
-    fakes::Dimension const patches("N");
-    DimsExprs outputs[2]{};
-    DimsExprs input{};
-    input.nbDims = 2;
-    input.d[0] = &batch;
-    input.d[1] = &patches;
-    say("selected", buildOf(plugin).getOutputShapes(&input, 1, nullptr, 0, outputs, 2, builder) == 0 ? "told" : "refused");
-    for (DimsExprs const& shape : outputs)
-    {
-        std::string text;
-        for (int32_t i = 0; i < shape.nbDims; ++i)
-        {
-            text += fakes::Dimension::textOf(*shape.d[i]) + (i + 1 < shape.nbDims ? " | " : "");
-        }
-        say("selected shape", text);
-    }
-    DataType const read{DataType::kFLOAT};
-    DataType written[2]{};
-    buildOf(plugin).getOutputDataTypes(written, 2, &read, 1);
-    say("selected types", written[0] == DataType::kINT64 && written[1] == DataType::kINT64 ? "int64" : "other");
-    PluginTensorDesc shape{};
-    void* const none[2]{};
-    for (int64_t const most : {137, 138, 4097})
-    {
-        shape.dims = {2, {1, most}};
-        sayRefused("selected of", runtimeOf(plugin).onShapeChange(&shape, 1, nullptr, 2) != 0);
-    }
-    sayRefused("selected launch", runtimeOf(plugin).enqueue(&shape, nullptr, none, none, nullptr, nullptr) != 0);
-    PluginFieldCollection const* const fields = runtimeOf(plugin).getFieldsToSerialize();
-    Plugin const restored(creator.createPlugin("test", fields, TensorRTPhase::kRUNTIME));
-    PluginField const* const stored = runtimeOf(restored).getFieldsToSerialize()->fields;
-    say("selected stored", std::to_string(*static_cast<int32_t const*>(stored[0].data)) + "/"
-            + std::to_string(*static_cast<int32_t const*>(stored[1].data)));
-}
-
 } // namespace
 
 int main(int, char** argv)
@@ -283,10 +228,7 @@ int main(int, char** argv)
         = reinterpret_cast<GetCreators>(dlsym(library, "getCreators"))(count);
     say("creators", std::to_string(count));
     auto& creator = *static_cast<IPluginCreatorV3One*>(creators[0]);
-    auto& selecting = *static_cast<IPluginCreatorV3One*>(creators[1]);
     tellIdentity(creator);
-    tellIdentity(selecting);
-    tellSelecting(selecting);
     tellCreator(creator);
     float const mass{0.7F};
     Plugin plugin = make(creator, &mass);

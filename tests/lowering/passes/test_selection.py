@@ -1,7 +1,5 @@
 """The passes of top-k and of the gathers of survivors."""
 
-from collections import Counter
-
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -16,7 +14,6 @@ from exporter.lowering.passes.selection import (
     expand_selection,
     flat_gathers,
     select_early,
-    select_in_one,
 )
 from exporter.ops.selection import keep_top_k, take_tokens
 from exporter.targets import OPENVINO
@@ -60,39 +57,6 @@ def test_ties_go_to_the_lower_position_and_survivors_ascend(data: st.DataObject)
 
 
 OF = artefact(1)  # one prefix token
-
-
-def test_the_gathers_take_the_rows_that_the_node_gives() -> None:
-    graph = graph_of(
-        "(float[b, 12] s, float[b, 13, 2] t) => (float[b, 6, 2] taken, int64[b, 5] keep) {"
-        " keep = star.KeepTopK <k = 5> (s) taken = star.TakeTokens <num_prefix_tokens = 1> (t, keep) }"
-    )
-    assert applied(select_in_one, graph, OF) == 1
-    (node,) = (each for each in graph.nodes if each.op == "SelectTopK")
-    assert node.domain == "star"
-    assert node.attrs == {
-        "k": 5,
-        "num_prefix_tokens": 1,
-        "plugin_version": "1",
-        "plugin_namespace": "star",
-    }
-    assert [(each.name, each.shape) for each in node.outputs] == [
-        ("keep", ["b", 5]),
-        ("keep/rows", ["b", 6, 1]),
-    ]
-    assert applied(expand_selection, graph, OF) == 1
-    assert operators(graph) == Counter({"SelectTopK": 1, "GatherND": 1})
-    (gather,) = (each for each in graph.nodes if each.op == "GatherND")
-    assert [each.name for each in gather.inputs] == ["t", "keep/rows"]
-
-
-def test_other_retentions_are_left_alone() -> None:
-    graph = graph_of(
-        "(float[b, 12] s, int64[b] n) => (int64[b, w] keep, int64[b] count, int64 width)"
-        " { keep, count, width = star.CdfRetain <mass = 0.5> (s, n) }"
-    )
-    assert applied(select_in_one, graph, OF) == 0
-    assert operators(graph) == Counter({"CdfRetain": 1})
 
 
 WEIGHTS = {"w": noise(6, 6), "b": noise(6), "s": noise(6), "half": np.array(0.5, np.float32)}

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "cdf_retain_kernel.cpp"
-#include "select_top_k_kernel.cpp"
 
 extern "C" int32_t cdfRetainHost(float const* score, int64_t const* validCount, int64_t batch, int64_t patches,
     float mass, int64_t* keepIndex, int64_t* keepCount, int64_t* width)
@@ -12,12 +11,4 @@ extern "C" int32_t cdfRetainHost(float const* score, int64_t const* validCount, 
     star::CdfRetainCall const call{static_cast<int32_t>(batch), static_cast<int32_t>(patches), mass, score, validCount,
         keepIndex, keepCount, width, workspace.data()};
     return star::launchCdfRetain(call, nullptr);
-}
-
-extern "C" int32_t selectTopKHost(
-    float const* score, int64_t batch, int64_t patches, int64_t k, int64_t prefix, int64_t* keep, int64_t* rows)
-{
-    star::SelectTopKCall const call{static_cast<int32_t>(batch), static_cast<int32_t>(patches), static_cast<int32_t>(k),
-        static_cast<int32_t>(prefix), score, keep, rows};
-    return star::launchSelectTopK(call, nullptr);
 }

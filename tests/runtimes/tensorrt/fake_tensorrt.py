@@ -94,9 +94,7 @@ class InspectedEngine:
 class FakeRegistry:
     """A plugin registry: a library registers its plugins once, and is not loaded a second time."""
 
-    def __init__(
-        self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain", "SelectTopK")
-    ) -> None:
+    def __init__(self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain",)) -> None:
         self._libraries, self._plugins = libraries, plugins
 
     def load_library(self, path: str) -> object | None:

@@ -29,7 +29,6 @@ from exporter.targets import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PLUGIN_FP16,
     Target,
 )
 from exporter.tensor_names import SLICED
@@ -46,10 +45,7 @@ METHODS: dict[str, Callable[[str], PrunedViT]] = {
     "tome": tome,
     "a-star": lambda family: a_star(family, "padded"),
 }
-# The others take what these do.
-FORMS = [
-    each for each in TARGETS.values() if each.runtime.engines and each != TENSORRT_PLUGIN_FP16
-]
+FORMS = [target for target in TARGETS.values() if target.runtime.engines]
 
 
 @pytest.fixture(scope="module")

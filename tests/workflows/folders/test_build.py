@@ -17,7 +17,6 @@ from exporter.targets import (
     TENSORRT_FP8,
     TENSORRT_FP16,
     TENSORRT_INT8,
-    TENSORRT_PLUGIN_FP16,
     Target,
 )
 from exporter.tensor_names import SLICED, VARIANTS, variant_path
@@ -39,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def _call_plugin(*files: Path) -> None:
     for path in files:
         model = onnx.load(path)
-        model.graph.node.add(op_type="SelectTopK", domain="star")
+        model.graph.node.add(op_type="CdfRetain", domain="star")
         onnx.save(model, path)
     save_all_checksums(files[0].parent)
 
@@ -167,29 +166,16 @@ def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(
-    ("target", "method", "layout", "instead"),
-    [
-        (TENSORRT, Method.A_STAR, Layout.SHRINKING, 'with layout = "padded" in a recipe'),
-        (TENSORRT_PLUGIN_FP16, Method.STAR, Layout.SHRINKING, "--target tensorrt-fp16"),
-    ],
-    ids=["tokens that shrink", "selection in one node"],
-)
-def test_a_pruned_model_may_need_the_plugin(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    target: Target,
-    method: Method,
-    layout: Layout,
-    instead: str,
+def test_tokens_that_shrink_need_the_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, library = tmp_path / "folder", tmp_path / "lib.so"
-    files = write_folder(place, target, method=method, layout=layout)
+    files = write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
     tracing, forced = (variant_path(files.pruned, role) for role in VARIANTS)
     _call_plugin(files.pruned, tracing)
     with pytest.raises(
         UserError,
-        match=rf"got no plugin .*build --plugin FILE, or star-export compile {instead}",
+        match=r"got no plugin .*build --plugin FILE, or star-export compile with layout = \"padded\" in a recipe",
     ):
         build_folder(place, BuildSettings())
     assert not (place / "engines").exists()
@@ -203,16 +189,6 @@ def test_a_pruned_model_may_need_the_plugin(
         assert built[each.name].plugin_sha256 == sha256_of(library)
     for each in (files.dense, forced):
         assert built[each.name].plugin_sha256 == ""
-
-
-@pytest.mark.usefixtures("machine")
-def test_a_model_without_a_node_of_the_plugin_needs_none(tmp_path: Path) -> None:
-    """As pairs of patches, whatever the target."""
-    write_folder(tmp_path / "folder", TENSORRT_PLUGIN_FP16)
-    assert {
-        each.manifest.plugin_sha256
-        for each in build_folder(tmp_path / "folder", BuildSettings())
-    } == {""}
 
 
 @pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())
