@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exporter.calibration import rules
+from exporter.calibration.rules import HeadSignals, Rows
 from exporter.calibration.trace import AttentionTrace
 
 # Values of a tile's largest matrix, 8 MiB in float64; fixed, since it changes rounding.
@@ -26,9 +27,9 @@ TILE = 2**20
 class QueryKeyValue(NamedTuple):
     """Relevance or gradients of a part's query, key and value, after norms and rotation."""
 
-    query: Float[Tensor, "b k h t c"]
-    key: Float[Tensor, "b k h t c"]
-    value: Float[Tensor, "b k h t c"]
+    query: HeadSignals
+    key: HeadSignals
+    value: HeadSignals
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class _Sums:
 
 def propagate(
     seen: AttentionTrace,
-    row: Float[Tensor, "b k t"],
-    cam: Float[Tensor, "b k h t c"],
-    gradient: Float[Tensor, "b k h t c"],
-) -> tuple[Float[Tensor, "b k t"], QueryKeyValue, QueryKeyValue]:
+    row: Rows,
+    cam: HeadSignals,
+    gradient: HeadSignals,
+) -> tuple[Rows, QueryKeyValue, QueryKeyValue]:
     """Propagate relevance (`cam`) and gradient of the heads' contexts.
 
     Returns:
@@ -134,13 +135,11 @@ def _zeros(arriving: _Arriving) -> _Sums:
     )
 
 
-def _joined(values: Float[Tensor, "b k h t c"]) -> Float[Tensor, "n t k c"]:
+def _joined(values: HeadSignals) -> Float[Tensor, "n t k c"]:
     return values.permute(0, 2, 3, 1, 4).flatten(0, 1).contiguous()
 
 
-def _split(
-    values: Float[Tensor, "n t s c"], heads: int
-) -> tuple[Float[Tensor, "b k h t c"], Float[Tensor, "b k h t c"]]:
+def _split(values: Float[Tensor, "n t s c"], heads: int) -> tuple[HeadSignals, HeadSignals]:
     """Return the relevances and the gradients, which are views of one tensor."""
     by_image = values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4)
     cam, gradient = by_image.chunk(2, dim=1)

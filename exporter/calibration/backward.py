@@ -11,13 +11,14 @@ and scales, which are cheap and of any kind, use autograd. Axes as in `trace`, w
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exporter.calibration import rules
 from exporter.calibration.attention import QueryKeyValue
-from exporter.calibration.trace import AttentionTrace, MlpTrace, ModelTrace
+from exporter.calibration.rules import Classes, HeadSignals, Rows, TokenSignals
+from exporter.calibration.trace import AttentionTrace, Heads, MlpTrace, ModelTrace, Tokens
 from exporter.models.base import AttentionParts, MlpParts, PrunableViT
 from exporter.models.parts import Gate, MeanPooling, Pooling, Rotary
 from exporter.vocabulary import OutputKind
@@ -43,9 +44,7 @@ def pull_back(
     return result.unflatten(0, (images, classes))
 
 
-def cam_to_middle(
-    part: MlpParts, seen: MlpTrace, cam: Float[Tensor, "b k t d"]
-) -> Float[Tensor, "b k t d"]:
+def cam_to_middle(part: MlpParts, seen: MlpTrace, cam: TokenSignals) -> TokenSignals:
     """Propagate from the output of a token-wise part to its input, for the MLP the tokens after attention."""
     middle = seen.tokens.unsqueeze(1)
     skip, branch = rules.add(cam, middle, seen.branch.unsqueeze(1))
@@ -61,8 +60,8 @@ def cam_to_middle(
 
 
 def cam_to_context(
-    part: AttentionParts, seen: AttentionTrace, cam: Float[Tensor, "b k t d"]
-) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k h t c"]]:
+    part: AttentionParts, seen: AttentionTrace, cam: TokenSignals
+) -> tuple[TokenSignals, HeadSignals]:
     """Propagate from the tokens after attention to the skip connection and the heads' contexts."""
     skip, branch = rules.add(cam, seen.tokens.unsqueeze(1), seen.branch.unsqueeze(1))
     branch = rules.linear(
@@ -74,9 +73,9 @@ def cam_to_context(
 def cam_to_block_input(
     part: AttentionParts,
     seen: AttentionTrace,
-    skip: Float[Tensor, "b k t d"],
+    skip: TokenSignals,
     inside: QueryKeyValue,
-) -> Float[Tensor, "b k t d"]:
+) -> TokenSignals:
     """Propagate from the skip connection, and from query, key and value inside attention, to the block's input."""
     query, key, value = inside
     if part.rotary is not None:
@@ -87,17 +86,15 @@ def cam_to_block_input(
     return rules.clone(skip + branch, seen.tokens.unsqueeze(1))
 
 
-def _by_head(
-    part: AttentionParts, merged: Float[Tensor, "b k t d"]
-) -> Float[Tensor, "b k h t c"]:
+def _by_head(part: AttentionParts, merged: TokenSignals) -> HeadSignals:
     heads = merged.unflatten(-1, (part.num_heads, part.head_dim))
     return heads.transpose(2, 3)
 
 
 def _as_projected(
-    query: Float[Tensor, "b k h t c"],
-    key: Float[Tensor, "b k h t c"],
-    value: Float[Tensor, "b k h t c"],
+    query: HeadSignals,
+    key: HeadSignals,
+    value: HeadSignals,
 ) -> Float[Tensor, "b k t three_d"]:
     """Return the three side by side, as the layer before attention gives them."""
     parts = torch.stack((query, key, value), dim=2)
@@ -116,10 +113,10 @@ def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o 
 
 def _unturned(
     rotary: Rotary,
-    cam: Float[Tensor, "b k h t c"],
-    value: Float[Tensor, "b h t c"],
+    cam: HeadSignals,
+    value: Heads,
     turned: Tensor,
-) -> Float[Tensor, "b k h t c"]:
+) -> HeadSignals:
     return rules.rotation(
         cam,
         value.unsqueeze(1),
@@ -128,9 +125,7 @@ def _unturned(
     )
 
 
-def gradient_to_middle(
-    part: MlpParts, seen: MlpTrace, gradient: Float[Tensor, "b k t d"]
-) -> Float[Tensor, "b k t d"]:
+def gradient_to_middle(part: MlpParts, seen: MlpTrace, gradient: TokenSignals) -> TokenSignals:
     """Propagate from the output of a token-wise part to its input, for the MLP the tokens after attention."""
     branch = pull_back(part.out, seen.fc2_output, gradient)
     if not isinstance(part.fc2, nn.Identity):
@@ -146,8 +141,8 @@ def gradient_to_middle(
 
 
 def gradient_to_context(
-    part: AttentionParts, seen: AttentionTrace, gradient: Float[Tensor, "b k t d"]
-) -> Float[Tensor, "b k h t c"]:
+    part: AttentionParts, seen: AttentionTrace, gradient: TokenSignals
+) -> HeadSignals:
     """Propagate from the tokens after attention to the heads' contexts, attention @ value."""
     branch = pull_back(part.out, seen.proj_output, gradient) @ part.proj.weight
     branch = pull_back(part.context_norm, seen.merged, branch)
@@ -157,9 +152,9 @@ def gradient_to_context(
 def gradient_to_block_input(
     part: AttentionParts,
     seen: AttentionTrace,
-    middle: Float[Tensor, "b k t d"],
+    middle: TokenSignals,
     inside: QueryKeyValue,
-) -> Float[Tensor, "b k t d"]:
+) -> TokenSignals:
     """Propagate the gradients of the tokens after attention, and of query, key and value, to the block's input."""
     query, key, value = inside
     if part.rotary is not None:
@@ -189,14 +184,14 @@ def explained_outputs(vit: PrunableViT) -> int:
     return 1 if _embeds(vit) or not vit.classifiers else vit.classifiers[0].linear.out_features
 
 
-def top_outputs(vit: PrunableViT, seen: ModelTrace, count: int) -> Int[Tensor, "b k"]:
+def top_outputs(vit: PrunableViT, seen: ModelTrace, count: int) -> Classes:
     """Return the classes with the largest logits, of equal ones the first; for an embedding, 0: its length."""
     if _embeds(vit):
         return torch.zeros(len(seen.logits), 1, dtype=torch.long, device=seen.logits.device)
     return seen.logits.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
-def share_of_outputs(vit: PrunableViT, like: Float[Tensor, "b k t"]) -> Float[Tensor, "b k t"]:
+def share_of_outputs(vit: PrunableViT, like: Rows) -> Rows:
     """Return the share of each token in what the head reads, from which attention is rolled out."""
     share = torch.zeros_like(like)
     if vit.pooling is not None:
@@ -209,9 +204,7 @@ def share_of_outputs(vit: PrunableViT, like: Float[Tensor, "b k t"]) -> Float[Te
     return share
 
 
-def gradient_of_outputs(
-    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
-) -> Float[Tensor, "b k t d"]:
+def gradient_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> TokenSignals:
     """Return the gradient of the classes' logits, or of the length, with respect to the last block's output."""
     tokens, read = seen.blocks[-1].output, _read(vit, seen, classes)
     if vit.pooling is not None:
@@ -225,9 +218,7 @@ def gradient_of_outputs(
     return pull_back(lambda output: vit.features(vit.norm(output)), tokens, gradient)
 
 
-def cam_of_outputs(
-    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
-) -> Float[Tensor, "b k t d"]:
+def cam_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> TokenSignals:
     """Return the relevance at the last block's output, from 1 at each class's logit, or at the length."""
     read = _read(vit, seen, classes)
     if vit.pooling is not None:
@@ -243,7 +234,7 @@ def cam_of_outputs(
 
 
 def _shares(
-    vit: PrunableViT, features: Float[Tensor, "b t d"], classes: Int[Tensor, "b k"]
+    vit: PrunableViT, features: Tokens, classes: Classes
 ) -> Float[Tensor, "readers b k"]:
     """Return the share of each averaged classifier's own logit in theirs, as of the terms of a sum."""
     if len(vit.classifiers) < 2:
@@ -257,7 +248,7 @@ def _shares(
 
 def _cam_of_mean(
     vit: PrunableViT, pooling: Pooling, seen: ModelTrace, weight: Float[Tensor, "b k d"]
-) -> Float[Tensor, "b k t d"]:
+) -> TokenSignals:
     """Return the relevance of the patches and, 0, of the tokens that are not pooled."""
     patches = seen.normed[:, pooling.skipped :]
     pooled = vit.features(_mean(pooling, seen.normed)).unsqueeze(1)
@@ -267,7 +258,7 @@ def _cam_of_mean(
     return torch.cat([skipped, spread], dim=2)
 
 
-def _mean(pooling: Pooling, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b d"]:
+def _mean(pooling: Pooling, normed: Tokens) -> Float[Tensor, "b d"]:
     return pooling(normed, torch.ones_like(normed[..., 0]))
 
 
@@ -277,7 +268,7 @@ def _embeds(vit: PrunableViT) -> bool:
 
 
 def _read(
-    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
+    vit: PrunableViT, seen: ModelTrace, classes: Classes
 ) -> list[tuple[int | None, Float[Tensor, "b k d"]]]:
     """Return each token that the head reads, None for the pooled patches, and the weights of what is explained."""
     if not _embeds(vit):

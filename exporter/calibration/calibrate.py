@@ -14,7 +14,12 @@ from torch.nn import functional as F
 
 from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
-from exporter.calibration.record import Calibration, CalibrationRecord, save_calibration
+from exporter.calibration.record import (
+    Calibration,
+    CalibrationRecord,
+    Doubles,
+    save_calibration,
+)
 from exporter.calibration.settings import CHECKS, CalibrationSettings, planned_images
 from exporter.calibration.sums import (
     Scored,
@@ -164,7 +169,7 @@ def calibrate(
 
 def relevance_maps(
     vit: PrunableViT, pixels: NDArray[np.uint8], settings: CalibrationSettings
-) -> NDArray[np.float64]:
+) -> Doubles:
     """Return each image's own scores, of which a calibration with these settings is the mean (STAR, Figure 1).
 
     Args:

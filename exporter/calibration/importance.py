@@ -16,19 +16,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from exporter.calibration import attention, backward
 from exporter.calibration.backward import top_outputs
-from exporter.calibration.trace import ModelTrace, trace
+from exporter.calibration.record import Doubles
+from exporter.calibration.rules import Classes
+from exporter.calibration.trace import ModelTrace, Tokens, trace
 from exporter.models.base import PrunableViT, whole_block
 
 
 @torch.no_grad()
 def sweep(
-    vit: PrunableViT, seen: ModelTrace, classes: Int[Tensor, "b k"]
+    vit: PrunableViT, seen: ModelTrace, classes: Classes
 ) -> Float[Tensor, "b k layers patches"]:
     """Compute the relevance of every patch position at every layer to each of an image's classes.
 
@@ -65,9 +67,7 @@ def sweep(
     return torch.stack(scores[::-1], dim=2)
 
 
-def average_cosine_similarity(
-    tokens: Float[Tensor, "b t d"], num_prefix_tokens: int
-) -> Float64[Tensor, " b"]:
+def average_cosine_similarity(tokens: Tokens, num_prefix_tokens: int) -> Float64[Tensor, " b"]:
     """Compute the mean cosine over all pairs of different patches of each image, in [-1, 1], without prefix tokens.
 
     Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper
@@ -95,8 +95,8 @@ class ImageScores:
     `inter` is [layers, patches]; it is 0 in a layer that is not `counted` [layers], where no class had a score.
     """
 
-    acs: NDArray[np.float64]
-    inter: NDArray[np.float64] | None = None
+    acs: Doubles
+    inter: Doubles | None = None
     counted: NDArray[np.bool_] | None = None
     empty_rows: int = 0
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from exporter.errors import ArtefactError, CalibrationError, reason_of
 from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.records import ModelSpec, Preprocessing
+
+Doubles: TypeAlias = NDArray[np.float64]
 
 # The arrays of a calibration, by the names of its fields.
 ARRAYS = ("acs", "inter", "overlap")
@@ -48,9 +51,9 @@ class Calibration:
     """
 
     record: CalibrationRecord
-    acs: NDArray[np.float64]
-    inter: NDArray[np.float64] | None
-    overlap: NDArray[np.float64] | None = None
+    acs: Doubles
+    inter: Doubles | None
+    overlap: Doubles | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -148,9 +151,7 @@ def load_calibration(path: Path) -> Calibration:
     return calibration_of(metadata["record"], arrays, str(path))
 
 
-def calibration_of(
-    record: str, arrays: Mapping[str, NDArray[np.float64]], source: str
-) -> Calibration:
+def calibration_of(record: str, arrays: Mapping[str, Doubles], source: str) -> Calibration:
     """Return the calibration of a record in JSON and of arrays by name; ArtefactError unless all of it is whole."""
     origin = from_json(CalibrationRecord, record, source=source)
     acs, inter, overlap = map(arrays.get, ARRAYS)

@@ -8,10 +8,18 @@ either; its sign is part of the weight before it.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+
+# What is propagated, relevance or gradients, for each of k classes; other axes as in `trace`.
+TokenSignals: TypeAlias = Float[Tensor, "b k t d"]
+HeadSignals: TypeAlias = Float[Tensor, "b k h t c"]
+# A row of attention that is rolled out, and the classes themselves.
+Rows: TypeAlias = Float[Tensor, "b k t"]
+Classes: TypeAlias = Int[Tensor, "b k"]
 
 # Added to every denominator; a denominator of exactly 0 gives 0. Published values depend on it where sums cancel.
 EPS = 1e-9
@@ -32,10 +40,10 @@ def clone(
 
 
 def add(
-    relevance: Float[Tensor, "b k t d"],
+    relevance: TokenSignals,
     left: Float[Tensor, "b 1 t d"],
     right: Float[Tensor, "b 1 t d"],
-) -> tuple[Float[Tensor, "b k t d"], Float[Tensor, "b k t d"]]:
+) -> tuple[TokenSignals, TokenSignals]:
     """Split relevance over the two terms of a sum.
 
     Each element is split in proportion to the terms; then each part is rescaled as a whole, to a share of the total
@@ -105,11 +113,11 @@ def gate(relevance: Float[Tensor, "b k t m"]) -> Float[Tensor, "b k t two_m"]:
 
 
 def rotation(
-    relevance: Float[Tensor, "b k h t c"],
+    relevance: HeadSignals,
     value: Float[Tensor, "b 1 h t c"],
     turned: Float[Tensor, "b 1 h t c"],
     pull_back: Callable[[Tensor], Tensor],
-) -> Float[Tensor, "b k h t c"]:
+) -> HeadSignals:
     """Return the relevance of `value` from that of `turned`, its rotation by pairs of channels.
 
     Relevance is split element by element in proportion to each channel's contribution, with its sign. After

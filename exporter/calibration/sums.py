@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
+from exporter.calibration.record import Doubles
 from exporter.calibration.settings import CalibrationSettings, PlannedImage
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import reason_of
@@ -104,10 +105,10 @@ class Sums:
     done, images used, skipped, empty rows. `skipped` says why an image could not be read, by its name.
     """
 
-    inter: NDArray[np.float64]
+    inter: Doubles
     counted: NDArray[np.int64]
-    halves: NDArray[np.float64]
-    acs: NDArray[np.float64]
+    halves: Doubles
+    acs: Doubles
     counts: NDArray[np.int64]
     skipped: Mapping[str, str] = field(default_factory=dict)
 
@@ -148,11 +149,11 @@ class Sums:
         counts = self.counts + np.array([1, 0, 1, 0])
         return replace(self, counts=counts, skipped={**self.skipped, name: reason})
 
-    def mean_acs(self) -> NDArray[np.float64]:
+    def mean_acs(self) -> Doubles:
         """Return the mean over images, [layers]."""
         return self.acs / max(1, int(self.counts[1]))
 
-    def mean_inter(self) -> NDArray[np.float64]:
+    def mean_inter(self) -> Doubles:
         """Return the mean over images, [layers, patches].
 
         A layer for which no image had a score gets equal scores for all patches.
@@ -188,7 +189,7 @@ def _read(path: Path) -> tuple[str, Sums]:
     return metadata["key"], Sums(**arrays, skipped=json.loads(metadata["skipped"]))
 
 
-def better_half_overlap(halves: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def better_half_overlap(halves: Doubles) -> Doubles | None:
     """Return each layer's overlap of two tables of scores; None where either half has no score at all.
 
     They are sums or means over the images of each half, [2, layers, patches]; a row's scale does not matter.
@@ -202,15 +203,13 @@ def better_half_overlap(halves: NDArray[np.float64]) -> NDArray[np.float64] | No
     return marked.all(0).sum(-1) / best.shape[-1]
 
 
-def is_settled(halves: NDArray[np.float64]) -> bool:
+def is_settled(halves: Doubles) -> bool:
     """Whether the scores of every layer are settled."""
     overlap = better_half_overlap(halves)
     return overlap is not None and bool(overlap.min() >= ENOUGH)
 
 
-def warn_where_unsettled(
-    overlap: NDArray[np.float64] | None, layers: Sequence[int], images: int
-) -> None:
+def warn_where_unsettled(overlap: Doubles | None, layers: Sequence[int], images: int) -> None:
     """Log one line if the scores of any of these 1-based layers are not settled."""
     if overlap is None:
         return

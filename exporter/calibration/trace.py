@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -10,43 +11,47 @@ from torch.nn import functional as F
 
 from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 
+# Axes: b images, t tokens, d channels, h heads, c channels of a head.
+Tokens: TypeAlias = Float[Tensor, "b t d"]
+Heads: TypeAlias = Float[Tensor, "b h t c"]
+
 
 @dataclass(frozen=True)
 class AttentionTrace:
     """Values of a block's attention part, computed from `tokens`; `branch` is added to them.
 
-    Axes: b images, t tokens, d channels, h heads, c channels of a head. `query` and `key` are those after their
+    `query` and `key` are those after their
     norms and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those
     between. No matrix [tokens, tokens] is kept: `attention` computes it again, piece by piece.
     """
 
-    tokens: Float[Tensor, "b t d"]
-    normed: Float[Tensor, "b t d"]
-    raw_query: Float[Tensor, "b h t c"]
-    raw_key: Float[Tensor, "b h t c"]
-    normed_query: Float[Tensor, "b h t c"]
-    normed_key: Float[Tensor, "b h t c"]
-    query: Float[Tensor, "b h t c"]
-    key: Float[Tensor, "b h t c"]
-    value: Float[Tensor, "b h t c"]
-    context: Float[Tensor, "b h t c"]
-    merged: Float[Tensor, "b t d"]
-    proj_input: Float[Tensor, "b t d"]
-    proj_output: Float[Tensor, "b t d"]
-    branch: Float[Tensor, "b t d"]
+    tokens: Tokens
+    normed: Tokens
+    raw_query: Heads
+    raw_key: Heads
+    normed_query: Heads
+    normed_key: Heads
+    query: Heads
+    key: Heads
+    value: Heads
+    context: Heads
+    merged: Tokens
+    proj_input: Tokens
+    proj_output: Tokens
+    branch: Tokens
 
 
 @dataclass(frozen=True)
 class MlpTrace:
     """Values of a token-wise part; m hidden channels, and g after the activation, fewer where it is gated."""
 
-    tokens: Float[Tensor, "b t d"]
-    normed: Float[Tensor, "b t d"]
+    tokens: Tokens
+    normed: Tokens
     hidden: Float[Tensor, "b t m"]
     activated: Float[Tensor, "b t g"]
     fc2_input: Float[Tensor, "b t g"]
-    fc2_output: Float[Tensor, "b t d"]
-    branch: Float[Tensor, "b t d"]
+    fc2_output: Tokens
+    branch: Tokens
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class BlockTrace:
 
     attention: AttentionTrace | None
     token_wise: tuple[MlpTrace, ...]
-    output: Float[Tensor, "b t d"]
+    output: Tokens
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class ModelTrace:
     """Values of the whole pass: its blocks, the tokens after the final norm, and the logits."""
 
     blocks: tuple[BlockTrace, ...]
-    normed: Float[Tensor, "b t d"]
+    normed: Tokens
     logits: Float[Tensor, "b classes"]
 
 
@@ -90,7 +95,7 @@ def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> ModelT
     return ModelTrace(tuple(blocks), normed, vit.classify(normed))
 
 
-def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrace:
+def _trace_block(block: BlockParts, tokens: Tokens) -> BlockTrace:
     attention = None if block.attention is None else _trace_attention(block.attention, tokens)
     tokens = tokens if attention is None else tokens + attention.branch
     token_wise = []
@@ -100,7 +105,7 @@ def _trace_block(block: BlockParts, tokens: Float[Tensor, "b t d"]) -> BlockTrac
     return BlockTrace(attention, tuple(token_wise), tokens)
 
 
-def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> AttentionTrace:
+def _trace_attention(part: AttentionParts, tokens: Tokens) -> AttentionTrace:
     batch, count, _ = tokens.shape
     normed = part.norm(tokens)
     qkv = (
@@ -135,7 +140,7 @@ def _trace_attention(part: AttentionParts, tokens: Float[Tensor, "b t d"]) -> At
     )
 
 
-def _trace_mlp(part: MlpParts, tokens: Float[Tensor, "b t d"]) -> MlpTrace:
+def _trace_mlp(part: MlpParts, tokens: Tokens) -> MlpTrace:
     normed = part.norm(tokens)
     hidden = part.fc1(normed)
     activated = part.act(hidden)

@@ -14,9 +14,10 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from exporter.ops.onnx_functions import DOMAIN
+from exporter.tensor_names import Array
 
 # An operator's input: a tensor or a constant. A float becomes float32; an int or a list of ints becomes int64.
-Operand: TypeAlias = gs.Tensor | np.ndarray[Any, Any] | float | list[int]
+Operand: TypeAlias = gs.Tensor | Array | float | list[int]
 
 # Operators whose result dtype does not follow from the inputs.
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(bool)
@@ -146,8 +147,8 @@ class LinearLayer:
     """
 
     tokens: gs.Variable
-    weight: np.ndarray[Any, Any]
-    bias: np.ndarray[Any, Any] | None
+    weight: Array
+    bias: Array | None
     nodes: tuple[gs.Node, ...]
 
 
@@ -212,8 +213,8 @@ def as_linear(result: gs.Tensor) -> LinearLayer | None:
 def write_linear(
     op: Builder,
     tokens: gs.Variable,
-    weight: np.ndarray[Any, Any],
-    bias: np.ndarray[Any, Any] | None,
+    weight: Array,
+    bias: Array | None,
     shape: list[int | str] | None,
 ) -> gs.Variable:
     """Write a linear layer in the form that `as_linear` finds; the result's name is the builder's prefix."""

@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import torch
@@ -35,7 +34,7 @@ from exporter.ops.onnx_functions import (
 )
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
 
 # From this version of PyTorch on, a program without a translation is a bug of ours.
@@ -254,7 +253,7 @@ def lower(
     pruned: PrunedViT,
     target: Target,
     input_kind: InputKind = InputKind.FLOAT32,
-    images: np.ndarray[Any, Any] | None = None,
+    images: Array | None = None,
 ) -> onnx.ModelProto:
     """Lower a pruned ViT (or, with rates of 1, the dense one) to the ONNX model of one target.
 
@@ -271,7 +270,7 @@ def lower_each(
     pruned: PrunedViT,
     targets: Iterable[Target],
     input_kind: InputKind = InputKind.FLOAT32,
-    images: np.ndarray[Any, Any] | None = None,
+    images: Array | None = None,
 ) -> Iterator[onnx.ModelProto]:
     """Yield the result of `lower` for each target; targets of one opset share torch's export."""
     exports: dict[int, onnx.ModelProto] = {}
@@ -289,7 +288,7 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _for_target(
-    exported: onnx.ModelProto, artefact: Artefact, images: np.ndarray[Any, Any] | None
+    exported: onnx.ModelProto, artefact: Artefact, images: Array | None
 ) -> onnx.ModelProto:
     """Run all steps after torch's export, and take over the export's tensors."""
     target = artefact.target

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from exporter.errors import UserError
 from exporter.tensor_names import IMAGES, Array
 
 RunnerT = TypeVar("RunnerT", bound="Runner")
-Feed = Mapping[str, np.ndarray[Any, Any]]
+Feed = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Runner(ABC):
             self._require_active("read")
         return self._outputs
 
-    def run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, feed: Feed) -> dict[str, Array]:
         """Run one batch and return every output of the model by name.
 
         Args:
@@ -107,7 +107,7 @@ class Runner(ABC):
         """Free the resources that `_activate` allocated."""
 
     @abstractmethod
-    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+    def _run(self, feed: Feed) -> dict[str, Array]:
         """Run a feed that `run` has checked."""
 
     def _require_active(self, use: str) -> None:

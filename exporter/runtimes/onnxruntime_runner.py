@@ -11,13 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from exporter.artefact import artefact_of
 from exporter.errors import ArtefactError, UserError, imported
 from exporter.formats.onnx_file import inputs_of, load_onnx
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
+from exporter.tensor_names import Array
 
 # The first version that runs a file of an opset: 1.24 reads opset 24, but attends to padding.
 _FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23", "24": "1.25"}
@@ -214,7 +213,7 @@ class OnnxRuntimeRunner(Runner):
     def _deactivate(self) -> None:
         self._session = None
 
-    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+    def _run(self, feed: Feed) -> dict[str, Array]:
         names = [info.name for info in self._outputs]
         try:
             return dict(zip(names, self._session.run(names, dict(feed)), strict=True))

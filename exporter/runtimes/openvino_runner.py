@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from exporter.errors import ArtefactError, UserError, imported
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.tensor_names import Array
 
 _DEVICE = "CPU"
 
@@ -63,7 +64,7 @@ class OpenVinoRunner(Runner):
         self._requests.clear()
         self._network = None
 
-    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+    def _run(self, feed: Feed) -> dict[str, Array]:
         request = self._request_of(len(feed[self._inputs[0].name]))
         try:
             results = request.infer(dict(feed), share_inputs=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from exporter.errors import ModelError
 from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.tensor_names import Array
 
 
 class TorchRunner(Runner):
@@ -43,13 +43,13 @@ class TorchRunner(Runner):
         self._module = module
         self._device, self._threads = torch.device(device), threads
 
-    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+    def _run(self, feed: Feed) -> dict[str, Array]:
         with torch.inference_mode(), _threads(self._threads):
             results = self._module({name: self._tensor(array) for name, array in feed.items()})
             # Copying to the host waits for the device, so that a timed run includes all of its work.
             return {name: tensor.cpu().numpy() for name, tensor in results.items()}
 
-    def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
+    def _tensor(self, array: Array) -> Tensor:
         # PyTorch shares the memory, and rejects arrays that are read-only or have negative strides.
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
 

@@ -33,6 +33,7 @@ from exporter.lowering.markers import (
     PAIR_TOKENS,
 )
 from exporter.ops.onnx_functions import DOMAIN
+from exporter.tensor_names import Array
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
 SPLIT_HEADS = [2, 0, 3, 1, 4]
@@ -369,7 +370,7 @@ def _gives_heads_alone(node: gs.Node) -> bool:
 
 
 def _add_to_heads(
-    graph: gs.Graph, heads: gs.Variable, bias: np.ndarray, readers: Sequence[gs.Node]
+    graph: gs.Graph, heads: gs.Variable, bias: Array, readers: Sequence[gs.Node]
 ) -> None:
     """Let these readers read heads [batch, heads, tokens, head_dim] with a bias [heads, 1, head_dim]."""
     if not readers:
@@ -381,7 +382,7 @@ def _add_to_heads(
         reader.inputs = [biased if tensor is heads else tensor for tensor in reader.inputs]
 
 
-def _passed_on(node: gs.Node, bias: np.ndarray) -> bool:
+def _passed_on(node: gs.Node, bias: Array) -> bool:
     """Add the value's bias to that of the projection behind an attention on heads; False where there is none."""
     merge = _merge(node.outputs[0])
     if merge is None or len(node.inputs[2].outputs) != 1 or len(merge.outputs[0].outputs) != 1:
@@ -389,7 +390,7 @@ def _passed_on(node: gs.Node, bias: np.ndarray) -> bool:
     return _add_to_projection(merge.outputs[0], bias)
 
 
-def _add_to_projection(context: gs.Variable, bias: np.ndarray) -> bool:
+def _add_to_projection(context: gs.Variable, bias: Array) -> bool:
     """Add bias · W to the bias of the linear layer that alone reads the context; False where none does."""
     product = context.outputs[0].outputs[0]
     projection = as_linear(product.outputs[0].outputs[0]) if product.outputs else None

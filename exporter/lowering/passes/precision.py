@@ -16,6 +16,7 @@ from exporter.artefact import Artefact
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import Builder, replace, sort_nodes
 from exporter.ops.onnx_functions import DOMAIN
+from exporter.tensor_names import Array
 
 # Operators whose row sums lose too much in half precision, and those that create floats from no float tensor.
 IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range", "EyeLike"}
@@ -120,7 +121,7 @@ def _infer_dtypes(graph: gs.Graph) -> None:
         raise RuntimeError(f"no dtype is known of {', '.join(unknown)}")
 
 
-def _rounded(values: np.ndarray, precision: np.dtype) -> np.ndarray:
+def _rounded(values: Array, precision: np.dtype) -> Array:
     """Round values and keep finite ones finite: fp16 ends at 65504."""
     most = float(ml_dtypes.finfo(precision).max)
     finite = np.isfinite(values)

@@ -36,7 +36,7 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     started,
 )
 from exporter.targets import Runtime
-from exporter.tensor_names import IMAGES
+from exporter.tensor_names import IMAGES, Array
 
 # Constants of the CUDA driver API (cuda.h), which is stable.
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -229,7 +229,7 @@ class TensorRtRunner(Runner):
             self._kernels.save()
         self._loaded = self._kernels = self._polygraphy = None
 
-    def _run(self, feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
+    def _run(self, feed: Feed) -> dict[str, Array]:
         loaded, batch = self._loaded, len(feed[IMAGES])
         assert loaded is not None
         profile = profile_for(loaded.manifest, batch, self.name)
