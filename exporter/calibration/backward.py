@@ -18,7 +18,13 @@ from torch.nn import functional as F
 from exporter.calibration import rules
 from exporter.calibration.attention import QueryKeyValue
 from exporter.calibration.rules import Classes, HeadSignals, Rows, TokenSignals
-from exporter.calibration.trace import AttentionTrace, Heads, MlpTrace, ModelTrace, Tokens
+from exporter.calibration.trace import (
+    AttentionTrace,
+    HeadValues,
+    MlpTrace,
+    ModelTrace,
+    TokenValues,
+)
 from exporter.models.base import AttentionParts, MlpParts, PrunableViT
 from exporter.models.parts import Gate, MeanPooling, Pooling, Rotary
 from exporter.vocabulary import OutputKind
@@ -114,7 +120,7 @@ def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o 
 def _unturned(
     rotary: Rotary,
     cam: HeadSignals,
-    value: Heads,
+    value: HeadValues,
     turned: Tensor,
 ) -> HeadSignals:
     return rules.rotation(
@@ -234,7 +240,7 @@ def cam_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> Toke
 
 
 def _shares(
-    vit: PrunableViT, features: Tokens, classes: Classes
+    vit: PrunableViT, features: TokenValues, classes: Classes
 ) -> Float[Tensor, "readers b k"]:
     """Return the share of each averaged classifier's own logit in theirs, as of the terms of a sum."""
     if len(vit.classifiers) < 2:
@@ -258,7 +264,7 @@ def _cam_of_mean(
     return torch.cat([skipped, spread], dim=2)
 
 
-def _mean(pooling: Pooling, normed: Tokens) -> Float[Tensor, "b d"]:
+def _mean(pooling: Pooling, normed: TokenValues) -> Float[Tensor, "b d"]:
     return pooling(normed, torch.ones_like(normed[..., 0]))
 
 

@@ -24,7 +24,7 @@ from exporter.calibration import attention, backward
 from exporter.calibration.backward import top_outputs
 from exporter.calibration.record import Doubles
 from exporter.calibration.rules import Classes
-from exporter.calibration.trace import ModelTrace, Tokens, trace
+from exporter.calibration.trace import ModelTrace, TokenValues, trace
 from exporter.models.base import PrunableViT, whole_block
 
 
@@ -67,7 +67,9 @@ def sweep(
     return torch.stack(scores[::-1], dim=2)
 
 
-def average_cosine_similarity(tokens: Tokens, num_prefix_tokens: int) -> Float64[Tensor, " b"]:
+def average_cosine_similarity(
+    tokens: TokenValues, num_prefix_tokens: int
+) -> Float64[Tensor, " b"]:
     """Compute the mean cosine over all pairs of different patches of each image, in [-1, 1], without prefix tokens.
 
     Unit rows u make it O(patches x dim): the sum over pairs is (|sum of u|^2 - patches) / 2. The paper

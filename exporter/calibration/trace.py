@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
 
 # Axes: b images, t tokens, d channels, h heads, c channels of a head.
-Tokens: TypeAlias = Float[Tensor, "b t d"]
-Heads: TypeAlias = Float[Tensor, "b h t c"]
+TokenValues: TypeAlias = Float[Tensor, "b t d"]
+HeadValues: TypeAlias = Float[Tensor, "b h t c"]
 
 
 @dataclass(frozen=True)
@@ -25,33 +25,33 @@ class AttentionTrace:
     between. No matrix [tokens, tokens] is kept: `attention` computes it again, piece by piece.
     """
 
-    tokens: Tokens
-    normed: Tokens
-    raw_query: Heads
-    raw_key: Heads
-    normed_query: Heads
-    normed_key: Heads
-    query: Heads
-    key: Heads
-    value: Heads
-    context: Heads
-    merged: Tokens
-    proj_input: Tokens
-    proj_output: Tokens
-    branch: Tokens
+    tokens: TokenValues
+    normed: TokenValues
+    raw_query: HeadValues
+    raw_key: HeadValues
+    normed_query: HeadValues
+    normed_key: HeadValues
+    query: HeadValues
+    key: HeadValues
+    value: HeadValues
+    context: HeadValues
+    merged: TokenValues
+    proj_input: TokenValues
+    proj_output: TokenValues
+    branch: TokenValues
 
 
 @dataclass(frozen=True)
 class MlpTrace:
     """Values of a token-wise part; m hidden channels, and g after the activation, fewer where it is gated."""
 
-    tokens: Tokens
-    normed: Tokens
+    tokens: TokenValues
+    normed: TokenValues
     hidden: Float[Tensor, "b t m"]
     activated: Float[Tensor, "b t g"]
     fc2_input: Float[Tensor, "b t g"]
-    fc2_output: Tokens
-    branch: Tokens
+    fc2_output: TokenValues
+    branch: TokenValues
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class BlockTrace:
 
     attention: AttentionTrace | None
     token_wise: tuple[MlpTrace, ...]
-    output: Tokens
+    output: TokenValues
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ModelTrace:
     """Values of the whole pass: its blocks, the tokens after the final norm, and the logits."""
 
     blocks: tuple[BlockTrace, ...]
-    normed: Tokens
+    normed: TokenValues
     logits: Float[Tensor, "b classes"]
 
 
@@ -95,7 +95,7 @@ def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> ModelT
     return ModelTrace(tuple(blocks), normed, vit.classify(normed))
 
 
-def _trace_block(block: BlockParts, tokens: Tokens) -> BlockTrace:
+def _trace_block(block: BlockParts, tokens: TokenValues) -> BlockTrace:
     attention = None if block.attention is None else _trace_attention(block.attention, tokens)
     tokens = tokens if attention is None else tokens + attention.branch
     token_wise = []
@@ -105,7 +105,7 @@ def _trace_block(block: BlockParts, tokens: Tokens) -> BlockTrace:
     return BlockTrace(attention, tuple(token_wise), tokens)
 
 
-def _trace_attention(part: AttentionParts, tokens: Tokens) -> AttentionTrace:
+def _trace_attention(part: AttentionParts, tokens: TokenValues) -> AttentionTrace:
     batch, count, _ = tokens.shape
     normed = part.norm(tokens)
     qkv = (
@@ -140,7 +140,7 @@ def _trace_attention(part: AttentionParts, tokens: Tokens) -> AttentionTrace:
     )
 
 
-def _trace_mlp(part: MlpParts, tokens: Tokens) -> MlpTrace:
+def _trace_mlp(part: MlpParts, tokens: TokenValues) -> MlpTrace:
     normed = part.norm(tokens)
     hidden = part.fc1(normed)
     activated = part.act(hidden)
