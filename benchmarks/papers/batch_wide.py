@@ -17,9 +17,9 @@ class BatchWide(PrunedViT):
     """A pruned ViT of which every image of a batch keeps the same number of patches."""
 
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
-        assert count is None, "all images have as many patches"
-        mass = self.schedule.rates[layer - 1]
-        return Decision(keep_top_k(score, batch_count(score.exp(), mass)))
+        index = keep_top_k(score, batch_count(score.exp(), self.schedule.rates[layer - 1]))
+        # Every image has the same count; it is said, since a schedule of a-STAR does not tell it.
+        return Decision(index, torch.full_like(index[:, 0], index.shape[1]))
 
 
 def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:

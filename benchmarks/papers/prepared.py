@@ -102,7 +102,7 @@ class Prepared:
         )
         record = {
             "weights": network.weights_sha256,
-            "images": self.place.digests["images"],
+            "images": self.place.digests.get("images"),
             "max_images": self.place.max_images,
             "round_images": self.way.inter_images if scored else 0,
             "acs_images": self.way.acs_images,

@@ -293,9 +293,12 @@ def _rotaries(model: Eva) -> list[Rotary | None]:
 
 
 def _scales(block: Any) -> tuple[nn.Module, nn.Module]:
-    if block.gamma_1 is None:
-        return nn.Identity(), nn.Identity()
-    return Scaled(block.gamma_1), Scaled(block.gamma_2)
+    return _scale(block.gamma_1), _scale(block.gamma_2)
+
+
+def _scale(gamma: nn.Parameter | None) -> nn.Module:
+    # A block may scale one of its halves alone.
+    return nn.Identity() if gamma is None else Scaled(gamma)
 
 
 def _qkv(attention: Any) -> Linear:

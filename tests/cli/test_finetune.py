@@ -213,14 +213,14 @@ def test_compile_needs_the_checkpoint_alone(
         (
             "compile",
             ("--target", "openvino-int8"),
-            "for the activation ranges of openvino-int8",
+            "for the activation ranges of INT8",
         ),
         (
             "compile",
             ("--class-map", "{folder}/map.json"),
             "--class-map | got no images | need --images",
         ),
-        ("export", ("--target", "openvino-int8"), "for the activation ranges of openvino-int8"),
+        ("export", ("--target", "openvino-int8"), "for the activation ranges of INT8"),
     ],
 )
 def test_what_only_images_can_tell_is_refused_before_any_work(

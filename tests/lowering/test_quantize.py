@@ -24,7 +24,6 @@ from exporter.targets import (
 from tests.lowering.graphs import FLOATS, FP16, FP32, kinds_of
 from tests.lowering.models import a_star, lowered, star
 from tests.openvino_nodes import executed
-from tests.pruning.adaptive import RATES
 from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
@@ -206,10 +205,7 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
             else:
                 assert scale.ndim == 0
     pairs = sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
-    unpruned = star(family).vit.spec.depth - len(RATES)
-    assert (
-        weights == pairs + 2 * unpruned
-    )  # there query, key and value share the pair of their tokens
+    assert weights == pairs  # one of tokens for each product
     assert not [
         name for name, value in values.items() if value.dtype == np.int32
     ]  # biases stay floats

@@ -159,11 +159,10 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     model, depth = for_tensorrt(), star().vit.spec.depth
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
     kinds, of = kinds_of(model), Counter(node.op_type for node in model.graph.node)
-    unpruned = depth - len(RATES)
     # QKV, projection and both layers of the MLP; query, key, weights and value.
     assert of["QuantizeLinear"] == (4 + 4) * depth
-    # Where nothing is pruned, query, key and value have a matrix each.
-    assert of["DequantizeLinear"] == of["QuantizeLinear"] + 4 * depth + 2 * unpruned
+    # Weights are stored in FP8: a matrix for query, key and value, one behind attention, two of the MLP.
+    assert of["DequantizeLinear"] == of["QuantizeLinear"] + 4 * depth
     produced = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
@@ -181,7 +180,7 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
         for node in products
         if {produced[n].op_type for n in node.input if n in produced} != {PAIR}
     ]
-    assert len(products) == len(exact) + 6 * depth + 2 * unpruned
+    assert len(products) == len(exact) + 6 * depth
     (classifier,) = exact
     rows = [
         node

@@ -19,7 +19,7 @@ BY_NAME: dict[type[Settings], set[str]] = {
 SET = [
     settings
     for settings in every_settings()
-    if settings is not Sample and not settings.__name__.startswith("_")
+    if not issubclass(settings, Sample) and not settings.__name__.startswith("_")
 ]
 
 
