@@ -16,7 +16,7 @@ BATCH_WIDE = "a-star-batch"
 class BatchWide(PrunedViT):
     """A pruned ViT of which every image of a batch keeps the same number of patches."""
 
-    def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
+    def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:  # noqa: ARG002
         index = keep_top_k(score, batch_count(score.exp(), self.schedule.rates[layer - 1]))
         # Every image has the same count; it is said, since a schedule of a-STAR does not tell it.
         return Decision(index, torch.full_like(index[:, 0], index.shape[1]))

@@ -79,10 +79,10 @@ COMBINED = (
     # Flags of before, and those of other verbs
     *each(
         COMPILE,
-        ("--no-recalibrate", "need [model] recalibrate = …"),
+        ("--no-recalibrate", "need --set model.recalibrate=…"),
         ("--mixup=0.8", "unrecognized"),
     ),
-    *each(FINETUNE, ("--mixup=0.8", "need [training] mixup = …")),
+    *each(FINETUNE, ("--mixup=0.8", "need --set training.mixup=…")),
     # Choices that do not go together
     *each(
         COMPILE,
@@ -95,7 +95,7 @@ COMBINED = (
         ("--method star,tome --dry-run", "--dry-run | got 2 methods | need one method"),
         ("--method star,tome --schedule s.json", "--schedule | got a file beside 2 methods"),
         ("--scorer pairs --reduce drop", "pairs"),
-        ("--max-drop=1", "compile --max-drop"),
+        ("--max-drop=1", "unrecognized arguments: --max-drop=1"),
         ("--batch 0", "batch"),
         ("--rounds 1", "rounds"),
         ("--class-map {work}/none.json", "none.json"),
@@ -197,7 +197,7 @@ COMBINED = (
         EVAL,
         ("--subset", "class-map"),
         ("--within 0", "--within | got 0 | need a number of percentage points"),
-        ("--runtime tensorrt", "tensorrt"),
+        ("--runtime tensorrt", "need an engine"),
         ("--model vit_tiny_patch16_224", "3 models"),
         ("--class-map {work}/none.json", "none.json"),
         ("--plugin {work}/none.so", "plugin"),

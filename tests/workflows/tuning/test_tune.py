@@ -230,11 +230,12 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     planned = Mock(side_effect=schedule_of)
     monkeypatch.setattr("exporter.workflows.variant.schedule_of", planned)
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
-    found = search(fast, (smaller,), counts="linear", calibration=None, images=None)
+    tome = {"method": Method.TOME, "counts": "linear"}
+    found = search(fast, (smaller,), calibration=None, images=None, **tome)
     assert {call.args[0].counts for call in planned.call_args_list} == {"linear"}
     tried = [each.candidate for each in found.tried]
     methods = {(each.weights, each.prune.method) for each in tried if each.prune is not None}
-    assert methods >= {("", Method.MATCHING), ("", Method.STAR), ("smaller", Method.MATCHING)}
+    assert methods == {("", Method.TOME), ("smaller", Method.TOME)}
     assert found.choice is not None and found.choice.candidate.prune is not None
     assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "linear"
 
