@@ -379,7 +379,7 @@ def test_floats_that_mean_and_deviation_cannot_give_are_refused(
     floats = pixels.astype(np.float32)
     unlike = [floats]
     if any(mean):
-        unlike.append(floats / 255)
+        unlike.append(floats / np.float32(255))
     for images in unlike:
         with pytest.raises(ImageError, match="need floats as normalised for the model"):
             require_normalised(images_in(images, (3, 8, 8)), steps)
