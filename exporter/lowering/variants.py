@@ -110,7 +110,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     """Replace every gather of a layer's survivors by one Slice of the prefix tokens and the first patches.
 
     The next cleanup removes the selection, which then has no reader. The pass needs a model as it was shipped,
-    where all gathers of a layer share one index. Where tokens merge, the product that averages them becomes the
+    where all gathers of a layer share one index. Where tokens merge, the division that ends their mean becomes the
     Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
     """
     tensors, prefix = graph.tensors(), artefact.spec.num_prefix_tokens
@@ -159,9 +159,12 @@ def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
 
 
 def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[tuple[gs.Node, gs.Variable]]:
-    """Return the product that merges a layer's tokens, and these, as a list; empty where they do not merge."""
-    products = tensors[tokens_name(layer)].inputs if into_name(layer) in tensors else []
-    return [(node, node.inputs[1]) for node in products]
+    """Return the last node of a layer's mean, and the tokens, as a list; empty where they do not merge."""
+    if into_name(layer) not in tensors:
+        return []
+    (division,) = tensors[tokens_name(layer)].inputs
+    (product,) = division.inputs[0].inputs
+    return [(division, product.inputs[1])]
 
 
 def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:

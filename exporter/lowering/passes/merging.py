@@ -1,5 +1,7 @@
 """Merging in standard operators: who joins whom, by survivors or in pairs, and the weighted mean."""
 
+import math
+
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -33,7 +35,7 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
 
     1. Both products cover all tokens. Removing and restoring prefix tokens would copy the patches; instead their
        rows are not read in the first product, and take one token each in the second.
-    2. The weights hold a 1 for each token, in the row of the survivor it joins. A sum by ScatterElements takes
+    2. The weights hold the size of each token in the row of the survivor it joins. A sum by ScatterElements takes
        twice the time on a CPU.
     3. `exporter.lowering.decisions` finds all nodes but the last product through their tensors and keeps them fp32.
     """
@@ -49,7 +51,8 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
                 prefixes = prefix_rows(op, rows, prefix)
             op = Builder(graph, node, prefix=f"{rows.name}/rows")
             rows = behind_prefix(op, rows, prefixes, prefix)
-        _expand_merge_tokens(graph, node, rows)
+        largest = artefact.spec.num_patches - node.attrs["kept"] + 1
+        _expand_merge_tokens(graph, node, rows, largest)
     return len(choosing) + len(merging)
 
 
@@ -79,8 +82,14 @@ def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     replace(graph, node, op.Slice(places, [prefix], [count], [1], name="patches"))
 
 
-def _expand_merge_tokens(graph: gs.Graph, node: gs.Node, rows: gs.Variable) -> None:
-    """Write weights · tokens; row j of the weights holds the sizes of the tokens that join j, normalised."""
+def _expand_merge_tokens(
+    graph: gs.Graph, node: gs.Node, rows: gs.Variable, largest: int
+) -> None:
+    """Write weights · tokens / total; row j of the weights holds the sizes of the tokens that join j.
+
+    A division after the product is part of it on a GPU. Weights and totals, of `largest` at most, are scaled by a
+    power of two, which changes no bit: no sum is larger than the largest token, which fp16 holds.
+    """
     tokens, sizes = node.inputs[0], node.inputs[2:]
     merged, merged_sizes = node.outputs
     width = node.attrs["num_prefix_tokens"] + node.attrs["kept"]
@@ -90,11 +99,14 @@ def _expand_merge_tokens(graph: gs.Graph, node: gs.Node, rows: gs.Variable) -> N
     if sizes:
         weights = op.Mul(weights, op.Unsqueeze(sizes[0], [1]))
     total = op.ReduceSum(weights, [2], keepdims=1)
-    shares = op.Div(weights, total, name="shares")
     op.Squeeze(total, [2], name="flat").inputs[0].outputs = [merged_sizes]
+    scale = 2.0 ** -math.ceil(math.log2(largest))
+    shares = op.Mul(weights, scale, name="shares")
+    scaled = op.Mul(total, scale, name="total")
     node.outputs = [merged]
-    mean = Builder(graph, node, prefix=merged.name).MatMul(shares, tokens, name="mean")
-    replace(graph, node, mean)
+    op = Builder(graph, node, prefix=merged.name)
+    summed = op.MatMul(shares, tokens, name="sum")
+    replace(graph, node, op.Div(summed, scaled, name="mean"))
 
 
 def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
@@ -138,7 +150,7 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
         first_set = op.Gather(directions, before + joining, axis=1, name="joining")
     alike = op.MatMul(first_set, op.Transpose(second_set, perm=TURNED), name="cosine")
     if sizes:
-        weight = _weight(op, sizes[0])
+        weight = _weight(op, op.Unsqueeze(sizes[0], [2]))
         of_first = op.Gather(weight, before + joining, axis=1)
         of_second = op.Gather(weight, before + joined, axis=1)
         alike = _weighed(op, alike, of_first, of_second)
@@ -193,11 +205,12 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     earlier = slots[None] < slots[:, None]
 
     op = Builder(graph, node, prefix=into_name(layer))
-    alike = _cosine(op, key, heads, left_out)
+    alike = _cosine(op, key, heads, left_out, prefix)
     if sizes:
-        weight = _weight(op, sizes[0])
-        even = op.Slice(weight, [left_out], [END], [1]) if left_out else weight
-        alike = _weighed(op, alike, even, even)
+        column = op.Unsqueeze(sizes[0], [2])
+        even = op.Slice(column, [left_out], [END], [1]) if left_out else column
+        weight = _weight(op, even)
+        alike = _weighed(op, alike, weight, weight)
     to_second = op.Where(second[None, None], alike, APART, name="others")
     best = op.ReduceMax(to_second, [2], keepdims=1, name="best")
     # Of equally alike partners the first is joined: the least place of them.
@@ -228,11 +241,19 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
         replace(graph, node, into)
 
 
-def _cosine(op: Builder, key: gs.Variable, heads: int, left_out: int) -> gs.Variable:
-    """Write the cosine between the mean keys of all tokens but the first `left_out`: [batch, tokens, tokens]."""
+def _cosine(
+    op: Builder, key: gs.Variable, heads: int, left_out: int, prefix: int
+) -> gs.Variable:
+    """Write the cosine between the mean keys of all tokens but the first `left_out`: [batch, tokens, tokens].
+
+    Without a mask for a constant TensorRT copies all mean keys once for each token, where none is left out.
+    """
     mean = write_mean_key(op, key, heads)
     if left_out:
         mean = op.Slice(mean, [left_out], [END], [1], name="even")
+    else:
+        is_patch = np.arange(int(key.shape[-2])) >= prefix
+        mean = op.Mul(mean, is_patch.astype(np.float32)[None, :, None], name="even")
     squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
     scale = op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
     products = op.MatMul(mean, op.Transpose(mean, perm=TURNED), name="products")
@@ -263,7 +284,7 @@ def _count_of(op: Builder, marked: gs.Variable, name: str) -> gs.Variable:
 
 
 def _weight(op: Builder, sizes: gs.Variable) -> gs.Variable:
-    """Write the fourth root of each token's size: [batch, tokens]."""
+    """Write the fourth root of each token's size: [batch, tokens, 1]."""
     return op.Sqrt(op.Sqrt(sizes), name="weight")
 
 
@@ -271,8 +292,8 @@ def _weighed(
     op: Builder, cosine: gs.Variable, first: gs.Variable, second: gs.Variable
 ) -> gs.Variable:
     """Write (cosine − 1) · the weights of both patches."""
-    far = op.Mul(op.Sub(cosine, 1.0), op.Unsqueeze(first, [2]))
-    return op.Mul(far, op.Unsqueeze(second, [1]), name="alike")
+    far = op.Mul(op.Sub(cosine, 1.0), first)
+    return op.Mul(far, op.Transpose(second, perm=TURNED), name="alike")
 
 
 def _staying(

@@ -236,15 +236,34 @@ def _unquantized(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
     return tuple(unkept)
 
 
-def broken_promises(result: Audit, target: Target) -> tuple[str, ...]:
+# The most memory that a pruned model's activations may take, in multiples of the dense model's; and what any may.
+MOST_MEMORY = 2
+FREE_MEMORY = 2**20
+
+
+def broken_promises(
+    result: Audit, target: Target, dense: Audit | None = None
+) -> tuple[str, ...]:
     """Return what the audit finds against the target, with the blocks and nodes; empty where all is kept.
 
     In half precision and below, every block has a fused attention kernel; a product between quantized operands
-    multiplies in their type. fp32 has no fused attention.
+    multiplies in their type. fp32 has no fused attention. Activations beyond FREE_MEMORY take at most MOST_MEMORY
+    times the memory of the `dense` model's at the same batch size, where both are known.
     """
     lost = [] if target.precision == Precision.FP32 else result.unfused
     blocks = (f"attention is not fused in block {', '.join(map(str, lost))}",) if lost else ()
-    return (*blocks, *result.unkept)
+    return (*blocks, *result.unkept, *_excess_memory(result, dense))
+
+
+def _excess_memory(result: Audit, dense: Audit | None) -> tuple[str, ...]:
+    if dense is None or not (result.memory_bytes and dense.memory_bytes):
+        return ()
+    if result.memory_bytes <= max(MOST_MEMORY * dense.memory_bytes, FREE_MEMORY):
+        return ()
+    mebibytes, limit = result.memory_bytes / 2**20, dense.memory_bytes / 2**20
+    return (
+        f"activations take {mebibytes:.1f} MiB, more than {MOST_MEMORY} times the {limit:.1f} MiB of dense",
+    )
 
 
 def explain_audit(result: Audit) -> list[str]:

@@ -5,10 +5,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from exporter.artefact import Artefact
 from exporter.files import GivenPath
+from exporter.schedule.methods import scorer_named
 from exporter.settings.fields import BatchSizes, Natural, Positive, Settings, option
 from exporter.settings.shared import plugin_option
 from exporter.targets import RTX, RUNTIMES, TRT, Runtime
+from exporter.vocabulary import Precision
 
 # What TensorRT for RTX builds for, as 80 for 8.0.
 COMPUTE_CAPABILITIES = (75, 80, 86, 89, 120, 121)
@@ -108,6 +111,15 @@ class BuildSettings(Settings):
             (low + 1 if self.any_batch else batch, batch)
             for low, batch in zip(before, self.batches, strict=True)
         )
+
+    def of_model(self, artefact: Artefact) -> "BuildSettings":
+        """The same with TF32 where it loses nothing.
+
+        The fp32 products of a half-precision model that pairs its tokens multiply these, which TF32 holds.
+        """
+        tokens = artefact.prunes and scorer_named(artefact.schedule.scorer).by_tokens
+        exact = tokens and artefact.target.precision != Precision.FP32
+        return replace(self, tf32=True) if exact else self
 
     @property
     def without_plugin(self) -> "BuildSettings":

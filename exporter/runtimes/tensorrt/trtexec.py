@@ -186,6 +186,7 @@ def build_lines(
     fitting = (
         replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
     )
+    fitting = fitting.of_model(model.artefact)
     plain = replace(fitting, runtime=TRT.name, sm=())
     tools = [(f"TensorRT {version}", plain, version) for version in VERSIONS]
     if fitting.tool.ahead:

@@ -1,14 +1,14 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
-from exporter.runtimes.tensorrt.layer_info import audit, broken_promises, read_layers
+from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises, read_layers
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
     Built,
@@ -90,7 +90,7 @@ def build_folder(
             )
             manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
             save_engine(path, plan, manifest, layers)
-            built.append(_with_commands(path, manifest, model, engine_settings))
+            built.append(_with_commands(path, manifest, model, engine_settings, {}))
     list_built(folder)
     return tuple(built)
 
@@ -131,6 +131,7 @@ def _build_ahead(
                 RTX.title,
                 here.sm,
             )
+        dense: dict[int, Audit] = {}
         for model, batch, engine_settings in _jobs(export, replace(settings, sm=(sm,))):
             path = engine_path(export.place / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
@@ -143,7 +144,9 @@ def _build_ahead(
                 )
                 manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
                 save_engine(path, plan, manifest)
-                yield _with_commands(path, manifest, model, engine_settings)
+                if model is export.models.dense:
+                    dense |= dict(zip(engine_settings.batches, audits, strict=True))
+                yield _with_commands(path, manifest, model, engine_settings, dense)
     add_raw_images(export.read_reference()[IMAGES], settings.batches, export.place)
     list_built(export.place)
 
@@ -155,7 +158,8 @@ def _jobs(
     models, alone = export.models, replace(settings, one_profile=False)
 
     def with_settings(model: LoweredFile) -> tuple[LoweredFile, BuildSettings]:
-        return model, alone if calls_plugin(model.path) else alone.without_plugin
+        fitting = alone.of_model(model.artefact)
+        return model, fitting if calls_plugin(model.path) else fitting.without_plugin
 
     both = [with_settings(model) for model in (models.dense, models.pruned)]
     for model, plain in both:
@@ -223,9 +227,16 @@ def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str)
 
 
 def _with_commands(
-    path: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
+    path: Path,
+    manifest: EngineManifest,
+    model: LoweredFile,
+    settings: BuildSettings,
+    dense: Mapping[int, Audit],
 ) -> BuiltEngine:
-    """Return an engine as the result has it, and write the commands that time it beside it."""
+    """Return an engine as the result has it, and write the commands that time it beside it.
+
+    `dense` are the audits of the dense model by batch size, as far as its memory is known.
+    """
     save_commands(path, manifest, model, settings)
     image, version = model.artefact.spec.preprocessing.input_size, manifest.built.tensorrt
     lines = tuple(
@@ -234,7 +245,7 @@ def _with_commands(
     )
     broken: dict[str, list[str]] = {}
     for batch, result in zip(settings.batches, manifest.audits, strict=bool(manifest.audits)):
-        for promise in broken_promises(result, model.artefact.target):
+        for promise in broken_promises(result, model.artefact.target, dense.get(batch)):
             broken.setdefault(promise, []).append(str(batch))
     messages = tuple(
         f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items()

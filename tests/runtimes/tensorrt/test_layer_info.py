@@ -10,11 +10,13 @@ from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.layer_info import (
     UNSTATED,
     audit,
+    broken_promises,
     explain_audit,
     layers_path,
     read_layers,
     saved_layers,
 )
+from exporter.targets import TENSORRT
 
 DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
 
@@ -152,3 +154,15 @@ def test_a_kernel_of_half_the_attention_is_no_fusion() -> None:
 def test_blocks_without_attention_are_not_asked_for() -> None:
     half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(2), "Half")]}
     assert audit(read_layers(json.dumps(half)), blocks=(2,)).unfused == ()
+
+
+def test_activations_of_more_than_twice_the_memory_of_dense_break_a_promise() -> None:
+    dense, largest, larger = (audit((), (), mebibytes * 2**20) for mebibytes in (10, 20, 21))
+    assert not broken_promises(largest, TENSORRT, dense)
+    assert broken_promises(larger, TENSORRT, dense) == (
+        "activations take 21.0 MiB, more than 2 times the 10.0 MiB of dense",
+    )
+    of_a_toy = audit((), (), 2**20)
+    assert not broken_promises(of_a_toy, TENSORRT, audit((), (), 2**17))
+    assert not broken_promises(larger, TENSORRT)
+    assert not broken_promises(larger, TENSORRT, audit((), ()))

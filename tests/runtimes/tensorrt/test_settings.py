@@ -1,11 +1,14 @@
 """Settings of a build, and the batches of each profile."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exporter.errors import RecipeError
 from exporter.runtimes.tensorrt.settings import BuildSettings
+from exporter.targets import TENSORRT, TENSORRT_FP16, TENSORRT_INT8
+from tests.lowering.graphs import artefact
 
 
 def test_a_profile_a_batch() -> None:
@@ -33,3 +36,19 @@ def test_batches_that_build_nothing(batches: tuple[int, ...]) -> None:
     with pytest.raises(RecipeError) as error:
         BuildSettings(batches=batches)
     assert error.value.subject == "batches"
+
+
+def test_tf32_multiplies_tokens_of_half_precision_alone() -> None:
+    """Mean keys, and the tokens of an fp32 model, have more bits."""
+    scored, settings = artefact(1), BuildSettings()
+    by_tokens, by_keys = (
+        replace(scored, schedule=replace(scored.schedule, scorer=scorer))
+        for scorer in ("token-pairs", "pairs")
+    )
+    for target in (TENSORRT_FP16, TENSORRT_INT8):
+        assert settings.of_model(replace(by_tokens, target=target)).tf32
+        assert not settings.of_model(replace(by_keys, target=target)).tf32
+        assert not settings.of_model(replace(scored, target=target)).tf32
+    assert not settings.of_model(replace(by_tokens, target=TENSORRT)).tf32
+    assert not settings.of_model(replace(artefact(), target=TENSORRT_FP16)).tf32
+    assert BuildSettings(tf32=True).of_model(artefact()).tf32
