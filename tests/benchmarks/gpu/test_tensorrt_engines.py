@@ -52,13 +52,10 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     module.require()
     times = module.prepared(case)()
     stock = (files.STOCK,) * (mode not in ("int8", "fp8"))
-    with_plugin = {
-        module.SHRINKING: ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"],
-        module.SELECTING: ["dense", "STAR 0.7", "STAR 0.5"],
-    }
-    assert list(times) == with_plugin.get(
-        mode, ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"]
-    )
+    names = ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"]
+    if mode == module.SHRINKING:
+        names = ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"]
+    assert list(times) == names
     assert times["dense"].median_ms == pytest.approx(4.1)  # what the stand-in for trtexec says
     engines = sorted(
         (tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob("*.batch8.engine")
@@ -68,8 +65,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
         manifest = read_manifest(engine)
         assert (manifest.settings.batches, manifest.settings.tf32) == ((8,), mode == "tf32")
         assert module.TARGETS[mode].name in manifest.onnx
-        selects = mode == module.SELECTING and "dense" not in engine.name
-        assert manifest.needs_plugin == (selects or "shrinking" in engine.name)
+        assert manifest.needs_plugin == ("shrinking" in engine.name)
     assert "dense" in called.read_text()
     monkeypatch.setattr(module, "build_engine", None)
     assert module.prepared(case)().keys() == times.keys()
@@ -88,12 +84,12 @@ def test_what_this_machine_does_not_take_has_its_reason(
 
     assert lacking("11.4.0.106", "9.0", plugin) == {}
     old = lacking("10.8.0.43", "8.0", plugin)
-    assert list(old) == [module.SHRINKING, module.SELECTING, "fp8"]
+    assert list(old) == [module.SHRINKING, "fp8"]
     assert "those of 10, which is here" in old[module.SHRINKING]
     assert "(SM 8.0) | need a GPU of SM 8.9 or later" in old["fp8"]
-    assert lacking("11.4.0.106", "9.0", None) == dict.fromkeys(
-        (module.SHRINKING, module.SELECTING), "needs the CdfRetain library: --plugin FILE"
-    )
+    assert lacking("11.4.0.106", "9.0", None) == {
+        module.SHRINKING: "needs the CdfRetain library: --plugin FILE"
+    }
 
 
 @pytest.mark.ort
