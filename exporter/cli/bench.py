@@ -8,10 +8,10 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from exporter.artefact import LoweredFile, read_pair
+from exporter.cli.flags import add_file, add_folder
 from exporter.cli.output import RichStages, print_lines, print_table, schedule_words, show
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
@@ -45,19 +45,11 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "folder", type=Path, nargs="?", help="The export folder that `compile` wrote."
-    )
-    parser.add_argument(
-        "--dense", type=Path, metavar="FILE", help="The dense model, instead of a folder."
-    )
-    parser.add_argument("--pruned", type=Path, metavar="FILE", help="The pruned model.")
-    parser.add_argument(
-        "--reference",
-        type=Path,
-        metavar="FILE",
-        help="File with the images. Default: reference.npz beside the pruned model.",
-    )
+    add_folder(parser, "?")
+    add_file(parser, "--dense", "The dense model, instead of a folder.")
+    add_file(parser, "--pruned", "The pruned model.")
+    text = "File with the images. Default: reference.npz beside the pruned model."
+    add_file(parser, "--reference", text)
     add_flags(parser, BenchSettings)
     add_flags(parser, RunSettings, ("runtime", "plugin"))
 

@@ -7,8 +7,8 @@ builds it.
 
 import argparse
 import shlex
-from pathlib import Path
 
+from exporter.cli.flags import add_file, add_folder
 from exporter.cli.output import RichStages, print_json, print_lines
 from exporter.errors import MissingDependencyError, RecipeError
 from exporter.formats.canonical_json import to_json
@@ -29,15 +29,9 @@ FAILS = "an engine is not what its target promises: attention that is not fused,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "folder", type=Path, nargs="?", help="The export folder that `compile` wrote."
-    )
-    parser.add_argument(
-        "--plugin-source",
-        type=Path,
-        metavar="DIR",
-        help="Write the plugin's source there, instead of a folder.",
-    )
+    add_folder(parser, "?")
+    text = "Write the plugin's source there, instead of a folder."
+    add_file(parser, "--plugin-source", text, "DIR")
     add_flags(parser, BuildSettings)
 
 

@@ -4,9 +4,9 @@ Writes one calibration file, which plan, export and check read. An interrupted r
 """
 
 import argparse
-from pathlib import Path
+from itertools import zip_longest
 
-from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_recipe, recipe_of
+from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_out, add_recipe, recipe_of
 from exporter.cli.output import RichStages, print_json, print_lines, print_table, skipped_lines
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
@@ -26,13 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
     add_flags(parser, Recipe, (*MODEL_FLAGS, *IMAGE_FLAGS, "scorer"))
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="The calibration to write, .safetensors.",
-    )
+    add_out(parser, "The calibration to write, .safetensors.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,24 +47,22 @@ def run(arguments: argparse.Namespace) -> int:
             calibration.overlap, range(1, len(calibration.acs) + 1), record.images
         )
     if arguments.json:
-        values = {"acs": calibration.acs.tolist(), "overlap": overlap}
         print_json(
             {
-                "file": str(arguments.out),
-                **values,
+                "file": str(out),
+                "acs": calibration.acs.tolist(),
+                "overlap": overlap,
                 "skipped": calibration.skipped,
                 "record": record,
             }
         )
     else:
-        shares = (
-            [f"{share:.2f}" for share in overlap] if overlap else [""] * len(calibration.acs)
-        )
-        columns = zip(calibration.acs, shares, strict=True)
+        shares = [f"{share:.2f}" for share in overlap or ()]
+        columns = zip_longest(calibration.acs, shares, fillvalue="")
         rows = [
             (layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)
         ]
         images = f"{record.images} images, {record.skipped} skipped"
-        print_table(f"{arguments.out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
+        print_table(f"{out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
         print_lines(skipped_lines({"calibration": calibration.skipped}))
     return 0

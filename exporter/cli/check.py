@@ -6,9 +6,15 @@ ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
-from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of, refuse
+from exporter.cli.flags import (
+    MODEL_FLAGS,
+    add_file,
+    add_folder,
+    add_recipe,
+    recipe_of,
+    refuse,
+)
 from exporter.cli.output import RichStages, print_json, print_lines, show
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.parity.checks import explain
@@ -31,15 +37,11 @@ REFERENCE = (*MODEL_FLAGS, "images", "calibration")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument(
-        "folder", type=Path, nargs="?", help="The export folder that `compile` wrote."
-    )
+    add_folder(parser, "?")
     add_flags(parser, RunSettings)
     add_recipe(parser)
     add_flags(parser, Recipe, REFERENCE)
-    parser.add_argument(
-        "--onnx", type=Path, metavar="FILE", help="An ONNX file to check, instead of a folder."
-    )
+    add_file(parser, "--onnx", "An ONNX file to check, instead of a folder.")
 
 
 def run(arguments: argparse.Namespace) -> int:

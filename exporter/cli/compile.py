@@ -20,9 +20,10 @@ from exporter.cli.flags import (
     OUTPUT_FLAGS,
     SCHEDULE_FLAGS,
     add_dry_run,
+    add_out,
     add_recipe,
-    print_dry_run,
     recipe_of,
+    show_dry_run,
 )
 from exporter.cli.output import (
     RichStages,
@@ -55,9 +56,7 @@ METHOD = "prune.method"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="The export folder."
-    )
+    add_out(parser, "The export folder.", "DIR")
     add_flags(
         parser,
         Recipe,
@@ -82,9 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         if methods:
             raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
-        dry = dry_compile(recipe, out)
-        show(arguments, dry, lambda: print_dry_run(dry))
-        return 0
+        return show_dry_run(arguments, dry_compile(recipe, out))
     if methods:
         reports = compare_methods(recipe, methods, out, stages=stages)
         show(arguments, reports, lambda: _print(reports, out))

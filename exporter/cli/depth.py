@@ -7,13 +7,14 @@ it. Fine-tune the unmerged form, then apply once more to merge it.
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.flags import (
     MODEL_FLAGS,
     add_action,
     add_common,
+    add_file,
+    add_out,
     add_recipe,
     add_training,
     recipe_of,
@@ -70,16 +71,18 @@ def _add_choose(actions: Any) -> None:
         ChoiceSettings,
         defaults=dict.fromkeys(("units", "attention_units", "activation_units")),
     )
-    action.add_argument(
-        "--samples", type=Path, metavar="FILE",
-        help='Samples of before, a JSON list of {"attention": share removed, "activation": share removed, '
+    add_file(
+        action,
+        "--samples",
+        'Samples of before, a JSON list of {"attention": share removed, "activation": share removed, '
         '"accuracy": percent}: none are measured then.',
-    )  # fmt: skip
-    action.add_argument(
-        "--out", type=Path, metavar="FILE",
-        help="The weights to write, unmerged, .safetensors; samples are kept beside them, in a folder .samples. "
+    )
+    add_file(
+        action,
+        "--out",
+        "The weights to write, unmerged, .safetensors; samples are kept beside them, in a folder .samples. "
         "Without it, only the split of --units by --samples is printed.",
-    )  # fmt: skip
+    )
     add_training(action, PRESET)
     action.set_defaults(act=_choose)
 
@@ -96,9 +99,7 @@ def _add_apply(actions: Any) -> None:
         action="store_true",
         help="Do not merge linear layers: the form for fine-tuning.",
     )
-    apply.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="The weights, .safetensors."
-    )
+    add_out(apply, "The weights, .safetensors.")
     apply.set_defaults(act=_apply)
 
 

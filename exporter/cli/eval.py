@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.flags import MODEL_FLAGS, add_recipe, recipe_of
+from exporter.cli.flags import MODEL_FLAGS, add_file, add_recipe, recipe_of
 from exporter.cli.output import (
     RichStages,
     percent_interval,
@@ -52,16 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "second", type=Path, nargs="?", help="A second file, to compare with the first."
     )
-    parser.add_argument(
-        "--images", dest="places", type=Path, nargs="+", required=True, metavar="PATH",
-        help="A folder of one folder per class, a folder of tar files, or tar files.",
-    )  # fmt: skip
+    text = "A folder of one folder per class, a folder of tar files, or tar files."
+    add_file(parser, "--images", text, "PATH", dest="places", nargs="+", required=True)
     add_flags(parser, EvalSettings)
     add_flags(parser, RunSettings)
-    parser.add_argument(
-        "--disagreements", type=Path, metavar="PATH",
-        help="Write the images to which both models give different classes, as PATH.json and PATH.csv.",
-    )  # fmt: skip
+    text = "Write the images to which both models give different classes, as PATH.json and PATH.csv."
+    add_file(parser, "--disagreements", text, "PATH")
     torch = parser.add_argument_group("a PyTorch model; with a schedule, also its pruned form")
     add_recipe(torch)
     add_flags(torch, Recipe, TORCH)

@@ -6,7 +6,7 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL_FLAGS, OUTPUT_FLAGS, add_recipe, recipe_of, refuse
+from exporter.cli.flags import MODEL_FLAGS, OUTPUT_FLAGS, add_out, add_recipe, recipe_of, refuse
 from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dense", action="store_true", help="Export the dense model; no schedule is given."
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="The ONNX file to write."
-    )
+    add_out(parser, "The ONNX file to write.")
 
 
 def run(arguments: argparse.Namespace) -> int:

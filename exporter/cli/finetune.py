@@ -6,16 +6,17 @@ continues when started again. Runs on several GPUs or machines under `accelerate
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import (
     MODEL_FLAGS,
     add_dry_run,
+    add_file,
+    add_out,
     add_recipe,
     add_training,
-    print_dry_run,
     recipe_of,
+    show_dry_run,
     training_of,
 )
 from exporter.cli.output import (
@@ -51,17 +52,9 @@ def add_arguments(parser: Parser) -> None:
     add_flags(
         parser, Recipe, (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer")
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="The weights to write, .safetensors.",
-    )
-    parser.add_argument(
-        "--teacher", type=Path, metavar="FILE",
-        help="Weights of the teacher; by default those of the unpruned model.",
-    )  # fmt: skip
+    add_out(parser, "The weights to write, .safetensors.")
+    text = "Weights of the teacher; by default those of the unpruned model."
+    add_file(parser, "--teacher", text)
     add_dry_run(parser)
     add_training(parser, DEFAULT_PRESET)
 
@@ -69,18 +62,14 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 1 where training has made nothing better."""
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
-    recipe = recipe_of(arguments)
+    recipe, out, teacher = recipe_of(arguments), arguments.out, arguments.teacher
     settings = training_of(arguments, recipe)
     with stages.stage("libraries"):
         from exporter.workflows.finetune import dry_finetune, finetune_model
 
     if arguments.dry_run:
-        dry = dry_finetune(recipe, settings, arguments.out, teacher=arguments.teacher)
-        show(arguments, dry, lambda: print_dry_run(dry))
-        return 0
-    result = finetune_model(
-        recipe, settings, arguments.out, teacher=arguments.teacher, stages=stages
-    )
+        return show_dry_run(arguments, dry_finetune(recipe, settings, out, teacher=teacher))
+    result = finetune_model(recipe, settings, out, teacher=teacher, stages=stages)
     show(arguments, result, lambda: _print(result))
     return 0 if result.trained.epoch else 1
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from exporter.cli.output import print_lines, print_table, schedule_words
+from exporter.cli.output import print_lines, print_table, schedule_words, show
 from exporter.errors import RecipeError
 from exporter.records import Schedule
 from exporter.settings.fields import fields_of, homes_of, sections_of
@@ -40,6 +40,22 @@ def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:
     return action
 
 
+def add_file(parser: Any, name: str, text: str, metavar: str = "FILE", **options: Any) -> None:
+    """Declare a flag that takes a path."""
+    parser.add_argument(name, type=Path, metavar=metavar, help=text, **options)
+
+
+def add_out(parser: Any, text: str, metavar: str = "FILE") -> None:
+    """Declare where the verb writes."""
+    add_file(parser, "--out", text, metavar, required=True)
+
+
+def add_folder(parser: Any, nargs: str | None = None) -> None:
+    """Declare the export folder that the verb reads."""
+    text = "The export folder that `compile` wrote."
+    parser.add_argument("folder", type=Path, nargs=nargs, help=text)
+
+
 def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
     """Declare the flags of every verb; an action of a verb has them with `default` SUPPRESS, so as to keep them."""
     parser.add_argument(
@@ -64,13 +80,8 @@ def add_recipe(parser: Any, *, trains: bool = False) -> None:
     for name, settings in sections_of(Recipe).items():
         without = [key for key, field in fields_of(settings).items() if not field.has_flag]
         keys.append(f"[{name}] {', '.join(without)}")
-    parser.add_argument(
-        "--recipe",
-        type=Path,
-        metavar="FILE",
-        help="A TOML file with a table for each step, of these settings and those without a flag: "
-        f"{'; '.join(keys)}.",
-    )
+    text = "A TOML file with a table for each step, of these settings and those without a flag"
+    add_file(parser, "--recipe", f"{text}: {'; '.join(keys)}.")
     parser.add_argument(
         SET,
         action=SetAction,
@@ -141,7 +152,13 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def print_dry_run(dry: "DryRun") -> None:
+def show_dry_run(arguments: argparse.Namespace, dry: "DryRun") -> int:
+    """Print what a run would start from; return the exit code, 0."""
+    show(arguments, dry, lambda: _print_dry_run(dry))
+    return 0
+
+
+def _print_dry_run(dry: "DryRun") -> None:
     """Print the settings, the multiply-adds and the schedule."""
     print_lines(_dry_lines(dry))
     schedule = dry.schedule

@@ -220,35 +220,26 @@ def checked_streams() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except OSError:
-        fault = _fault_of_stdout()
-        if fault is None:
-            raise
-        if isinstance(fault, BrokenPipeError):
-            raise SystemExit(CLOSED) from None
-        raise ArtefactError(
-            "stdout", str(fault.strerror), "a place to write the result"
-        ) from None
+        _check_stdout()
+        raise
 
 
 def _open_closed() -> None:
     """Open what the shell closed, e.g. by `>&-`, to nowhere: else the next file that is opened takes its number."""
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the lowest number that is free is its own
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
-def _fault_of_stdout() -> OSError | None:
-    """Return why stdout takes no more, and drop what it still holds; None if it takes another line."""
+def _check_stdout() -> None:
+    """End the command if stdout takes no other line, and drop what it still holds."""
     try:
         sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError as fault:
         # Python writes the rest once more as it ends, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return fault
-    return None
+        if isinstance(fault, BrokenPipeError):
+            raise SystemExit(CLOSED) from None
+        got = str(fault.strerror)
+        raise ArtefactError("stdout", got, "a place to write the result") from None

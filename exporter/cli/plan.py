@@ -12,6 +12,7 @@ from exporter.cli.flags import (
     MODEL_FLAGS,
     OUTPUT_FLAGS,
     SCHEDULE_FLAGS,
+    add_file,
     add_recipe,
     print_schedule,
     recipe_of,
@@ -45,12 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(
         parser, Recipe, (*model, *OUTPUT_FLAGS, *AMOUNT_FLAGS, *SCHEDULE_FLAGS, "calibration")
     )
-    parser.add_argument(
-        "--acs", type=Path, metavar="FILE", help="A JSON list with one ACS value per layer."
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="The schedule to write, as JSON."
-    )
+    add_file(parser, "--acs", "A JSON list with one ACS value per layer.")
+    add_file(parser, "--out", "The schedule to write, as JSON.")
 
 
 def run(arguments: argparse.Namespace) -> int:

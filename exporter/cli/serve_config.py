@@ -2,8 +2,8 @@
 
 import argparse
 import shlex
-from pathlib import Path
 
+from exporter.cli.flags import add_folder, add_out
 from exporter.cli.output import print_lines, show
 from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.folders.triton import ServeSettings, write_repository
@@ -13,10 +13,8 @@ EXAMPLES = ("star-export serve-config build/digits --out repository/",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("folder", type=Path, help="The export folder that `compile` wrote.")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="The model repository."
-    )
+    add_folder(parser)
+    add_out(parser, "The model repository.", "DIR")
     add_flags(parser, ServeSettings)
 
 

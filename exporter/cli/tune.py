@@ -7,9 +7,16 @@ measured on the other. An interrupted search continues when started again. Exits
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-from exporter.cli.flags import MODEL_FLAGS, add_dry_run, add_recipe, print_dry_run, recipe_of
+from exporter.cli.flags import (
+    MODEL_FLAGS,
+    add_dry_run,
+    add_file,
+    add_out,
+    add_recipe,
+    recipe_of,
+    show_dry_run,
+)
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
@@ -43,14 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, TuneSettings)
     measured = ("images", "eval_images", "max_eval_images", "batch", "rounds")
     add_flags(parser, Recipe, (*MODEL_FLAGS, *measured), DEFAULTS["images"])
-    parser.add_argument(
-        "--weights", type=Path, nargs="+", default=(), metavar="FILE",
-        help="More checkpoints of the model to try: without some layers, or fine-tuned.",
-    )  # fmt: skip
+    text = "More checkpoints of the model to try: without some layers, or fine-tuned."
+    add_file(parser, "--weights", text, nargs="+", default=())
     add_flags(parser.add_argument_group("fix an axis of the search"), Prune, PINS, table=PRUNE)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="Folder for all results."
-    )
+    add_out(parser, "Folder for all results.", "DIR")
     add_dry_run(parser)
 
 
@@ -63,9 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         from exporter.workflows.tuning.tune import dry_tune, tune
 
     if arguments.dry_run:
-        dry = dry_tune(recipe, settings, out, weights=weights)
-        show(arguments, dry, lambda: print_dry_run(dry))
-        return 0
+        return show_dry_run(arguments, dry_tune(recipe, settings, out, weights=weights))
     command = ("star-export", *sys.argv[1:])
     result = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
     show(arguments, result, lambda: _print(result))

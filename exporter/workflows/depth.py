@@ -24,8 +24,8 @@ from exporter.depth.predictor import (
     splits,
 )
 from exporter.depth.surgery import apply_plan
-from exporter.errors import DepthError, OutputError
-from exporter.files import writable_file, writable_folder
+from exporter.errors import DepthError
+from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.machine import job_identity
 from exporter.models.base import PrunableViT, weights_sha256
@@ -34,6 +34,7 @@ from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
+from exporter.training.checkpoint import weights_file
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
@@ -91,20 +92,13 @@ def apply_to(
         raise DepthError(
             "depth", "no unit to remove", "--attention or --activation with layers"
         )
-    _weights_file(out)
+    weights_file(out)
     vit = loaded(request)
     if before is not None and before.merged and unmerged:
         raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
     result = apply_plan(vit, removed, unmerged=unmerged)
     depth = Depth(removed, merged=not unmerged)
     return _written(request, vit, result, depth, out)
-
-
-def _weights_file(out: Path) -> Path:
-    """Check the path of weights to write before the work starts."""
-    if out.suffix != ".safetensors":
-        raise OutputError("--out", str(out), "a name that ends in .safetensors")
-    return writable_file(out)
 
 
 def _written(
@@ -117,12 +111,11 @@ def _written(
     keep_pruning: bool = True,
 ) -> Applied:
     """Write a requested model without some units; what its checkpoint prunes patches with is kept if asked for."""
-    trained = (
-        read_pruning(request.checkpoint)
-        if keep_pruning and request.checkpoint is not None
-        else None
-    )
-    more = {} if trained is None else pruning_records(trained.schedule, trained.calibration)
+    more: dict[str, object] = {}
+    if keep_pruning and request.checkpoint is not None:
+        trained = read_pruning(request.checkpoint)
+        if trained is not None:
+            more = pruning_records(trained.schedule, trained.calibration)
     identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
     save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
     return Applied(
@@ -232,23 +225,10 @@ def _chosen(
 ) -> Chosen:
     """Choose so many units of each type, and write the network without them."""
     request, last = network.recipe.model, choice.last_weights
-    vit, images = _loaded(network, settings)
-    run = _run(vit, images, choice, settings)
-    bookmark = Bookmark(
-        path.with_suffix(".search.safetensors"),
-        identity_of(request, vit.spec.num_classes, vit.spec.class_names),
-        run,
-    )
-    train = _DepthTrainer(
-        vit,
-        images,
-        settings,
-        path.with_suffix(".ckpt"),
-        run,
-        network.stages,
-        bookmark.skipped,
-        choice.growth,
-    )
+    _check_whole(network)
+    checkpoint, search = path.with_suffix(".ckpt"), path.with_suffix(".search.safetensors")
+    train, bookmark = _started(network, choice, settings, checkpoint, search)
+    vit = train.teacher
     ranked = choose_units(vit, choice, train, bookmark)
     chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
     applied = _written(
@@ -266,29 +246,25 @@ def collect_to(
     A collection that was killed continues after its last whole epoch and ends with the same samples. The
     images to measure on then are no longer held out.
     """
-    folder, stages = writable_folder(out), network.stages
+    folder = writable_folder(out)
     choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
-    request, chosen = network.recipe.model, network.recipe.images
+    chosen = network.recipe.images
     require_images(chosen)
-    vit, images = _loaded(network, settings)
-    exam = Exam(chosen, vit.spec, stages)
-    skipped = Skipped()
+    _check_whole(network)
+    spec = network.full.spec
+    exam = Exam(chosen, spec, network.stages)
+    measured = images_at(exam.place, spec.num_classes, chosen.class_map, names=spec.class_names)
+    more, last = (listing_sha256(measured), chosen.max_eval_images), folder / "last.safetensors"
+    train, bookmark = _started(network, choice, settings, folder / "step.ckpt", last, *more)
+    skipped = bookmark.skipped
 
     def evaluate(smaller: PrunableViT) -> Tally:
         (predictions,) = exam.predictions("accuracy", *torch_models(smaller))
         skipped.evaluation.update(exam.skipped)
         return Tally(predictions.accuracy.top1_hits, predictions.accuracy.images)
 
-    measured = images_at(
-        exam.place, vit.spec.num_classes, chosen.class_map, names=vit.spec.class_names
-    )
-    run = _run(vit, images, choice, settings, listing_sha256(measured), chosen.max_eval_images)
-    identity = identity_of(request, vit.spec.num_classes, vit.spec.class_names)
-    bookmark = Bookmark(folder / "last.safetensors", identity, run, skipped)
-    train = _DepthTrainer(vit, images, settings, folder / "step.ckpt", run, stages, skipped)
-    samples = collect(
-        vit, choice, train, evaluate, bookmark=bookmark, out=folder / "samples.json"
-    )
+    out = folder / "samples.json"
+    samples = collect(train.teacher, choice, train, evaluate, bookmark=bookmark, out=out)
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
@@ -299,7 +275,7 @@ def _checked(network: Network, choice: ChoiceSettings, out: Path) -> Path:
         got = f"the last stage's beside {file}, whose pruned patches these stages do not train"
         hint = "recalibrate = true in the table [model] allows it, and the file then prunes no patches"
         raise DepthError("--last-weights", got, "those of the whole model", hint)
-    return _weights_file(out)
+    return weights_file(out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,24 +326,42 @@ class _DepthTrainer:
         self.checkpoint.unlink(missing_ok=True)
 
 
-def _loaded(network: Network, settings: FinetuneSettings) -> tuple[PrunableViT, ImageFolder]:
+def _check_whole(network: Network) -> None:
+    """Check that no unit was removed of the model, and that there are images to train on."""
     file = network.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")
     needed(network.recipe.images.images, "--images", TRAIN_IMAGES)
-    return network.full, train_images(network, settings.max_train_images)
 
 
-def _run(
-    vit: PrunableViT,
-    images: ImageFolder,
+def _started(
+    network: Network,
     choice: ChoiceSettings,
     settings: FinetuneSettings,
+    checkpoint: Path,
+    last: Path,
     *more: object,
-) -> str:
-    """Return the settings and inputs of a search as text."""
-    return job_identity(
+) -> tuple[_DepthTrainer, Bookmark]:
+    """Load the model and the images of a search; return what trains, and its state in the file `last`.
+
+    `more` is what the search depends on beside its settings, the model and the images to train on.
+    """
+    vit, images = network.full, train_images(network, settings.max_train_images)
+    run = job_identity(
         (choice, settings, more),
         models=(vit.spec, vit.weights_sha256),
         images=[listing_sha256(images)],
     )
+    identity = identity_of(network.recipe.model, vit.spec.num_classes, vit.spec.class_names)
+    bookmark = Bookmark(last, identity, run)
+    train = _DepthTrainer(
+        vit,
+        images,
+        settings,
+        checkpoint,
+        run,
+        network.stages,
+        bookmark.skipped,
+        choice.growth,
+    )
+    return train, bookmark

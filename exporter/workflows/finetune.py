@@ -10,7 +10,7 @@ from torch import nn
 from exporter.calibration.calibrate import calibrate
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.depth.checkpoint import DEPTH, read_depth
-from exporter.errors import ModelError, OutputError, RecipeError
+from exporter.errors import ModelError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.loss import (
     PairResult,
@@ -32,6 +32,7 @@ from exporter.pruning.checkpoint import TUNED, pruning_records
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import dense_macs
+from exporter.training.checkpoint import weights_file
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
@@ -203,11 +204,10 @@ def _prepared(
 
 
 def _output_file(path: Path) -> Path:
-    if path.suffix != ".safetensors":
-        raise OutputError("--out", str(path), "a name that ends in .safetensors")
+    weights_file(path)
     for unfinished in (_partial(path), _sums(path)):
         writable_file(unfinished)
-    return writable_file(path)
+    return path
 
 
 def _partial(path: Path) -> Path:

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 # Keys of the metadata whose values are JSON.
 RECORDS = ("model", "schedule", "preprocessing")
+# A key that a file of JSON has → what the file is.
+KINDS = {
+    "keep": "schedule",
+    "engine_sha256": "engine manifest",
+    "parity": "report",
+    "prune": "recipe",
+}
 
 Described = dict[str, Any]
 
@@ -123,25 +130,16 @@ def _engine(path: Path) -> Described:
 
 
 def _json(path: Path) -> Described:
+    expected = "a schedule, a recipe or a report"
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:
-        raise ArtefactError(
-            str(path), reason_of(error), "a schedule, a recipe or a report"
-        ) from None
+        raise ArtefactError(str(path), reason_of(error), expected) from None
     if not isinstance(content, dict):
-        raise ArtefactError(
-            str(path), f"a JSON {type(content).__name__}", "a schedule, a recipe or a report"
-        )
-    if "keep" in content:
-        load_json(Schedule, path)
-        return {"kind": "schedule", **content}
-    if "engine_sha256" in content:
-        return {"kind": "engine manifest", **content}
-    if "parity" in content:
-        return {"kind": "report", **content}
-    if "prune" in content:
-        return {"kind": "recipe", **content}
-    raise ArtefactError(
-        str(path), f"keys {', '.join(list(content)[:4])}", "a schedule, a recipe or a report"
-    )
+        raise ArtefactError(str(path), f"a JSON {type(content).__name__}", expected)
+    for key, kind in KINDS.items():
+        if key in content:
+            if kind == "schedule":
+                load_json(Schedule, path)
+            return {"kind": kind, **content}
+    raise ArtefactError(str(path), f"keys {', '.join(list(content)[:4])}", expected)

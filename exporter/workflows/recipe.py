@@ -171,37 +171,29 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
     return value
 
 
-def read_recipe(path: Path) -> Tables:
-    """Read the tables of a TOML recipe, but for `training`; paths are relative to its folder.
-
-    It may extend another one: values that it does not set are taken from there.
-    """
-    return {name: table for name, table in _read(path).items() if table and name != TRAINING}
-
-
 def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:
     """Read the table `training` of a TOML recipe, checked against the fields of settings."""
-    return from_table(settings, _read(path).get(TRAINING, {}), f"{path}: [{TRAINING}]")
+    return from_table(settings, read_recipe(path).get(TRAINING, {}), f"{path}: [{TRAINING}]")
 
 
-def _read(path: Path, above: tuple[Path, ...] = ()) -> Tables:
-    """Return what a recipe sets; `above` are the recipes that extend it, by their whole paths."""
+def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Tables:
+    """Read the tables of a TOML recipe, of which `training` is not checked; paths are relative to its folder.
+
+    It may extend another one: values that it does not set are taken from there. `above` are the recipes that
+    extend it, by their whole paths.
+    """
     # The path may be invalid, and TOML may be nested deeper than the recursion limit.
     try:
-        place, content = (
-            Path(os.path.realpath(path)),
-            msgspec.toml.decode(regular(path).read_bytes()),
-        )
+        place = Path(os.path.realpath(path))
+        content = msgspec.toml.decode(regular(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(str(path), reason_of(error), "a TOML recipe") from None
     except ImportError:
         raise MissingDependencyError("tomli", "export") from None
-    if place in above or len(above) > MOST_EXTENDS:
-        got = (
-            "a recipe that extends itself"
-            if place in above
-            else f"more than {MOST_EXTENDS} in a row"
-        )
+    got = f"more than {MOST_EXTENDS} in a row" if len(above) > MOST_EXTENDS else ""
+    if place in above:
+        got = "a recipe that extends itself"
+    if got:
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
     beside = {name: content.pop(name) for name in ("extends", TRAINING) if name in content}
     values_beside = from_table(_Beside, beside, f"{path}:")
@@ -209,9 +201,10 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> Tables:
         name: {key: _placed(value, path.parent) for key, value in table.items()}
         for name, table in from_tables(Recipe, content, f"{path}:").items()
     }
-    tables[TRAINING] = values_beside.get(TRAINING, {})
+    if TRAINING in values_beside:
+        tables[TRAINING] = values_beside[TRAINING]
     extended = values_beside.get("extends")
-    base = _read(path.parent / extended, (*above, place)) if extended else {}
+    base = read_recipe(path.parent / extended, (*above, place)) if extended else {}
     return over(base, tables)
 
 
