@@ -24,6 +24,7 @@ from exporter.cli.output import RichStages, print_lines, print_table, show, skip
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import RecipeError
 from exporter.settings.flags import add_flags, from_flags
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     return choose_to(network, choice, training, out, samples=samples)
 
 
-def _network(arguments: argparse.Namespace, stages: RichStages | None = None) -> "Network":
+def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network":
     recipe = recipe_of(arguments)
     from exporter.workflows.opened import open_recipe
 

@@ -49,7 +49,7 @@ from exporter.workflows.opened import (
     settings_of,
     warn_where_slow,
 )
-from exporter.workflows.progress import Stages
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.proof import pictures_of, prove
 from exporter.workflows.recipe import Images, Recipe, needed
 from exporter.workflows.steps import OwnModel
@@ -62,7 +62,7 @@ def compile_model(
     recipe: Recipe,
     out: PathLike,
     model: OwnModel | None = None,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
     *,
     trade_off: TradeOff | None = None,
 ) -> Report:
@@ -92,7 +92,7 @@ def compare_methods(
     methods: Sequence[Method],
     out: PathLike,
     model: OwnModel | None = None,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
 ) -> dict[Method, Report]:
     """Compile a model once for each method, all measured in one run, and write one page that shows them all.
 

@@ -24,7 +24,7 @@ from exporter.intervals import (
 )
 from exporter.machine import environment
 from exporter.workflows.predicting import EvalModel, embed_models, predict_models, torch_model
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import EvalSettings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def evaluate_models(
     models: "Sequence[AnyModel]",
     images: PathLike | Sequence[PathLike],
     settings: EvalSettings | None = None,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
 ) -> tuple[Evaluation, tuple[Disagreement, ...]]:
     """Run one or two models over the images once; return the result, and the images on which two models disagree.
 
@@ -99,7 +99,7 @@ def evaluate_models(
         RecipeError: The models have different classes or embeddings, or a setting needs classes and they have none.
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
-    settings, stages, ready = settings or EvalSettings(), stages or Silent(), _named(models)
+    settings, ready = settings or EvalSettings(), _named(models)
     paths = [images] if isinstance(images, str | os.PathLike) else images
     places = [Path(path) for path in paths]
     if not any(model.spec.num_classes for model in ready) and all(

@@ -48,7 +48,7 @@ from exporter.workflows.exam import (
 )
 from exporter.workflows.network import Network
 from exporter.workflows.opened import DryRun, dry_run, open_recipe
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe
 from exporter.workflows.steps import OwnModel, loaded
 from exporter.workflows.variant import Variant
@@ -107,7 +107,7 @@ def finetune_model(
     *,
     model: OwnModel | None = None,
     teacher: PathLike | OwnModel | None = None,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
 ) -> FinetuneResult:
     """Prune the recipe's model, train it, and write its weights with all that prunes them to `out`.
 
@@ -128,7 +128,7 @@ def finetune_model(
     Raises:
         UserError: The recipe cannot be carried out, or a file cannot be written.
     """
-    stages, path = stages or Silent(), _output_file(Path(out))
+    path = _output_file(Path(out))
     opened = open_recipe(recipe, stages, model)
     models, images, exam = _prepared(opened, settings, teacher)
     variant = _student(opened, models, images, path)

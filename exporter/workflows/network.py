@@ -23,7 +23,7 @@ from exporter.pruning.checkpoint import Pruning
 from exporter.records import ModelSpec
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import A_MODEL, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
 
@@ -48,7 +48,7 @@ class Network:
     recipe: Recipe
     model: OwnModel | None = None
     restored: Pruning | None = None
-    stages: Stages = field(default_factory=Silent)
+    stages: Stages = SILENT
     _listings: dict[Path, ImageFolder] = field(default_factory=dict, repr=False)
 
     @cached_property

@@ -20,7 +20,7 @@ from exporter.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.settings.fields import Settings, changes_of, fields_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.workflows.network import Network
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Images, Recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.variant import Variant
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 def open_recipe(
     recipe: Recipe,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
     model: OwnModel | None = None,
     *,
     restore: bool = True,
@@ -56,7 +56,7 @@ def open_recipe(
     recipe.lower.check_method(None if dense else policy.method)
     name = recipe.model.name or _recorded_name(recipe.model)
     named = replace(recipe, model=replace(recipe.model, name=name))
-    network = Network(named, model, restored, stages or Silent())
+    network = Network(named, model, restored, stages)
     return Variant(network, None if dense else policy, recipe.lower)
 
 

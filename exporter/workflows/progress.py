@@ -36,8 +36,5 @@ class CallbackStages:
         yield advance
 
 
-class Silent(CallbackStages):
-    """Shows nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda *_: None)
+# Shows nothing.
+SILENT = CallbackStages(lambda *_: None)

@@ -48,7 +48,7 @@ from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows.folders.bench import Bench
 from exporter.workflows.folders.bench import bench as bench_pair
-from exporter.workflows.progress import Advance, Stages
+from exporter.workflows.progress import SILENT, Advance, Stages
 from exporter.workflows.recipe import A_MODEL, Lowering, needed
 
 # A model of the caller's.
@@ -253,7 +253,7 @@ def bench(
     images: AnyImages | Mapping[str, Array],
     settings: BenchSettings | None = None,
     *,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
 ) -> Bench:
     """Measure a dense and a pruned file, interleaved, on their target's runtime.
 

@@ -14,7 +14,7 @@ from exporter.training.settings import FinetuneSettings
 from exporter.workflows import exam
 from exporter.workflows.exam import Exam, train_images, with_progress
 from exporter.workflows.opened import open_recipe
-from exporter.workflows.progress import Silent
+from exporter.workflows.progress import SILENT
 from exporter.workflows.recipe import Images
 from tests.commands import recipe_with
 from tests.shards import encoded, write_shard
@@ -24,13 +24,13 @@ from tests.vits import make_images, make_vit
 def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
     two, seven = (make_vit(num_classes=count).spec for count in (2, 7))
     with pytest.raises(RecipeError, match="--eval-images"):
-        Exam(Images(images=image_folder), two, Silent())
-    assert Exam(Images(eval_images=image_folder), two, Silent()).class_names == {
+        Exam(Images(images=image_folder), two, SILENT)
+    assert Exam(Images(eval_images=image_folder), two, SILENT).class_names == {
         0: "class_0",
         1: "class_1",
     }
     with pytest.raises(ImageError, match="2 class folders"):
-        Exam(Images(eval_images=image_folder), seven, Silent())
+        Exam(Images(eval_images=image_folder), seven, SILENT)
 
 
 def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:

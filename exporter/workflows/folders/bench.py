@@ -50,7 +50,7 @@ from exporter.workflows.folders.export_folder import (
     read_reference,
     save_raw_images,
 )
-from exporter.workflows.progress import Advance, Silent, Stages
+from exporter.workflows.progress import SILENT, Advance, Stages
 
 # For the breakdown by class of operator.
 PROFILED_RUNS = 5
@@ -87,7 +87,7 @@ def bench(
     models: Pair[LoweredFile],
     reference: Mapping[str, Array],
     settings: BenchSettings,
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
     clock: Clock = time.perf_counter,
     *,
     runtime: RunSettings | None = None,
@@ -97,7 +97,7 @@ def bench(
     `reference` has `images` [n, 3, H, W], as the models take them, and the patches that an a-STAR model keeps
     of each. The runtime is by default the target's; TensorRT takes the engines in the folder of the files.
     """
-    stages, runtime = stages or Silent(), runtime or RunSettings(threads=settings.threads)
+    runtime = runtime or RunSettings(threads=settings.threads)
     pruned, images = models.pruned.artefact, reference[IMAGES]
     program = runtime_for(pruned.target, runtime)
     with stages.stage("models"):

@@ -35,7 +35,7 @@ from exporter.workflows.folders.export_folder import (
     list_built,
     read_folder,
 )
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import SILENT, Stages
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +60,12 @@ class BuiltEngine:
 
 
 def build_folder(
-    folder: Path, settings: BuildSettings, stages: Stages | None = None
+    folder: Path, settings: BuildSettings, stages: Stages = SILENT
 ) -> tuple[BuiltEngine, ...]:
     """Build engines of the dense and the pruned model, and of the instrumented variants for `check`.
 
     TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here.
     """
-    stages = stages or Silent()
     export = read_folder(folder)
     _check_runtime(folder, export.target)
     if settings.tool.ahead:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder
 from exporter.data.source import images_at
 from exporter.errors import RecipeError, ScheduleError
@@ -19,9 +18,10 @@ from exporter.runtimes.choice import targets_here
 from exporter.schedule.plan import Cost, schedule_of
 from exporter.schedule.policy import Need, Policy, Rho
 from exporter.schedule.rates import LEAST_RHO
-from exporter.targets import ONNXRUNTIME, TARGETS
+from exporter.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.tensor_names import Array
-from exporter.vocabulary import InputKind, Precision
+from exporter.vocabulary import InputKind
+from exporter.workflows.network import Network
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Lowering
 from exporter.workflows.tuning.book import Book
@@ -89,7 +89,7 @@ class Search:
     def run(self) -> TuneResult:
         """Run all steps but the compilation."""
         settings, rates = self.settings, self.unpruned()
-        names = [target.name for target in targets_here(settings.runtime, settings.target)]
+        names = [target.name for target in self.targets]
         names.sort(key=rates.__getitem__, reverse=True)
         worth = [name for name in names if rates[name] >= WORTH * rates[names[0]]]
         ways = self.screened()
@@ -101,7 +101,7 @@ class Search:
         points = self.points(candidates, worth)
         choice = chosen(points, settings)
         return TuneResult(
-            model=self.opened[OWN].network.full.spec.name,
+            model=self.network.full.spec.name,
             settings=settings,
             candidates=len(self.seen - {UNPRUNED}),
             images=len(self.answers(UNPRUNED, "screen", "rest").labels),
@@ -115,21 +115,29 @@ class Search:
         )
 
     @property
+    def network(self) -> Network:
+        """The model itself."""
+        return self.opened[OWN].network
+
+    @property
     def stages(self) -> Stages:
         """What shows progress."""
-        return self.opened[OWN].network.stages
+        return self.network.stages
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """The targets to search."""
+        return targets_here(self.settings.runtime, self.settings.target)
 
     def unpruned(self) -> dict[str, float]:
         """Return images per second of the unpruned model on every target, whose accuracy allows for the loss."""
         settings = self.settings
         with self.stages.stage("the unpruned model"):
             top1 = 100 * self.answers(UNPRUNED, "screen").accuracy.top1
-        is_loss_of_top1 = settings.metric == "top1" and settings.max_drop is not None
-        if is_loss_of_top1 and (settings.max_drop or 0.0) >= top1:
-            raise RecipeError(
-                "max_drop", f"{settings.max_drop:g}", f"less than the accuracy, {top1:.3g} %"
-            )
-        targets = dict.fromkeys((*targets_here(settings.runtime, settings.target), ONNXRUNTIME))
+        drop = settings.max_drop
+        if settings.metric == "top1" and drop is not None and drop >= top1:
+            raise RecipeError("max_drop", f"{drop:g}", f"less than the accuracy, {top1:.3g} %")
+        targets = dict.fromkeys((*self.targets, ONNXRUNTIME))
         with self.stages.stage(f"speed of the unpruned model on {len(targets)} targets"):
             speeds = self.speeds([UNPRUNED.on(target.name) for target in targets])
         return {
@@ -211,17 +219,14 @@ class Search:
         placed.sort(key=lambda candidate: -speeds[candidate].throughput.images_per_s)
         with self.stages.stage(f"accuracy of {len(placed)} models") as advance:
             for done, candidate in enumerate(placed, 1):
-                fp32 = TARGETS[candidate.target].precision == Precision.FP32
+                fp32 = not TARGETS[candidate.target].reduced
                 beaten = limit is not None and any(
                     qualifies(point, self.settings) for point in points
                 )
                 if fp32 or candidate.target == targets[0] or not beaten:
                     measured = candidate.on("") if fp32 else candidate
-                    answers, macs = (
-                        self.paired(measured, "screen", "rest"),
-                        self.macs(candidate),
-                    )
-                    timed = speeds[candidate]
+                    answers = self.paired(measured, "screen", "rest")
+                    macs, timed = self.macs(candidate), speeds[candidate]
                     points.append(point_of(candidate, macs, answers, speeds[BASE], timed))
                 advance(done, len(placed))
         return tuple(points)
@@ -240,10 +245,8 @@ class Search:
         return self._variants[candidate]
 
     def _planned(self, candidate: Candidate) -> Variant | None:
-        variant, policy = (
-            replace(self.opened[candidate.weights], lowering=None),
-            candidate.policy,
-        )
+        variant = replace(self.opened[candidate.weights], lowering=None)
+        policy = candidate.policy
         if policy is None:
             return variant.dense
         if not candidate.given:
@@ -260,13 +263,13 @@ class Search:
 
     def _cost(self, variant: Variant, policy: Policy) -> Cost:
         """Return the multiply-adds of a way of a-STAR, whatever the share."""
-        spec, images = variant.network.full.spec, self.opened[OWN].network.recipe.images
+        network = variant.network
+        spec = network.full.spec
         schedules = []
         for rho in RHOS:
             at_rho = replace(policy, amount=Rho(rho))
             schedules.append(schedule_of(at_rho, spec, variant.calibration))
-        kind, preprocessing = InputKind.FLOAT32, spec.preprocessing
-        pixels = draw_images(self._sample, COUNTED, images.seed, preprocessing, kind)
+        pixels = network.pixels(self._sample, COUNTED, InputKind.FLOAT32)
         return self.book.cost_by_rho(variant, schedules, pixels)
 
     def _on_target(self, candidate: Candidate) -> Variant | None:
@@ -280,27 +283,23 @@ class Search:
 
     def _reached(self, candidate: Candidate) -> Variant:
         variant = self.variant(candidate)
-        assert (
-            variant is not None
-        )  # candidates out of reach are left out before they are measured
+        assert variant is not None  # those out of reach are left out before
         return variant
 
     @cached_property
     def _sample(self) -> ImageFolder:
         """The images to calibrate on; without, those to measure on."""
-        network = self.opened[OWN].network
-        place = network.recipe.images.eval_images
-        if network.recipe.images.images is not None or place is None:
-            return network.folder
-        return images_at(place)
+        images = self.network.recipe.images
+        if images.images is not None or images.eval_images is None:
+            return self.network.folder
+        return images_at(images.eval_images)
 
     @cached_property
     def _pixels(self) -> Array:
         """Images to time on, as the lowered models take them."""
-        recipe, spec = self.opened[OWN].network.recipe, self.opened[OWN].network.full.spec
-        kind, batch = recipe.lower.input_kind, recipe.measure.batch
-        seed, preprocessing = recipe.images.seed, spec.preprocessing
-        pixels = draw_images(self._sample, batch, seed, preprocessing, kind)
+        recipe = self.network.recipe
+        batch = recipe.measure.batch
+        pixels = self.network.pixels(self._sample, batch, recipe.lower.input_kind)
         return filled_batch(pixels, batch)
 
     def macs(self, candidate: Candidate) -> float:
@@ -318,10 +317,9 @@ class Search:
                 self.skipped.update(answers["skipped"])
                 columns.append(np.array([answers["classes"], answers["labels"]], np.int64))
         classes, labels = np.concatenate(columns, axis=1)
-        if self.settings.metric != "top1" and candidate == UNPRUNED:
-            labels = classes
-        elif self.settings.metric != "top1":
-            labels = self.answers(UNPRUNED, *parts).best[:, 0]
+        if self.settings.metric != "top1":
+            is_base = candidate == UNPRUNED
+            labels = classes if is_base else self.answers(UNPRUNED, *parts).best[:, 0]
         return Predictions(classes[:, None], labels)
 
     def paired(self, candidate: Candidate, *parts: str) -> Pair[Predictions]:

@@ -24,7 +24,7 @@ from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.network import Network
 from exporter.workflows.opened import DryRun, dry_run, open_recipe, warn_where_slow
-from exporter.workflows.progress import Silent, Stages
+from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe, needed, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.book import Book
@@ -60,7 +60,7 @@ def tune(
     *,
     model: OwnModel | None = None,
     weights: Sequence[PathLike] = (),
-    stages: Stages | None = None,
+    stages: Stages = SILENT,
     command: Sequence[str] = (),
 ) -> TuneResult:
     """Search the recipe's model; write recipe, export folder, front and chart to `out`.
@@ -81,7 +81,7 @@ def tune(
     Raises:
         UserError: The recipe cannot be carried out.
     """
-    stages, place = stages or Silent(), writable_folder(Path(out))
+    place = writable_folder(Path(out))
     recipes = _recipes(recipe, weights)
     opened = _opened(recipes, settings, stages, model)
     network = opened[OWN].network
@@ -117,7 +117,7 @@ def dry_tune(
 ) -> DryRun:
     """Check what `tune` checks before its first measurement, weights included; nothing is written."""
     writable_folder(Path(out))
-    opened = _opened(_recipes(recipe, weights), settings, Silent())
+    opened = _opened(_recipes(recipe, weights), settings)
     ways, parts = _ways(opened), _parts(opened[OWN].network, settings)
     images = len(parts["screen"].files)
     unknown = f"the search, which screens {len(ways)} ways on {images} images each"
@@ -140,7 +140,7 @@ def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
 def _opened(
     recipes: Mapping[str, Recipe],
     settings: TuneSettings,
-    stages: Stages,
+    stages: Stages = SILENT,
     model: OwnModel | None = None,
 ) -> dict[str, Variant]:
     """Open the recipes of all networks, and load these after all checks of settings, the model first."""
