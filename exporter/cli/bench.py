@@ -23,19 +23,9 @@ from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.folders.bench import Bench, bench
 from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
-COLUMNS = (
-    "batch",
-    "model",
-    "img/s",
-    "GPU ms",
-    "p99",
-    "in",
-    "out",
-    "speed-up",
-    "quartiles",
-    "E",
-    "",
-)
+# What a pruned model has against the dense one.
+COMPARED = ("speed-up", "quartiles", "E", "")
+COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", *COMPARED)
 
 EXAMPLES = (
     "star-export bench build/digits",
@@ -72,10 +62,9 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
     files = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and files == (None, None):
         folder = read_folder(arguments.folder)
-        has_images = arguments.reference is None
-        return folder.models, folder.read_reference() if has_images else read_reference(
-            arguments.reference
-        )
+        if arguments.reference is None:
+            return folder.models, folder.read_reference()
+        return folder.models, read_reference(arguments.reference)
     if arguments.folder is None and None not in files:
         beside = arguments.pruned.parent / REFERENCE
         models = read_pair(Pair(arguments.dense, arguments.pruned))
@@ -86,26 +75,12 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
 
 def _print(result: Bench) -> None:
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
-    title = (
-        f"{result.model}, {schedule_words(result.schedule)}: {dense:.2f} → {pruned:.2f} GMACs"
-    )
-    columns = (
-        "batch",
-        "model",
-        "img/s",
-        "median ms",
-        "p99 ms",
-        "speed-up",
-        "quartiles",
-        "E",
-        "",
-    )
+    gmacs = f"{dense:.2f} → {pruned:.2f} GMACs"
+    title = f"{result.model}, {schedule_words(result.schedule)}: {gmacs}"
+    columns = ("batch", "model", "img/s", "median ms", "p99 ms", *COMPARED)
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
     if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
-        heads = (
-            "ms per run, dense → pruned",
-            *(f"batch {at.batch}" for at in result.batches),
-        )
+        heads = "ms per run, dense → pruned", *(f"batch {at.batch}" for at in result.batches)
         rows = [
             (name, *(f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}" for part in parts))
             for name in parts[0].dense
@@ -120,12 +95,8 @@ def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
     yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
     yield ("", "pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison))
     if sliced and at.selection is not None:
-        yield (
-            "",
-            "plain slices",
-            *_speed(at.selection.sliced),
-            *against_dense(at.selection.ceiling),
-        )
+        ceiling = against_dense(at.selection.ceiling)
+        yield "", "plain slices", *_speed(at.selection.sliced), *ceiling
 
 
 def _speed(time: Throughput) -> tuple[str, ...]:
@@ -142,17 +113,15 @@ def _lines(result: Bench) -> Iterator[str]:
         yield from _selection_line(at, "selection cost")
     yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
-    threads = (
-        f"{settings.threads} threads" if settings.threads else "one thread per physical core"
-    )
-    cpus = (
-        f"CPUs {','.join(map(str, hardware.cpus))}"
-        if hardware.cpus
-        else f"{hardware.usable_cpus} CPUs"
-    )
+    threads, cpus = "one thread per physical core", f"{hardware.usable_cpus} CPUs"
+    if settings.threads:
+        threads = f"{settings.threads} threads"
+    if hardware.cpus:
+        cpus = f"CPUs {','.join(map(str, hardware.cpus))}"
+    versions = ", ".join(f"{name} {version}" for name, version in hardware.versions.items())
     yield (
         f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "
-        f"{result.runtime}, {', '.join(f'{name} {version}' for name, version in hardware.versions.items())}"
+        f"{result.runtime}, {versions}"
     )
 
 

@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})
     variant = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
+    variant.network.check_images()
     _ = variant.network.full  # a model that cannot be loaded is refused first
     calibration = variant.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer

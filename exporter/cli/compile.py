@@ -92,19 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(result.passed for result in reports.values()) else 1
 
 
-def _print(found: Mapping[Method, Report], out: Path) -> None:
+def _print(by_method: Mapping[Method, Report], out: Path) -> None:
     """Print a row for the user's model, the dense one and each method, then what else was measured."""
-    reports = list(found.values())
-    first, alone, cells = reports[0], len(reports) == 1, [_cells(each) for each in reports]
-    another = first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense
-    rows = [
-        *((role, cells[0], role) for role in (*([AS_IT_CAME] if another else []), "dense")),
-        *((str(name), row, "pruned") for name, row in zip(found, cells, strict=True)),
-    ]
-    columns = list(cells[0])
-    table = [
-        (name, *(row[column].get(role, "") for column in columns)) for name, row, role in rows
-    ]
+    reports = list(by_method.values())
+    first, alone, columns = reports[0], len(reports) == 1, _cells(reports[0])
+    table = [_row("dense", columns, "dense")]
+    if first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense:
+        table.insert(0, _row(AS_IT_CAME, columns, AS_IT_CAME))
+    for method, report in by_method.items():
+        table.append(_row(method, _cells(report), "pruned"))
     how = schedule_words(first.schedule) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
     print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
@@ -116,14 +112,18 @@ def _print(found: Mapping[Method, Report], out: Path) -> None:
     print_lines([*lines, f"full report: {out / 'report.html'}"])
 
 
+def _row(name: str, columns: Mapping[str, Mapping[str, str]], role: str) -> list[str]:
+    return [name, *(column.get(role, "") for column in columns.values())]
+
+
 def _cells(report: Report) -> dict[str, dict[str, str]]:
     """Return what was measured, by column and model; losses and speed-ups are against the user's model, in fp32."""
     gmacs, loss, fp32 = report.gmacs, report.loss, report.in_fp32
     macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
-    cells = {"GMACs": {role: f"{each:.3f}" for role, each in macs.items()}}
+    cells = {"GMACs": {role: f"{count:.3f}" for role, count in macs.items()}}
     if report.accuracy:
         accuracy = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
-        cells["top-1"] = {role: f"{each.top1:.2%}" for role, each in accuracy.items() if each}
+        cells["top-1"] = {role: f"{part.top1:.2%}" for role, part in accuracy.items() if part}
     if loss and loss.loss_interval_points:
         low, high = loss.loss_interval_points
         lost = {"pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"}
@@ -158,8 +158,8 @@ def _print_use(report: Report) -> None:
     if report.use is None:
         return
     rows = [
-        (each.layer, each.least, f"{each.median:g}", f"{each.p95:g}", each.most, each.star)
-        for each in report.use.layers
+        (use.layer, use.least, f"{use.median:g}", f"{use.p95:g}", use.most, use.star)
+        for use in report.use.layers
     ]
     title = f"patches kept, {report.use.images} images, {report.use.layout}"
     print_table(title, ("layer", "least", "median", "p95", "most", "STAR"), rows)
@@ -169,16 +169,14 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield images and parity, and what fine-tuning recorded of the weights, the last one first."""
     first = reports[0]
     yield from wrap(f"images: {first.preprocessing.words}", 80, subsequent_indent="  ")
-    yield from (
-        explain(each)[0]
-        for each in (first.parity.dense, *(each.parity.pruned for each in reports))
-    )
+    for parity in (first.parity.dense, *(report.parity.pruned for report in reports)):
+        yield explain(parity)[0]
     if first.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
-    yield from dict.fromkeys(line for each in reports for line in _skipped(each))
+    yield from dict.fromkeys(line for report in reports for line in _skipped(report))
     yield from (_speed_line(report) for report in reports if report.speed)
-    for each in first.tuned.every if first.tuned else ():
-        yield f"as fine-tuned: {each.loss.loss_points:.2f} points {each.words}"
+    for tuned in first.tuned.every if first.tuned else ():
+        yield f"as fine-tuned: {tuned.loss.loss_points:.2f} points {tuned.words}"
 
 
 def _skipped(report: Report) -> Iterator[str]:

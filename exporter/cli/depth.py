@@ -6,7 +6,7 @@ it. Fine-tune the unmerged form, then apply once more to merge it.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.flags import (
@@ -162,16 +162,14 @@ def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network
 
 def _print(done: "Chosen") -> None:
     if collected := done.collected:
-        rows = [
-            (*_layers(sample.plan), f"{sample.accuracy:.2f}") for sample in collected.samples
-        ]
+        rows = []
+        for sample in collected.samples:
+            attention, activation = sample.plan.attention, sample.plan.activation
+            rows.append((_layers(attention), _layers(activation), f"{sample.accuracy:.2f}"))
         title = f"{len(rows)} samples, {collected.samples[0].images} images"
         print_table(title, ("without attention", "without activation", "top-1, %"), rows)
-        print_lines(
-            skipped_lines(
-                {"training": collected.training_skipped, "evaluation": collected.skipped}
-            )
-        )
+        skipped = {"training": collected.training_skipped, "evaluation": collected.skipped}
+        print_lines(skipped_lines(skipped))
     if done.found is not None:
         _print_found(done.found)
     for unit, scores in vars(done.importance).items():
@@ -219,9 +217,6 @@ def _applied_lines(done: "Applied") -> list[str]:
     ]
 
 
-def _layers(plan: DepthPlan) -> tuple[str, str]:
-    """Return the layers without attention and those without activation, for a table."""
-    attention, activation = (
-        " ".join(map(str, layers)) or "-" for layers in (plan.attention, plan.activation)
-    )
-    return attention, activation
+def _layers(layers: Sequence[int]) -> str:
+    """Return layers in words, for a table."""
+    return " ".join(map(str, layers)) or "-"

@@ -99,19 +99,14 @@ def _models(
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
     named = recipe.model.name != "" or recipe.model.checkpoint is not None
-    files, wanted = (
-        models_at(paths, settings),
-        named * (2 if recipe.prune.schedule is not None else 1),
-    )
-    if not 1 <= wanted + len(files) <= 2:
-        got = (
-            f"{wanted + len(files)} models"
-            if wanted or files
-            else "no model (name it before --images)"
-        )
-        raise RecipeError(
-            "eval", got, "an export folder, or one or two of FILE, FILE and --model NAME"
-        )
+    files = models_at(paths, settings)
+    count = len(files)
+    if named:
+        count += 1 if recipe.prune.schedule is None else 2
+    if not 1 <= count <= 2:
+        got = f"{count} models" if count else "no model (name it before --images)"
+        expected = "an export folder, or one or two of FILE, FILE and --model NAME"
+        raise RecipeError("eval", got, expected)
     if not named:
         return files
     from exporter.workflows.opened import open_recipe
@@ -126,13 +121,10 @@ def _print(result: "Evaluation") -> None:
     if result.agreement is None:
         rows = []
         for name, model in result.models.items():
-            accuracy, cells = model.accuracy, ["", "", ""]
-            if accuracy is not None:
-                cells = [
-                    f"{accuracy.top1:.2%}",
-                    percent_interval(accuracy.interval),
-                    f"{accuracy.top5:.2%}",
-                ]
+            cells = ["", "", ""]
+            if accuracy := model.accuracy:
+                interval = percent_interval(accuracy.interval)
+                cells = [f"{accuracy.top1:.2%}", interval, f"{accuracy.top5:.2%}"]
             rows.append((name, model.runtime, *cells))
         title = f"{result.images} images, {result.scored_classes} classes"
         print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
@@ -163,13 +155,11 @@ def _pair_lines(pair: PairResult) -> Iterator[str]:
         f"less than {pair.loss_bound_points:+.2f} with 95 % confidence"
     )
     yield f"{pair.lost} images lost, {pair.gained} gained: McNemar p = {pair.mcnemar_p:.3g}"
-    changed = sorted(
-        (of_class for of_class in pair.classes if of_class.change),
-        key=lambda of_class: -abs(of_class.change),
-    )
-    if changed:
-        words = (
-            f"{of_class.name} {of_class.change:+d} of {of_class.images}"
-            for of_class in changed[:MOST_CLASSES]
-        )
+    by_change = sorted(pair.classes, key=lambda result: -abs(result.change))
+    words = [
+        f"{result.name} {result.change:+d} of {result.images}"
+        for result in by_change[:MOST_CLASSES]
+        if result.change
+    ]
+    if words:
         yield f"classes that change most: {', '.join(words)}"

@@ -54,18 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     with stages.stage(f"lowering, {pruned.method}"):
         save_onnx(variant.lower(), out)
     lines = _trtexec(out) if variant.network.recipe.lower.row.runtime.engines else []
-    show(
-        arguments,
-        {
-            "file": str(arguments.out),
-            "method": pruned.method,
-            "gmacs": pruned.macs.gmacs,
-            "trtexec": lines,
-        },
-        lambda: print_lines(
-            [f"{arguments.out}: {pruned.method}, {pruned.macs.gmacs:.3f} GMACs", *lines]
-        ),
-    )
+    method, gmacs = pruned.method, pruned.macs.gmacs
+    record = {"file": str(out), "method": method, "gmacs": gmacs, "trtexec": lines}
+    head = f"{out}: {method}, {gmacs:.3f} GMACs"
+    show(arguments, record, lambda: print_lines([head, *lines]))
     return 0
 
 

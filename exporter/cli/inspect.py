@@ -4,6 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
+from exporter.cli.output import print_json
+
 EXAMPLES = (
     "star-export inspect build/digits",
     "star-export inspect calibration.safetensors",
@@ -26,13 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     described = inspect_artefact(arguments.artefact)
     if arguments.json:
-        print(json.dumps(described, indent=2, sort_keys=True, ensure_ascii=False))
+        print_json(described)
         return 0
     for key, value in described.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        print(
-            f"{key}: {text}"
-            if len(text) <= LONGEST
-            else f"{key}: {text[:LONGEST]} … (--json: all)"
-        )
+        rest = " … (--json: all)" if len(text) > LONGEST else ""
+        print(f"{key}: {text[:LONGEST]}{rest}")
     return 0

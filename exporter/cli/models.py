@@ -85,14 +85,9 @@ def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
         if model.shape is None:
             yield f"{model.name:{width}}  {model.reason}"
             continue
-        pixels, patches = (
-            "×".join(map(str, size)) for size in (model.shape.pixels, model.shape.grid)
-        )
-        head = (
-            ""
-            if model.shape.own_head
-            else "  gives an embedding; num_classes adds a classifier"
-        )
+        shape = model.shape
+        pixels, patches = "×".join(map(str, shape.pixels)), "×".join(map(str, shape.grid))
+        head = "" if shape.own_head else "  gives an embedding; num_classes adds a classifier"
         yield f"{model.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 

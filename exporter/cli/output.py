@@ -107,15 +107,12 @@ class RichStages:
             TimeRemainingColumn,
         )
 
-        columns = (
+        hidden = not self._console.is_terminal
+        progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-        )
-        hidden = not self._console.is_terminal
-        progress = Progress(
-            *columns,
             console=self._console,
             transient=True,
             disable=hidden,

@@ -64,11 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     out = writable_file(arguments.out) if arguments.out else None
     spec = with_outputs(network.described, network.recipe.model.outputs).spec
     schedule = _schedule(variant, arguments.acs, spec)
-    dense, pruned, came = (
-        dense_macs(spec),
-        schedule_macs(spec, schedule),
-        dense_macs(spec.as_it_came),
-    )
+    dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
+    came = dense_macs(spec.as_it_came)
     if out:
         save_json(schedule, out)
     record = {

@@ -43,6 +43,19 @@ SPREAD = True
 DEFAULTS = {"images": {"max_eval_images": 4000}, "calibrate": {"max_images": 128}}
 PINS = ("method", "scorer", "reduce", "counts", "alpha", "rho", "mac_reduction")
 
+COLUMNS = (
+    "model",
+    "target",
+    "img/s",
+    "gain",
+    "quartiles",
+    "points lost",
+    "with 2 errors",
+    "same class",
+    "MB",
+    "",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
@@ -76,30 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(result: TuneResult) -> None:
     """Print every point that was timed, and the choice."""
-    columns = (
-        "model",
-        "target",
-        "img/s",
-        "gain",
-        "quartiles",
-        "points lost",
-        "with 2 errors",
-        "same class",
-        "MB",
-        "",
-    )
     timed = {point.candidate.label for point in result.tried}
-    not_tried = {
-        name: rate for name, rate in result.unpruned.items() if f"unpruned, {name}" not in timed
-    }
-    rows: list[tuple[str, ...]] = [
-        ("unpruned", name, f"{rate:.1f}", *[""] * 7) for name, rate in not_tried.items()
-    ]
-    rows += [_row(point, "chosen" if point == result.choice else "") for point in result.tried]
-    title = (
-        f"{result.model}: {result.candidates} candidates, {result.images} images to choose by"
-    )
-    print_table(title, columns, rows)
+    rows = []
+    for name, rate in result.unpruned.items():
+        if f"unpruned, {name}" not in timed:
+            rows.append(("unpruned", name, f"{rate:.1f}", *[""] * 7))
+    for point in result.tried:
+        rows.append(_row(point, "chosen" if point == result.choice else ""))
+    images = f"{result.images} images to choose by"
+    print_table(f"{result.model}: {result.candidates} candidates, {images}", COLUMNS, rows)
     print_lines(_lines(result))
 
 

@@ -65,10 +65,8 @@ def finetune(
     run = _new_run(student, settings, identity, {} if skipped is None else skipped)
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
-    trainer, checkpoint_path = (
-        _Trainer(run, _joined(student), teacher, settings),
-        checkpoint if processes().main else None,
-    )
+    trainer = _Trainer(run, _joined(student), teacher, settings)
+    checkpoint_path = checkpoint if processes().main else None
     if score is not None and run.best is None:
         run.keep_best(score)
     for epoch in range(run.epochs_done, settings.epochs):
@@ -110,13 +108,9 @@ def _trained(
 
 def _check(student: nn.Module, teacher: nn.Module | None) -> None:
     if not any(parameter.requires_grad for parameter in student.parameters()):
+        got, expected = "a model whose parameters are all frozen", "one that can be trained"
         hint = "an adapted model is trained inside `with trainable(vit)`"
-        raise ModelError(
-            "student",
-            "a model whose parameters are all frozen",
-            "one that can be trained",
-            hint,
-        )
+        raise ModelError("student", got, expected, hint)
     if teacher is None:
         return
     if any(part.training for part in teacher.modules()):
@@ -149,11 +143,9 @@ def _new_run(
         warmup_lr=settings.min_lr,
         warmup_epochs=settings.warmup_epochs,
     )
-    ema = (
-        ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True)
-        if settings.ema_decay
-        else None
-    )
+    ema = None
+    if settings.ema_decay:
+        ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True)
     return RunState(student, optimizer, scheduler, ema, identity=identity, skipped=skipped)
 
 
@@ -163,9 +155,8 @@ def _joined(student: nn.Module) -> nn.Module:
         return student
     # Each step has gradients for the same parameters, but not always for all: a head may be unused.
     static = DistributedDataParallelKwargs(static_graph=True)
-    joined: nn.Module = Accelerator(
-        device_placement=False, kwargs_handlers=[static]
-    ).prepare_model(student)
+    accelerator = Accelerator(device_placement=False, kwargs_handlers=[static])
+    joined: nn.Module = accelerator.prepare_model(student)
     return joined
 
 

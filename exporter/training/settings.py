@@ -145,16 +145,10 @@ class FinetuneSettings(Settings):
         flag=False,
     )
     hflip: Weight | None = option(None, "Probability of mirroring left and right.", flag=False)
-    color_jitter: NotBelow0 | None = option(
-        None, "crop: change of brightness, contrast and saturation.", flag=False
-    )
     auto_augment: str | None = option(
         None,
         "crop, deit: timm's augmentation policy, e.g. rand-m9-mstd0.5; it replaces the jitter.",
         flag=False,
-    )
-    erase: Weight | None = option(
-        None, "crop, deit: probability of erasing a rectangle.", flag=False
     )
     mixup: NotBelow0 | None = option(
         None, "Alpha of mixup, the blending of two images; 0: none.", flag=False

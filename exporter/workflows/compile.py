@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from exporter.artefact import check_pair
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
 from exporter.calibration.settings import CalibrationSettings
@@ -23,7 +22,6 @@ from exporter.formats.canonical_json import save_json
 from exporter.lowering.variants import save_variants
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
-from exporter.records import Pair
 from exporter.tensor_names import Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
@@ -118,15 +116,14 @@ def compare_methods(
         network = variants[0].network if variants else variant.network
         variants.append(replace(variant, network=network, folder=out / method))
     pages = _compiled(variants, recipes)
-    with variants[0].network.stages.stage("page"):
+    with stages.stage("page"):
         save_comparison(dict(zip(methods, pages, strict=True)), out / PAGE, page=PAGE)
         names = [PAGE]
         for method in methods:
             listed = (*read_checksums(out / method), CHECKSUMS)
             names += [f"{method}/{name}" for name in listed]
         finish_folder(out, names, recipe.prune.calibration)
-    reports = [report for report, _ in pages]
-    return dict(zip(methods, reports, strict=True))
+    return {method: report for method, (report, _) in zip(methods, pages, strict=True)}
 
 
 def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
@@ -162,8 +159,6 @@ def _compiled(
     for variant in (dense, *variants):
         with network.stages.stage(f"lowering, {variant.pruned.method}"):
             _ = variant.file
-    for variant in variants:
-        check_pair(Pair(dense.file, variant.file))
     reports = prove(dense, variants, folder=folder, pixels=pixels)
     with network.stages.stage("report"):
         tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
@@ -196,6 +191,7 @@ def _check(variant: Variant) -> None:
     else:
         needed(images.eval_images or images.images, "--images", A_FOLDER)
     variant.check_needs()
+    network.check_images()
     writable_folder(variant.folder)
 
 
@@ -255,8 +251,10 @@ def _deliver(
     if copy != dense.file.path:
         with written_beside(copy) as partial:
             shutil.copyfile(dense.file.path, partial)
+    kind = artefact.input_kind
     pruned, unpruned = (
-        reference_runner(model.pruned, artefact.input_kind) for model in (variant, dense)
+        reference_runner(variant.pruned, kind),
+        reference_runner(dense.pruned, kind),
     )
     save_reference(pruned, unpruned, pixels, out / REFERENCE)
     save_json(variant.schedule, out / SCHEDULE)

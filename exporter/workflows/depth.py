@@ -249,7 +249,7 @@ def collect_to(
     folder = writable_folder(out)
     choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
     chosen = network.recipe.images
-    require_images(chosen)
+    require_images(network)
     _check_whole(network)
     spec = network.full.spec
     exam = Exam(chosen, spec, network.stages)
@@ -332,6 +332,7 @@ def _check_whole(network: Network) -> None:
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")
     needed(network.recipe.images.images, "--images", TRAIN_IMAGES)
+    network.check_images()
 
 
 def _started(

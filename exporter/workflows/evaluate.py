@@ -189,15 +189,16 @@ def _common_classes(models: Sequence[EvalModel]) -> int:
 def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
     """Return the names of the classes that the models share; none where none of them knows names."""
     known = [model for model in models if model.spec.class_names]
+    if not known:
+        return ()
+    names = known[0].spec.class_names
     for model in known[1:]:
-        for index, pair in enumerate(
-            zip(known[0].spec.class_names, model.spec.class_names, strict=False)
-        ):
-            if pair[0] != pair[1]:
-                got = f"a class {index} that is called {pair[1]!r}"
-                expected = f"{pair[0]!r}, as in {known[0].name}"
+        for index, name in enumerate(model.spec.class_names):
+            if name != names[index]:
+                got = f"a class {index} that is called {name!r}"
+                expected = f"{names[index]!r}, as in {known[0].name}"
                 raise RecipeError(model.name, got, expected, "--class-map decides for both")
-    return known[0].spec.class_names if known else ()
+    return names
 
 
 def require_within(result: Evaluation, points: float) -> None:
@@ -237,15 +238,11 @@ def disagreements(
 ) -> tuple[Disagreement, ...]:
     """Return the images of which the best classes differ, in their order; `images` are the names of all."""
     ours, theirs = first.best[:, 0], second.best[:, 0]
-    return tuple(
-        Disagreement(
-            images[at],
-            int(first.labels[at]) if first.labelled else None,
-            int(ours[at]),
-            int(theirs[at]),
-        )
-        for at in (ours != theirs).nonzero()[0]
-    )
+    differing = []
+    for at in (ours != theirs).nonzero()[0]:
+        label = int(first.labels[at]) if first.labelled else None
+        differing.append(Disagreement(images[at], label, int(ours[at]), int(theirs[at])))
+    return tuple(differing)
 
 
 def disagreement_paths(path: Path) -> tuple[Path, Path]:
@@ -253,9 +250,8 @@ def disagreement_paths(path: Path) -> tuple[Path, Path]:
     if not path.name:
         raise OutputError(str(path), "a folder", "the name of a file to write")
     stem = path.stem if path.suffix in (".json", ".csv") else path.name
-    return writable_file(path.with_name(f"{stem}.json")), writable_file(
-        path.with_name(f"{stem}.csv")
-    )
+    as_json, as_csv = path.with_name(f"{stem}.json"), path.with_name(f"{stem}.csv")
+    return writable_file(as_json), writable_file(as_csv)
 
 
 def save_disagreements(

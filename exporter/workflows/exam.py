@@ -56,10 +56,12 @@ class Exam:
         )
 
 
-def require_images(images: Images) -> None:
+def require_images(network: Network) -> None:
     """Raise RecipeError unless there are images to train on, and others to measure on."""
+    images = network.recipe.images
     needed(images.images, "--images", TRAIN_IMAGES)
     needed(images.eval_images, "--eval-images", HELD_OUT_IMAGES)
+    network.check_images()
 
 
 def train_images(network: Network, most: int | None) -> ImageFolder:

@@ -192,7 +192,7 @@ def _prepared(
         )
     opened.check_amount("finetune")
     network = opened.network
-    require_images(network.recipe.images)
+    require_images(network)
     models = models_of(network, teacher)
     images = train_images(network, settings.max_train_images)
     student = steps.with_class_names(models.student, images)

@@ -14,7 +14,7 @@ from exporter.calibration.calibrate import resized_to
 from exporter.calibration.record import Calibration, check_calibration, load_calibration
 from exporter.data.batches import draw_images
 from exporter.data.class_map import MAP_HINT
-from exporter.data.images import ImageFolder, sample
+from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.models.base import PrunableViT
@@ -107,6 +107,12 @@ class Network:
         images = self.recipe.images
         without = images.images is None and images.eval_images is None
         return self.restored is not None and without
+
+    def check_images(self) -> None:
+        """Raise ImageError unless the folders that are given can be read, before the model is loaded."""
+        for place in (self.recipe.images.images, self.recipe.images.eval_images):
+            if place is not None and not place.is_file():
+                check_readable(place)
 
     @cached_property
     def folder(self) -> ImageFolder:

@@ -1,12 +1,10 @@
 """Open a recipe: check it before any work, and say what a run would start from."""
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 from exporter.data.class_map import is_order, read_class_map
-from exporter.data.images import check_readable
 from exporter.errors import CheckpointError, RecipeError
 from exporter.machine import VNNI, cpu_lacks
 from exporter.models.identity import read_identity
@@ -21,7 +19,7 @@ from exporter.settings.fields import Settings, changes_of, fields_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.workflows.network import Network
 from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.recipe import Images, Recipe
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.variant import Variant
 
@@ -50,7 +48,9 @@ def open_recipe(
     if recipe.prune.refit and not refits:
         raise RecipeError("refit", "true", "false: only compile refits a pruned model")
     check_device(recipe.model.device)
-    _check_places(recipe.images)
+    order = recipe.images.class_map
+    if order is not None and not is_order(order):
+        read_class_map(order, None)
     restored = _restored(recipe, restore=restore)
     policy = resolve(recipe.prune, None if restored is None else restored.schedule)
     recipe.lower.check_method(None if dense else policy.method)
@@ -58,14 +58,6 @@ def open_recipe(
     named = replace(recipe, model=replace(recipe.model, name=name))
     network = Network(named, model, restored, stages)
     return Variant(network, None if dense else policy, recipe.lower)
-
-
-def _check_places(images: Images) -> None:
-    if images.class_map is not None and not is_order(images.class_map):
-        read_class_map(images.class_map, None)
-    for place in (images.images, images.eval_images):
-        if place is not None and os.path.isdir(place):  # noqa: PTH112  (that of Path may raise)
-            check_readable(place)
 
 
 def _recorded_name(request: ModelRequest) -> str:

@@ -189,13 +189,13 @@ def torch_model(
 class Answers(Generic[FoundT]):
     """What was found of each model for the images `names`, in order; `skipped` says why an image was left out.
 
-    `sizes` has the number of images of each batch that one process read.
+    `turns` has for each image the place of its batch among those of all processes.
     """
 
     found: tuple[FoundT, ...]
     names: tuple[str, ...]
     skipped: dict[str, str]
-    sizes: tuple[int, ...] = ()
+    turns: tuple[int, ...] = ()
 
 
 def predict_models(
@@ -271,22 +271,23 @@ def _answered(
     crew: Processes,
 ) -> Answers[FoundT]:
     """Pass the images of this process to the models, and join what all processes found."""
-    names, sizes, skipped = list[str](), list[int](), dict[str, str]()
+    names, turns, skipped = list[str](), list[int](), dict[str, str]()
     views, workers = [model.view for model in models], environment().usable_cpus
 
     def feeds() -> Iterator[tuple[Sequence[Array], Array]]:
         files = _shared(source.files, batch, crew)
-        for loaded in batches_of(files, views, batch, workers=workers):
+        loads = batches_of(files, views, batch, workers=workers)
+        for turn, loaded in enumerate(loads):
             for image in loaded.skipped:
                 skipped[source.name_of(image.path)] = image.reason
             names.extend(source.name_of(file.path) for file in loaded.files)
-            sizes.append(len(loaded.files))
+            turns.extend([turn * crew.count + crew.index] * len(loaded.files))
             if loaded.files:
                 yield loaded.views, loaded.labels
             advance((len(names) + len(skipped)) * crew.count, source.total)
 
     results = run(feeds())
-    parts = crew.gathered(Answers(results, tuple(names), skipped, tuple(sizes)))
+    parts = crew.gathered(Answers(results, tuple(names), skipped, tuple(turns)))
     if not any(part.names for part in parts):
         raise ImageError(models[0].runner.name, "no image", "at least one that can be read")
     return _joined(parts)
@@ -301,10 +302,7 @@ def _shared(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator
 
 def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
     """Put the batches of all processes, which took turns, back into the order of the images; there is one."""
-    turns = [
-        np.repeat(np.arange(len(part.sizes)) * len(parts) + at, part.sizes)
-        for at, part in enumerate(parts)
-    ]
+    turns = [part.turns for part in parts]
     order = np.concatenate(turns).argsort(kind="stable")
 
     def joined(*shares: FoundT) -> FoundT:

@@ -189,11 +189,9 @@ def _with_classes(
 
 
 def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
-    losses = [
-        compare_predictions(original, predictions, ("fp32", role))
-        for role, predictions in vars(files).items()
-    ]
-    return InFp32(original.accuracy if original.labelled else None, Pair(*losses))
+    dense = compare_predictions(original, files.dense, ("fp32", "dense"))
+    pruned = compare_predictions(original, files.pruned, ("fp32", "pruned"))
+    return InFp32(original.accuracy if original.labelled else None, Pair(dense, pruned))
 
 
 def _with_embeddings(
@@ -206,10 +204,8 @@ def _with_embeddings(
     unpruned, *pruned = answers.found
     agreeing = []
     for report, embeddings in zip(reports, pruned, strict=True):
-        agreement, skipped = (
-            agreement_of(unpruned, embeddings),
-            report.skipped | answers.skipped,
-        )
+        agreement = agreement_of(unpruned, embeddings)
+        skipped = report.skipped | answers.skipped
         agreeing.append(replace(report, agreement=agreement, skipped=skipped))
     return agreeing
 

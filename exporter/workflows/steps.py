@@ -269,12 +269,9 @@ def bench(
         UserError: The runtime is missing.
     """
     models = read_pair(Pair(Path(dense), Path(pruned)))
-    artefact = models.pruned.artefact
-    reference = (
-        images
-        if isinstance(images, Mapping)
-        else {IMAGES: array_of(images, artefact.spec, artefact.input_kind)}
-    )
+    artefact, reference = models.pruned.artefact, images
+    if not isinstance(reference, Mapping):
+        reference = {IMAGES: array_of(reference, artefact.spec, artefact.input_kind)}
     return bench_pair(models, reference, settings or BenchSettings(), stages)
 
 

@@ -134,9 +134,8 @@ class Variant:
         if Need.COST not in self.needs or self.cost is not None:
             return schedule_of(self.policy, spec, self.calibration, image_cost=self.cost)
         with stages.stage("rho, on calibration images"):
-            return schedule_of(
-                self.policy, spec, self.calibration, image_cost=self.count_on_images()
-            )
+            cost = self.count_on_images()
+            return schedule_of(self.policy, spec, self.calibration, image_cost=cost)
 
     def count_on_images(self) -> Cost:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""

@@ -356,9 +356,15 @@ def test_a_schedule_that_needs_nothing_is_known(
         assert found.gmacs_pruned == schedule_macs(spec, found.schedule).gmacs
 
 
-def test_images_that_compile_refuses_are_refused(workplace: Workplace, tmp_path: Path) -> None:
+def test_images_that_are_missing_are_refused_before_the_model_is_loaded(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(network_module, "loaded")
+    recipe = workplace.recipe(rho=0.5, eval_images=tmp_path / "none")
     with pytest.raises(ImageError, match="no such folder"):
-        dry_compile(workplace.recipe(rho=0.5, eval_images=tmp_path / "none"), tmp_path)
+        dry_compile(recipe, tmp_path)
+    with pytest.raises(ImageError, match="no such folder"):
+        dry_finetune(recipe, SETTINGS, tmp_path / "w.safetensors")
 
 
 @pytest.mark.parametrize(

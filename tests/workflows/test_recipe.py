@@ -109,7 +109,7 @@ def test_a_recipe_file(tmp_path: Path) -> None:
 
 def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
     path = written(tmp_path, "[prune]\nrho = 0.5\n[training]\nepochs = 3\n")
-    assert read_recipe(path) == {"prune": {"rho": 0.5}}
+    assert read_recipe(path) == {"prune": {"rho": 0.5}, "training": {"epochs": 3}}
     assert read_training(path, FinetuneSettings) == {"epochs": 3}
 
 

@@ -72,9 +72,9 @@ def read_folder(folder: Path) -> ExportFolder:
     expected = "an export folder, which star-export compile writes"
     report = folder / REPORT
     try:
-        got = (
-            "" if report.is_file() else f"no {REPORT} in it" if folder.is_dir() else "no folder"
-        )
+        got = f"no {REPORT} in it" if folder.is_dir() else "no folder"
+        if report.is_file():
+            got = ""
     except OSError as error:  # a folder that may not be entered
         got = reason_of(error)
     if got:
@@ -131,7 +131,7 @@ def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
                 str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it"
             )
     for path, batch in raw_images_in(export.place):
-        if path.relative_to(export.place).as_posix() in sums:
+        if _name_in(export.place, path) in sums:
             continue
         images = read_reference(export.reference)[IMAGES]
         # The size first: a name may say any number.
@@ -147,7 +147,7 @@ def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
     """Yield the files of raw images in an export folder, each with its batch size."""
     before, after = RAW_IMAGES.split("{batch}")
     for path in sorted(folder.glob(f"{before}*{after}")):
-        batch = path.relative_to(folder).as_posix()[len(before) : -len(after)]
+        batch = _name_in(folder, path)[len(before) : -len(after)]
         if batch.isdecimal():
             yield path, int(batch)
 
@@ -182,14 +182,18 @@ def save_checksums(folder: Path, names: Iterable[str]) -> None:
 def list_built(folder: Path) -> None:
     """Add the engines of a folder, what lies beside them, and all raw images to its `SHA256SUMS`."""
     listed = [name for name in read_checksums(folder) if not _is_of_engine(name)]
-    raw = [path.relative_to(folder).as_posix() for path, _ in raw_images_in(folder)]
+    raw = [_name_in(folder, path) for path, _ in raw_images_in(folder)]
     save_checksums(folder, {*listed, *raw, *_engine_files(folder)})
+
+
+def _name_in(folder: Path, path: Path) -> str:
+    return path.relative_to(folder).as_posix()
 
 
 def _engine_files(folder: Path) -> set[str]:
     """Return the names of the engines, with their manifests, layers and commands; no cache is among them."""
     return {
-        path.relative_to(folder).as_posix()
+        _name_in(folder, path)
         for ending in (".engine", ".json", ".commands.txt")
         for path in (folder / ENGINES).glob(f"*{ending}")
     }
@@ -227,18 +231,13 @@ def verify_checksums(folder: Path) -> dict[str, str]:
     for name, expected in sums.items():
         if _is_of_engine(name):
             continue
-        if not (folder / name).is_file():
-            raise ArtefactError(
-                str(folder / name), "no such file", f"the one that {CHECKSUMS} lists"
-            )
-        got = _digest(folder / name, ArtefactError, "a file that can be read")
+        file = folder / name
+        if not file.is_file():
+            raise ArtefactError(str(file), "no such file", f"the one that {CHECKSUMS} lists")
+        got = _digest(file, ArtefactError, "a file that can be read")
         if got != expected:
-            raise ArtefactError(
-                str(folder / name),
-                f"sha256 {got[:12]}…",
-                f"{expected[:12]}… of {CHECKSUMS}",
-                "copy it again",
-            )
+            listed = f"{expected[:12]}… of {CHECKSUMS}"
+            raise ArtefactError(str(file), f"sha256 {got[:12]}…", listed, "copy it again")
     return sums
 
 
@@ -388,11 +387,9 @@ def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
                 and array.size
             )
             if not fits:
-                got, need = (
-                    f"{name} {array.dtype} {list(array.shape)}",
-                    f"int64 [{', '.join(map(str, shape))}]",
-                )
-                raise ArtefactError(str(path), got, need)
+                got = f"{name} {array.dtype} {list(array.shape)}"
+                expected = f"int64 [{', '.join(map(str, shape))}]"
+                raise ArtefactError(str(path), got, expected)
 
 
 def save_reference(

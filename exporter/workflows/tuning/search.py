@@ -281,9 +281,10 @@ class Search:
         kind = variant.network.recipe.lower.input_kind
         return variant.on(Lowering(candidate.target, input_kind=kind), folder)
 
-    def _reached(self, candidate: Candidate) -> Variant:
+    def reached(self, candidate: Candidate) -> Variant:
+        """Return the variant of a candidate that is within reach: others are left out before."""
         variant = self.variant(candidate)
-        assert variant is not None  # those out of reach are left out before
+        assert variant is not None
         return variant
 
     @cached_property
@@ -304,12 +305,12 @@ class Search:
 
     def macs(self, candidate: Candidate) -> float:
         """Return the multiply-adds of an image, under a-STAR the mean of those that are timed."""
-        return self.book.useful_macs(self._reached(candidate.on("")), self._pixels)
+        return self.book.useful_macs(self.reached(candidate.on("")), self._pixels)
 
     def answers(self, candidate: Candidate, *parts: str) -> Predictions:
         """Return the class that a candidate gives each image of some parts: on its target, or in PyTorch."""
         self.seen.add(candidate.on(""))
-        variant, columns = self._reached(candidate), list[Array]()
+        variant, columns = self.reached(candidate), list[Array]()
         for part in parts:
             images = self.parts[part]
             if images.files:
@@ -328,7 +329,7 @@ class Search:
 
     def speeds(self, placed: Sequence[Candidate]) -> dict[Candidate, Timed]:
         """Time candidates, each on its target, interleaved in one run."""
-        variants = {candidate.label: self._reached(candidate) for candidate in placed}
+        variants = {candidate.label: self.reached(candidate) for candidate in placed}
         times = self.book.times(variants, self._pixels)
         return {candidate: times[candidate.label] for candidate in placed}
 

@@ -93,7 +93,7 @@ def tune(
         if not processes().main:
             return result
         trade_off = _trade_off(result, recipe.measure.batch)
-        front = {"front": result.front, "tried": result.tried, "unpruned": result.unpruned}
+        front = {name: getattr(result, name) for name in ("front", "tried", "unpruned")}
         save_json(front, place / FRONT)
         _save_chart(trade_off, result.model, place / CHART)
         if result.choice is None:
@@ -162,6 +162,7 @@ def _opened(
     if ranged := next((target for target in targets if target.takes_ranges), None):
         expected = f"a folder of images, for the activation ranges of {ranged.name}; or --runtime onnxruntime"
         needed(recipe.images.images, "--images", expected)
+    opened[OWN].network.check_images()
     classes = opened[OWN].network.full.spec.num_classes
     for variant in opened.values():
         _check_classes(variant.network, classes)
@@ -217,15 +218,16 @@ def _ways(opened: Mapping[str, Variant]) -> list[Way]:
     network, weights = opened[OWN].network, dict[str, Candidate | None]()
     for name, variant in opened.items():
         if name != OWN:
-            schedule = variant.given
-            weights[name] = None if schedule is None else _as_trained(name, schedule)
+            weights[name] = _as_trained(name, variant.given)
     # A calibration that a recipe names pins no method.
     pinned = replace(network.recipe.prune, calibration=None)
     return ways_of(network.full.spec, pinned, weights)
 
 
-def _as_trained(name: str, schedule: Schedule) -> Candidate:
+def _as_trained(name: str, schedule: Schedule | None) -> Candidate | None:
     """Return the candidate of weights that come with a schedule."""
+    if schedule is None:
+        return None
     prune = Prune(**{field: getattr(schedule, field) for field in SCORING})
     return Candidate(prune, name, given=True)
 
@@ -245,21 +247,20 @@ def _recipe_of(recipe: Recipe, choice: Candidate, search: Search) -> Recipe:
     plain = recipe.but(
         prune=FREE, lower={"target": choice.target}, images={"max_eval_images": 1000}
     )
-    variant, prune = search.variant(choice), choice.prune
-    if choice.given or prune is None or variant is None:
+    prune = choice.prune
+    if choice.given or prune is None:
         return plain
     file = search.calibration_file(choice.weights) if choice.calibrated else None
     axes = {name: getattr(prune, name) for name in AXES}
-    return plain.but(prune={**axes, "rho": variant.schedule.rho, "calibration": file})
+    return plain.but(
+        prune={**axes, "rho": search.reached(choice).schedule.rho, "calibration": file}
+    )
 
 
 def _save_unpruned(search: Search, choice: Candidate, folder: Path) -> None:
     """Write the one file of a choice that prunes nothing: there is no pair to compare."""
-    variant = search.variant(choice)
-    assert variant is not None  # the dense model has no amount that could be out of reach
-    file = replace(variant, folder=folder).file
-    recipe = search.opened[OWN].network.recipe
-    finish_folder(folder, [file.path.name], recipe.prune.calibration)
+    file = replace(search.reached(choice), folder=folder).file
+    finish_folder(folder, [file.path.name], search.network.recipe.prune.calibration)
 
 
 def _trade_off(result: TuneResult, batch: int) -> TradeOff:

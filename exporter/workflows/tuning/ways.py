@@ -104,18 +104,7 @@ def ways_of(
         pinned: What it sets pins an axis; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
     """
-    axes = {
-        name: values if getattr(pinned, name) is None else (getattr(pinned, name),)
-        for name, values in AXES.items()
-    }
-    if pinned.method is not None and pinned.scorer is None:
-        scorers = METHODS[pinned.method].scorers
-        tried = tuple(scorer for scorer in axes["scorer"] if scorer in scorers)
-        axes["scorer"] = tried or scorers[:1]
-    if not spec.num_class_tokens and pinned.scorer is None:
-        axes["scorer"] = tuple(
-            RECEIVED.name if scorer == INTRA.name else scorer for scorer in axes["scorer"]
-        )
+    axes = _axes(spec, pinned)
     ways = list[Way]()
     for values in product(*axes.values()):
         way = _way(pinned, dict(zip(axes, values, strict=True)))
@@ -137,6 +126,24 @@ def ways_of(
         for way in ways:
             of_weights.append(tuple(replace(share, weights=name) for share in way))
     return [*ways, *of_weights]
+
+
+def _axes(spec: ModelSpec, pinned: Prune) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each axis that are tried."""
+    axes = dict(AXES)
+    for name in AXES:
+        value = getattr(pinned, name)
+        if value is not None:
+            axes[name] = (value,)
+    if pinned.method is not None and pinned.scorer is None:
+        scorers = METHODS[pinned.method].scorers
+        tried = tuple(scorer for scorer in axes["scorer"] if scorer in scorers)
+        axes["scorer"] = tried or scorers[:1]
+    if not spec.num_class_tokens and pinned.scorer is None:
+        axes["scorer"] = tuple(
+            RECEIVED.name if scorer == INTRA.name else scorer for scorer in axes["scorer"]
+        )
+    return axes
 
 
 def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:
