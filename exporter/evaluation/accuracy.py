@@ -44,26 +44,30 @@ def answer_each(
     true: list[Array] = [none]
     with ExitStack() as active:
         for runner, output in zip(runners, outputs, strict=True):
-            returned = [info.name for info in active.enter_context(runner).outputs]
-            if output not in returned:
-                raise UserError(
-                    runner.name,
-                    f"the outputs {', '.join(returned)}",
-                    f"{output}, to measure by",
-                )
+            _check_output(active.enter_context(runner), output)
         for feeds, labels in batches:
             for runner, output, images, parts in zip(
                 runners, outputs, feeds, rows, strict=True
             ):
-                values = runner.run({IMAGES: _filled(images, size)})[output][: len(images)]
-                if not np.isfinite(values).all():
-                    raise UserError(
-                        f"{runner.name}: {output}", "NaN or infinite values", "finite ones"
-                    )
-                parts.append(row_of(values))
+                parts.append(row_of(_values(runner, output, images, size)))
             true.append(labels)
     joined = tuple(np.concatenate(parts or [none[:, None]]) for parts in rows)
     return joined, np.concatenate(true)
+
+
+def _check_output(runner: Runner, output: str) -> None:
+    returned = [info.name for info in runner.outputs]
+    if output not in returned:
+        got = f"the outputs {', '.join(returned)}"
+        raise UserError(runner.name, got, f"{output}, to measure by")
+
+
+def _values(runner: Runner, output: str, images: Array, size: int) -> Array:
+    """Run a model on a batch, filled up to `size`, and return an output of its images."""
+    values = runner.run({IMAGES: _filled(images, size)})[output][: len(images)]
+    if not np.isfinite(values).all():
+        raise UserError(f"{runner.name}: {output}", "NaN or infinite values", "finite ones")
+    return values
 
 
 def _filled(images: Array, size: int) -> Array:

@@ -47,7 +47,8 @@ class Division:
         best = np.array(read, np.int64).reshape(-1, 1) * 10
         skipped = {str(at): "torn" for at in self.broken if at // 2 % self.count == index}
         predictions = (Predictions(best, np.array(read, np.int64)),)
-        return Answers(predictions, tuple(map(str, read)), skipped, tuple(map(len, mine)))
+        turns = [at // 2 for at in read]
+        return Answers(predictions, tuple(map(str, read)), skipped, tuple(turns))
 
     def joined(self) -> Answers[Predictions]:
         return predicting._joined([self.part(index) for index in range(self.count)])

@@ -212,29 +212,33 @@ def compare(
     """
     spreads = {output.name: Spread() for output in models.outputs}
     kept_by = partial(compare_layers, masses=masses, ascending=not pairs)
+    measure = partial(_measure, models, spreads=spreads, kept_by=kept_by)
     with ExitStack() as stack:
         for model in models.present:
             model.fix(FIXED)
             stack.enter_context(model)
         faults = _interface_faults(models)
-        parts = [
-            _measure(models, images, spreads, kept_by) for images in batches if len(images)
-        ]
-    if not parts:
-        raise ParityError("images", "none", "at least one to compare on")
-    for name, spread in spreads.items():
-        if spread.std == 0:
-            raise ParityError(
-                f"{models.reference.name}: {name}", "one value everywhere", f"{name} that vary"
-            )
+        parts = [measure(images) for images in batches if len(images)]
+    _check_measured(models.reference, parts, spreads)
     names = models.reference.name, models.shipped.name
     allowed = tolerance.merge_gap if pairs else tolerance.flip_margin
     if masses:
         allowed = tolerance.flip_mass
     deviations = {output: spreads[output.name].std for output in models.outputs}
-    return report_on(
-        names, faults, Differences.joined(parts), deviations, tolerance, flip_margin=allowed
-    )
+    joined = Differences.joined(parts)
+    return report_on(names, faults, joined, deviations, tolerance, flip_margin=allowed)
+
+
+def _check_measured(
+    reference: Runner, parts: Sequence[Differences], spreads: Mapping[str, Spread]
+) -> None:
+    """Raise ParityError unless images were compared, and outputs that vary."""
+    if not parts:
+        raise ParityError("images", "none", "at least one to compare on")
+    for name, spread in spreads.items():
+        if spread.std == 0:
+            got = "one value everywhere"
+            raise ParityError(f"{reference.name}: {name}", got, f"{name} that vary")
 
 
 def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:

@@ -101,30 +101,36 @@ def compare_layers(
     same_so_far = np.ones(images, bool)
     for layer in layers:
         score, live = reference[score_name(layer)], ours != NOBODY
-        keep, returned = survivors_of(reference, layer), tested[keep_name(layer)]
-        _check_reference(layer, keep if ascending else np.sort(keep, axis=1), score, live)
-        if len(returned) != images or returned.shape[1] == 0:
-            expected = f"some patches for each of {images} images"
-            raise ParityError(keep_name(layer), str(list(returned.shape)), expected)
-        survivors = survivors_of(tested, layer)
-        malformed = _malformed_indices(
-            survivors if ascending else np.sort(survivors, axis=1), (theirs != NOBODY).sum(1)
-        )
-        if not masses:
-            malformed |= survivors.shape[1] != keep.shape[1]
-        # In the first layer that differs, the indices of both sides refer to the same patches.
-        flips = _marked(keep, score.shape[1]) ^ _marked(survivors, score.shape[1])
+        keep, survivors = survivors_of(reference, layer), _tested(tested, layer, images)
+        _check_reference(layer, _in_order(keep, ascending), score, live)
+        live_there = (theirs != NOBODY).sum(1)
+        malformed = _malformed_indices(_in_order(survivors, ascending), live_there)
+        malformed |= not masses and survivors.shape[1] != keep.shape[1]
         ours, theirs = take(ours, keep), take(theirs, survivors)
         overlap = _overlap(_marked(ours, patches), _marked(theirs, patches))
         differs = overlap < 1
         malformed |= same_so_far & ~differs & _reordered(ours, theirs)
         flipped = differs & same_so_far
-        margin = _margin(score, live, keep, flips, masses.get(layer))
+        margin = _margin(score, live, keep, survivors, masses.get(layer))
         counts = live.sum(1), (keep != NOBODY).sum(1)
         flip = np.where(flipped, margin, np.nan)
         results.append(LayerResult(layer, *counts, overlap, differs, flipped, flip, malformed))
         same_so_far &= ~differs
     return results
+
+
+def _in_order(index: Array, ascending: bool) -> Array:
+    """Return indices in ascending order: as they are where they should be in it."""
+    return index if ascending else np.sort(index, axis=1)
+
+
+def _tested(tested: Mapping[str, Array], layer: int, images: int) -> Array:
+    """Return the survivors of a tested model; ParityError unless each image has some."""
+    returned = tested[keep_name(layer)]
+    if len(returned) != images or returned.shape[1] == 0:
+        expected = f"some patches for each of {images} images"
+        raise ParityError(keep_name(layer), str(list(returned.shape)), expected)
+    return survivors_of(tested, layer)
 
 
 def _marked(index: Array, size: int) -> Array:
@@ -158,7 +164,9 @@ def _overlap(a: Array, b: Array) -> Array:
     return share
 
 
-def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | None) -> Array:
+def _margin(
+    score: Array, live: Array, keep: Array, survivors: Array, mass: float | None
+) -> Array:
     """Return the largest distance of a flipped patch from the cut.
 
     Under STAR, the distance to the midpoint of the k-th and the (k+1)-th log fused score. Under a-STAR, the smaller
@@ -167,6 +175,8 @@ def _margin(score: Array, live: Array, keep: Array, flips: Array, mass: float | 
     """
     values = _finite(score)
     above = _marked(keep, score.shape[1])
+    # In the first layer that differs, the indices of both sides refer to the same patches.
+    flips = above ^ _marked(survivors, score.shape[1])
     worst_kept = np.where(above, values, np.inf).min(1)
     # A layer that keeps all patches has none below the cut: its lowest kept score is used instead.
     best_dropped = np.where(above | ~live, -np.inf, values).max(1)
