@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
     elif variant.given is None:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
+    variant.network.check_images()
     variant.dense.check_needs()  # those of the target: a schedule says itself what it lacks
     pruned = variant.pruned
     with stages.stage(f"lowering, {pruned.method}"):

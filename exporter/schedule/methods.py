@@ -198,6 +198,8 @@ def check_counts(method: Method, scorer: Scorer, counts: str) -> None:
     method_with = Method.STAR if counts == ACS else of_shapes
     if scorer.pairs and counts in METHODS[method_with].counts:
         hint = f"these counts with its pairs: method {method_with}, scorer {scorer.name}"
+    elif method == Method.MATCHING and counts in METHODS[Method.TOME].counts:
+        hint = "method tome has them, with its pairs of keys"
     expected = f"one of {', '.join(supported)}"
     raise RecipeError("counts", f"{counts} for {method}", expected, hint)
 

@@ -10,7 +10,7 @@ import pytest
 from exporter.cli import finetune
 from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser
-from exporter.workflows import exam, steps
+from exporter.workflows import steps
 from tests.commands import Command
 
 OUT = ("--out", "x.safetensors")
@@ -98,4 +98,5 @@ def test_what_is_missing_is_named_before_a_model_is_loaded(
 
 def test_the_example_of_fine_tuning_has_the_images_that_it_needs() -> None:
     for example in finetune.EXAMPLES:
-        exam.require_images(recipe_of(build_parser().parse_args(example.split()[1:])).images)
+        images = recipe_of(build_parser().parse_args(example.split()[1:])).images
+        assert images.images is not None and images.eval_images is not None

@@ -206,7 +206,8 @@ def test_counts_of_a_star_are_those_of_acs() -> None:
     assert refused.value.hint == ""
 
 
-def test_counts_that_no_method_has_with_these_pairs_get_no_hint() -> None:
+def test_counts_that_only_pairs_of_keys_have_name_their_method() -> None:
     with pytest.raises(RecipeError, match="constant for matching") as refused:
         resolve(Prune(counts="constant", method=Method.MATCHING))
-    assert refused.value.hint == ""
+    assert refused.value.hint == "method tome has them, with its pairs of keys"
+    assert resolve(Prune(counts="constant", method=Method.TOME)).counts == "constant"
