@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -138,18 +139,22 @@ def _library_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[
 
 @contextmanager
 def _watched(vit: PrunableViT, values: dict[str, Tensor]) -> Iterator[None]:
-    """Within the `with`, the tokens before the first block and after each one are put into `values`."""
+    """Within the `with`, the tokens before the first block and after each one are put into `values`.
+
+    Calls are counted, not modules: a block may be there twice.
+    """
+    calls = count(1)
 
     def before(_: nn.Module, args: tuple[Any, ...]) -> None:
-        values[PATCHES] = args[0]
+        values.setdefault(PATCHES, args[0])
 
-    def after(place: str) -> Any:
-        return lambda _, __, tokens: values.update({place: tokens})
+    def after(_: nn.Module, __: tuple[Any, ...], tokens: Tensor) -> None:
+        values[_block(next(calls))] = tokens
 
     with ExitStack() as hooks:
         hooks.enter_context(vit.blocks[0].whole.register_forward_pre_hook(before))
-        for layer, block in enumerate(vit.blocks, start=1):
-            hooks.enter_context(block.whole.register_forward_hook(after(_block(layer))))
+        for block in dict.fromkeys(block.whole for block in vit.blocks):
+            hooks.enter_context(block.register_forward_hook(after))
         yield
 
 

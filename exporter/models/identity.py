@@ -53,8 +53,10 @@ def save_weights(
 
     known = {NETWORK: identity, **records}
     content = {name: record for name, record in known.items() if record is not None}
+    # A weight that layers share is written for each of them: the format holds no shared memory.
     state = {
-        key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()
+        key: value.detach().cpu().contiguous().clone()
+        for key, value in model.state_dict().items()
     }
     with written_beside(path) as partial:
         partial.write_bytes(save(state, {KEY: to_json(content)}))

@@ -11,14 +11,15 @@ from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import HubError, ModelError, reason_of
+from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models.activation import log_activation
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import checkpoint_names, config_names, network_names
+from exporter.models.fitting import Change, explained
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit import LvVit, LvVitAdapter
@@ -58,8 +59,12 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         reference = source.repository.load_weights(model)
     elif source.checkpoint is not None:
         state = read_state_dict(source.checkpoint)
-        model = create(_with_classes(source, class_count(state)))
-        load_into(model, state, str(source.checkpoint), source.requested)
+        source_of_file = _with_classes(source, class_count(state))
+        model = create(source_of_file)
+        try:
+            load_into(model, state, str(source.checkpoint), source.requested)
+        except CheckpointError as error:
+            raise _explained(error, state, model, source_of_file) from None
         log_activation(source.architecture, model, source.model_kwargs, state)
     else:
         model = create(source, pretrained=True)
@@ -69,6 +74,21 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         vit = _adapted(moved(model, device), request, source)
     check_border(vit, None if reference is None else moved(reference, device))
     return vit
+
+
+def _explained(
+    error: CheckpointError, state: Mapping[str, Tensor], model: nn.Module, source: Source
+) -> CheckpointError:
+    """Return the error of a file that does not fit, with the one change that makes it fit, where there is one."""
+    request = Change(source.architecture, source.model_kwargs, "")
+
+    def build(change: Change) -> nn.Module:
+        changed = replace(
+            source, architecture=change.architecture, model_kwargs=dict(change.model_kwargs)
+        )
+        return create(changed, device="meta")
+
+    return explained(error, state, model, request, build)
 
 
 def moved(model: nn.Module, device: str) -> nn.Module:

@@ -5,7 +5,7 @@ Each takes the model first, then what is done with it. Where images belong, a fo
 
 import os
 from collections.abc import Iterable, Mapping
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,6 +35,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
+from exporter.models.own_module import copy_of, in_one_line
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
 from exporter.models.weights import check_finite
@@ -94,10 +95,11 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     if model is not None:
         name = request.name or "vit"
         check_finite(model.state_dict(), name)
-        copied = deepcopy(model).eval()
-        vit = adapt(copied, name, request.preprocess, request.text_embeddings)
-        is_tower = request.text_embeddings and not is_instance(copied)
-        check_border(vit, None if is_tower else copied)
+        copied = copy_of(model, name)
+        with in_one_line(copied, name):
+            vit = adapt(copied, name, request.preprocess, request.text_embeddings)
+            is_tower = request.text_embeddings and not is_instance(copied)
+            check_border(vit, None if is_tower else copied)
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", A_MODEL)

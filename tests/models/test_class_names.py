@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from exporter.bundled import CIFAR_VIT
@@ -60,6 +60,15 @@ def test_a_bundled_model_is_identified_by_its_own_name() -> None:
     identity = identity_of(ModelRequest("digits_vit"), 10)
     assert (identity.name, identity.architecture) == ("digits_vit", NAME)
     assert identity.model_kwargs["num_classes"] == 10
+
+
+def test_a_weight_that_layers_share_is_written_for_each(tmp_path: Path) -> None:
+    model = make_model()
+    model.blocks[1].mlp.fc1.weight = model.blocks[0].mlp.fc1.weight
+    save_weights(model, None, tmp_path / "shared.safetensors")
+    again = load_file(tmp_path / "shared.safetensors")
+    assert again.keys() == model.state_dict().keys()
+    assert again["blocks.1.mlp.fc1.weight"].equal(again["blocks.0.mlp.fc1.weight"])
 
 
 NAMES = ("zebra", "cat", "dog")

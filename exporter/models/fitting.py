@@ -1,0 +1,96 @@
+"""Find the one change of a request with which a file of weights fits, by trying it on the meta device."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import timm
+from torch import Size, Tensor, nn
+
+from exporter.errors import CheckpointError, ModelError
+from exporter.models.conversion import without_shared_prefix
+
+# Tokens in front of the patches: a key of the weights, and its name.
+PREFIX = {"cls_token": "class", "dist_token": "distillation", "reg_token": "register"}
+# Keys that are kept from removed prefixes.
+KNOWN = ("pos_embed", "patch_embed.proj.weight", *PREFIX)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a request: another name or other arguments, and the words that ask for it."""
+
+    architecture: str
+    model_kwargs: Mapping[str, Any]
+    words: str
+
+
+def explained(
+    error: CheckpointError,
+    state: Mapping[str, Tensor],
+    model: nn.Module,
+    request: Change,
+    build: Callable[[Change], nn.Module],
+) -> CheckpointError:
+    """Return the error of a file that does not fit, with the one change that makes it fit; else as it is.
+
+    Args:
+        error: What was raised.
+        state: The weights of the file.
+        model: The network that they do not fit.
+        request: The name and the arguments of that network.
+        build: Makes a network without values.
+    """
+    weights = without_shared_prefix(state, KNOWN)
+    shapes = _shapes(weights)
+    for change in _changes(weights, request):
+        try:
+            network = build(change)
+        except ModelError:
+            continue
+        if _shapes(network.state_dict()) == shapes:
+            theirs, ours = _tokens(weights), _tokens(model.state_dict())
+            if theirs == ours:
+                return CheckpointError(error.subject, error.got, error.expected, change.words)
+            return CheckpointError(
+                error.subject, theirs, f"{ours}, as this model has", change.words
+            )
+    return error
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, Size]:
+    return {key: value.shape for key, value in state.items()}
+
+
+def _tokens(state: Mapping[str, Tensor]) -> str:
+    """Return the tokens in front of the patches, in words."""
+    parts = []
+    for key, name in PREFIX.items():
+        if key in state:
+            count = state[key].shape[1]
+            parts.append(f"{count} {name} token{'' if count == 1 else 's'}")
+    return f"{' and '.join(parts) or 'no token'} in front of the patches"
+
+
+def _changes(weights: Mapping[str, Tensor], request: Change) -> Iterator[Change]:
+    """Yield the changes to try, the likeliest first."""
+    name, kwargs = request.architecture, request.model_kwargs
+    for argument in kwargs:
+        fewer = {key: value for key, value in kwargs.items() if key != argument}
+        yield Change(name, fewer, f"leave out {argument} of --model-kwargs")
+    registers = weights["reg_token"].shape[1] if "reg_token" in weights else 0
+    for more in (
+        {"reg_tokens": registers},
+        {"class_token": False, "global_pool": "avg"},
+        {"class_token": True, "global_pool": "token"},
+        {"global_pool": "avg"},
+        {"global_pool": "token"},
+    ):
+        words = " ".join(f"{key}={value}" for key, value in more.items())
+        yield Change(name, {**kwargs, **more}, f"give --model-kwargs {words}")
+    for other in (
+        name.replace("_patch", "_distilled_patch", 1),
+        name.replace("_distilled", ""),
+    ):
+        if other != name and timm.is_model(other):
+            yield Change(other, kwargs, f"give --model {other}")
