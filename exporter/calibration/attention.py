@@ -66,7 +66,8 @@ def propagate(
         The row times the mean over heads of (gradient x relevance of attention)+, then the relevance and the
         gradients of query, key and value.
     """
-    context, heads = seen.context.unsqueeze(1), seen.context.shape[1]
+    context = seen.context.unsqueeze(1)
+    heads = seen.context.shape[1]
     signals = torch.cat((cam * rules.half_share(context), gradient), dim=1)
     arriving = _Arriving(
         seen.query.flatten(0, 1),
@@ -95,7 +96,8 @@ def propagate(
 def tiles(heads: int, tokens: int, signals: int) -> Iterator[tuple[slice, slice]]:
     """Yield slices of heads and of queries: as many whole heads as a tile holds, else queries of one head."""
     rows = max(1, TILE // (signals * tokens))
-    step, queries = max(1, rows // tokens), min(rows, tokens)
+    step = max(1, rows // tokens)
+    queries = min(rows, tokens)
     for head in range(0, heads, step):
         for query in range(0, tokens, queries):
             yield slice(head, head + step), slice(query, query + queries)
@@ -103,8 +105,11 @@ def tiles(heads: int, tokens: int, signals: int) -> Iterator[tuple[slice, slice]
 
 def _add_tile(sums: _Sums, arriving: _Arriving, head: slice, queries: slice) -> None:
     """Add what the attention of some heads and queries propagates; each matrix is [n, r, (s), t]."""
-    query, key, value = arriving.query[head, queries], arriving.key[head], arriving.value[head]
-    signals, scale = arriving.signals[head, queries], query.shape[-1] ** -0.5
+    query = arriving.query[head, queries]
+    key = arriving.key[head]
+    value = arriving.value[head]
+    signals = arriving.signals[head, queries]
+    scale = query.shape[-1] ** -0.5
     # The logits, attention and both propagated matrices live for this tile alone, in the processor's cache.
     products = query @ key.mT
     attention = (products * scale).softmax(-1)

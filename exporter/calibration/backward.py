@@ -212,7 +212,8 @@ def share_of_outputs(vit: PrunableViT, like: Rows) -> Rows:
 
 def gradient_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> TokenSignals:
     """Return the gradient of the classes' logits, or of the length, with respect to the last block's output."""
-    tokens, read = seen.blocks[-1].output, _read(vit, seen, classes)
+    tokens = seen.blocks[-1].output
+    read = _read(vit, seen, classes)
     if vit.pooling is not None:
         pooling, [(_, weight)] = vit.pooling, read
         return pull_back(
@@ -233,7 +234,8 @@ def cam_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> Toke
     cam = seen.normed.new_zeros(*classes.shape, *seen.normed.shape[1:])
     shares = _shares(vit, features, classes)
     for (token, weight), share in zip(read, shares, strict=True):
-        feature, normed = features[:, token].unsqueeze(1), seen.normed[:, token].unsqueeze(1)
+        feature = features[:, token].unsqueeze(1)
+        normed = seen.normed[:, token].unsqueeze(1)
         unit = rules.output_unit(feature, weight, share)
         cam[:, :, token] += rules.clone(unit, normed)
     return cam

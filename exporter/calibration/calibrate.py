@@ -271,7 +271,8 @@ def _finished(
         preprocessing=vit.spec.preprocessing,
         settings=settings,
     )
-    inter, acs = sums.mean_inter() if settings.relevance else None, sums.mean_acs()
+    inter = sums.mean_inter() if settings.relevance else None
+    acs = sums.mean_acs()
     if inter is not None:
         _check_relevance(vit, sums, empty_rows)
     if not np.isfinite(acs).all() or not acs.any():

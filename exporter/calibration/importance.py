@@ -45,15 +45,18 @@ def sweep(
     cam = backward.cam_of_outputs(vit, seen, classes)
     gradient = backward.gradient_of_outputs(vit, seen, classes)
     start = backward.share_of_outputs(vit, cam[..., 0])
-    rolled, scores = torch.zeros_like(start), []
+    rolled = torch.zeros_like(start)
+    scores = []
     for layer in reversed(range(len(seen.blocks))):
-        block, here = vit.blocks[layer], seen.blocks[layer]
+        block = vit.blocks[layer]
+        here = seen.blocks[layer]
         token_wise = list(zip(block.token_wise, here.token_wise, strict=True))
         for mlp, inside in reversed(token_wise):
             gradient = backward.gradient_to_middle(mlp, inside, gradient)
             cam = backward.cam_to_middle(mlp, inside, cam)
         if block.attention is not None and here.attention is not None:
-            part, inner = block.attention, here.attention
+            part = block.attention
+            inner = here.attention
             skip, context_cam = backward.cam_to_context(part, inner, cam)
             context_gradient = backward.gradient_to_context(part, inner, gradient)
             added, below, slopes = attention.propagate(

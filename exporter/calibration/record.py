@@ -94,12 +94,14 @@ def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256:
         raise CalibrationError(
             "calibration", got, f"{spec.depth}, the depth of {spec.name}", hint
         )
-    size, expected_size = _input_words(record), _input_words(spec)
+    size = _input_words(record)
+    expected_size = _input_words(spec)
     if size != expected_size:
         raise CalibrationError(
             "calibration", f"an input of {size}", f"{expected_size} for {spec.name}", hint
         )
-    crop, expected_crop = _crop_words(record), _crop_words(spec)
+    crop = _crop_words(record)
+    expected_crop = _crop_words(spec)
     if crop != expected_crop:
         hint = "scores belong to positions: calibrate with this crop, or set preprocess in a recipe"
         raise CalibrationError(

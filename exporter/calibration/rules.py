@@ -50,7 +50,8 @@ def add(
     that is its absolute sum over both absolute sums. Without rescaling, terms of opposite sign diverge.
     """
     ratio = relevance * guarded_inverse(left + right)
-    left_part, right_part = left * ratio, right * ratio
+    left_part = left * ratio
+    right_part = right * ratio
     left_sum = left_part.sum((-2, -1), keepdim=True)
     right_sum = right_part.sum((-2, -1), keepdim=True)
     total = relevance.sum((-2, -1), keepdim=True)
@@ -66,7 +67,8 @@ def linear(
     weight: Float[Tensor, "o i"],
 ) -> Float[Tensor, "b k t i"]:
     """Apply the z+ rule to a linear layer: relevance goes to inputs of the weight's sign; the bias gets none."""
-    positive, negative = weight.clamp(min=0), weight.clamp(max=0)
+    positive = weight.clamp(min=0)
+    negative = weight.clamp(max=0)
     agreeing = value.clamp(min=0) @ positive.T + value.clamp(max=0) @ negative.T
     ratio = relevance * guarded_inverse(agreeing)
     # An input is either positive or negative, so one of the two products counts for it.

@@ -54,7 +54,8 @@ def scored_chunks(
     With relevance a chunk is one image, else ACS_CHUNK of them. Of every `count` chunks, one for each process, each
     process computes its own, and all yield all of them.
     """
-    crew, size = processes(), 1 if settings.relevance else ACS_CHUNK
+    crew = processes()
+    size = 1 if settings.relevance else ACS_CHUNK
     chunks = [planned[start : start + size] for start in range(0, len(planned), size)]
     files = (item.file for chunk in crew.own(chunks) for item in chunk)
     with closing(stream(files, vit.spec.preprocessing)) as loaded:
@@ -130,9 +131,12 @@ class Sums:
 
     def plus(self, scores: ImageScores, half: int) -> "Sums":
         """Return the sums with one more image, of this half."""
-        inter, counted, halves = self.inter, self.counted, self.halves
+        inter = self.inter
+        counted = self.counted
+        halves = self.halves
         if scores.inter is not None and scores.counted is not None:
-            inter, counted = inter + scores.inter, counted + scores.counted
+            inter = inter + scores.inter
+            counted = counted + scores.counted
             halves = halves.copy()
             halves[half] += scores.inter
         return replace(

@@ -114,10 +114,13 @@ def _trace_attention(part: AttentionParts, tokens: TokenValues) -> AttentionTrac
         .permute(2, 0, 3, 1, 4)
     )
     raw_query, raw_key, value = qkv.unbind(0)
-    normed_query, normed_key = part.q_norm(raw_query), part.k_norm(raw_key)
-    query, key = normed_query, normed_key
+    normed_query = part.q_norm(raw_query)
+    normed_key = part.k_norm(raw_key)
+    query = normed_query
+    key = normed_key
     if part.rotary is not None:
-        query, key = part.rotary(query), part.rotary(key)
+        query = part.rotary(query)
+        key = part.rotary(key)
     context = F.scaled_dot_product_attention(query, key, value)
     merged = context.transpose(1, 2).reshape(batch, count, -1)
     proj_input = part.context_norm(merged)

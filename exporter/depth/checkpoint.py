@@ -40,10 +40,12 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     if depth is None or request.checkpoint is None:
         return load(request, device)
     if request.text_embeddings is not None:
-        got, expected = "a checkpoint of depth pruning", "the tower's own weights"
+        got = "a checkpoint of depth pruning"
+        expected = "the tower's own weights"
         raise ModelError("text embeddings", got, expected)
     source = source_of(request)
-    network, state = create(source), read_state_dict(request.checkpoint)
+    network = create(source)
+    state = read_state_dict(request.checkpoint)
     # An adapter may read weights when it is made, so those that the plan leaves alone are loaded before.
     weights = network.state_dict()
     for key, value in state.items():
@@ -74,5 +76,6 @@ def with_weights(
 
 def describe_vit(request: ModelRequest) -> PrunableViT:
     """Return the ViT's shape without weights, on the meta device."""
-    depth, vit = read_depth(request.checkpoint), describe(request)
+    depth = read_depth(request.checkpoint)
+    vit = describe(request)
     return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)

@@ -154,7 +154,8 @@ class Bookmark:
 
 
 def _read(path: Path) -> tuple[str, tuple[_Mark, Depth]]:
-    text, depth = read_metadata(path).get(SEARCH), read_depth(path)
+    text = read_metadata(path).get(SEARCH)
+    depth = read_depth(path)
     if text is None or depth is None:
         raise ValueError("another file")
     mark = from_json(_Mark, text, source=str(path))
@@ -181,7 +182,8 @@ def choose_units(
     }
     for unit, count in counts.items():
         spare(vit, unit, settings, count)
-    done, ranked = 0, RankedViT.whole(vit, settings)
+    done = 0
+    ranked = RankedViT.whole(vit, settings)
     state = bookmark.read(vit) if bookmark else None
     if state is not None:
         done, ranked, _ = state

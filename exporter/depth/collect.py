@@ -142,7 +142,8 @@ def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterat
     # The authors' samples of both types lose an activation first.
     both = (UnitType.ACTIVATION, UnitType.ATTENTION)
     for order in ((UnitType.ATTENTION,), (UnitType.ACTIVATION,), both):
-        left, unit_left = units, dict(available)
+        left = units
+        unit_left = dict(available)
         for place, unit in enumerate(cycle(order), start=1):
             count = min(step, left, unit_left[unit])
             if not count:

@@ -73,7 +73,8 @@ def gated(
 
     DepthError where an attention branch does not end in a module of the network.
     """
-    student, units = GatedViT(vit, importance), removable(vit)
+    student = GatedViT(vit, importance)
+    units = removable(vit)
     with ExitStack() as stack:
         for layer in units[UnitType.ACTIVATION]:
             act = _mlp_act(vit.blocks[layer - 1])

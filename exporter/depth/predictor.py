@@ -97,18 +97,8 @@ class CrossValidation:
 
 
 def fit(samples: Sequence[Sample], degree: int) -> Predictor:
-    """Return the polynomial of this degree with the least squared error."""
-    if degree not in DEGREES:
-        raise DepthError("degree", str(degree), f"one of {', '.join(map(str, DEGREES))}")
-    least = _count(degree)
-    if len(samples) < least:
-        raise DepthError("samples", f"{len(samples)} for degree {degree}", f"at least {least}")
+    """Return the polynomial with the least squared error, of a degree that the samples determine."""
     design = _terms(_shares_left(samples), degree)
-    if not _is_determined(design):
-        got = f"shares that leave coefficients of degree {degree} open"
-        raise DepthError(
-            "samples", got, "samples at more different shares", "or a lower degree"
-        )
     solved = np.linalg.lstsq(design, accuracies_of(samples), rcond=RANK_CUT)[0]
     return Predictor(degree, tuple(map(float, solved)))
 
@@ -148,7 +138,8 @@ def _is_determined(design: Array) -> bool:
 
 def _left_out(design: Array) -> Array:
     """Return the matrix of `CrossValidation.errors`: predictions of each pair from the others, minus the truth."""
-    samples, rows = len(design), []
+    samples = len(design)
+    rows = []
     for pair in map(list, combinations(range(samples), 2)):
         fitted = [index for index in range(samples) if index not in pair]
         row = -np.eye(samples)[pair]

@@ -31,7 +31,9 @@ class MlpBlock(nn.Module):
         super().__init__()
         self.norm1 = None if stand_in is None else stand_in.norm
         self.out1 = None if stand_in is None else stand_in.out
-        self.norm2, self.mlp, self.out = mlp.norm, mlp.whole, mlp.out
+        self.norm2 = mlp.norm
+        self.mlp = mlp.whole
+        self.out = mlp.out
 
     @override
     def forward(
@@ -84,7 +86,8 @@ class Affine:
 
     def after_norm(self, norm: nn.LayerNorm) -> "Affine":
         """Return self(γ · x + β) for a norm's γ and β: W = W · diag(γ), b = W · β + b."""
-        weight, bias = self.weight, self.bias
+        weight = self.weight
+        bias = self.bias
         if norm.bias is not None:
             bias = weight @ norm.bias.detach().double() + bias
         if norm.weight is not None:
@@ -113,7 +116,9 @@ def saves_macs(first: nn.Linear, second: nn.Linear) -> bool:
 
     For a dimension d on both sides: h ≥ d / 2. A narrower hidden layer is cheaper than the merged one.
     """
-    inputs, hidden, outputs = first.in_features, first.out_features, second.out_features
+    inputs = first.in_features
+    hidden = first.out_features
+    outputs = second.out_features
     return outputs * inputs <= hidden * (inputs + outputs)
 
 

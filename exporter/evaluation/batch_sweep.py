@@ -174,14 +174,17 @@ class AtBatch:
 
         If they ran, also of the sliced model and of the one `AS_IT_CAME`.
         """
-        dense, pruned, sliced = times["dense"], times["pruned"], times.get("sliced")
+        dense = times["dense"]
+        pruned = times["pruned"]
+        sliced = times.get("sliced")
         selection = None
         if sliced is not None:
             # The sliced model does no scoring, so only the network's multiply-adds count.
             ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
             selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
         comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
-        original, came = None, times.get(AS_IT_CAME)
+        original = None
+        came = times.get(AS_IT_CAME)
         if came is not None:
             original = AsItCame(came, Pair(ratio_of(came, dense), ratio_of(came, pruned)))
         return cls(dense.batch, Pair(dense, pruned), comparison, selection, as_it_came=original)

@@ -115,11 +115,7 @@ def throughput(
         rounds: Timed runs of each runner, at least 5.
         warmup: Untimed runs of each runner, before the timed ones.
         clock: Returns seconds, from any start.
-
-    Raises:
-        UserError: There is no runner, a count is too low, or the feed has another batch size.
     """
-    _check(runners, feed, batch, rounds, warmup)
     seconds: dict[KeyT, list[float]] = {name: [] for name in runners}
     with ExitStack() as stack:
         for runner in runners.values():
@@ -135,7 +131,8 @@ def throughput(
 
 def in_turns(keys: Iterable[KeyT], rounds: int, warmup: int) -> Iterator[tuple[KeyT, bool]]:
     """Yield the key to run next, in a random order in each round, and whether the round is timed."""
-    draw, names = np.random.default_rng(0), list(keys)
+    draw = np.random.default_rng(0)
+    names = list(keys)
     for round_ in range(-warmup, rounds):
         for place in draw.permutation(len(names)).tolist():
             yield names[place], round_ >= 0
@@ -180,19 +177,6 @@ def summary(
     p99 = float(np.percentile(times_ms, 99, method="higher"))
     rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
     return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds, clock)
-
-
-def _check(
-    runners: Mapping[KeyT, Runner], feed: Feed, batch: int, rounds: int, warmup: int
-) -> None:
-    if not runners:
-        raise UserError("runners", "none", "at least one")
-    if batch < 1 or rounds < LEAST_ROUNDS or warmup < 0:
-        got = f"batch={batch}, rounds={rounds}, warmup={warmup}"
-        raise UserError("benchmark", got, f"batch >= 1, rounds >= {LEAST_ROUNDS}, warmup >= 0")
-    for name, array in feed.items():
-        if array.shape[:1] != (batch,):
-            raise UserError(f"input {name}", str(list(array.shape)), f"{batch} images")
 
 
 @dataclass(frozen=True)

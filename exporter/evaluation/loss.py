@@ -81,7 +81,8 @@ def compare_predictions(
     )
     if not first.labelled:
         return pair
-    before, after = first.hits[:, 0], second.hits[:, 0]
+    before = first.hits[:, 0]
+    after = second.hits[:, 0]
     lost, gained = loss_of(before, after)
     low, high = loss_interval(lost, gained, images)
     return replace(
@@ -180,7 +181,8 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     of a mean with a normal distribution. `before` and `after` training are those of the pruned model; `goal`
     is the share of the loss to win back.
     """
-    lost, won = float(dense.mean() - before.mean()), float(after.mean() - before.mean())
+    lost = float(dense.mean() - before.mean())
+    won = float(after.mean() - before.mean())
     least_loss, _ = loss_interval(*loss_of(dense, before), len(dense))
     surplus = 100 * ((after.astype(float) - before) - goal * (dense.astype(float) - before))
     low, high = mean_interval(surplus, 2 * CONFIDENCE - 1)
@@ -222,8 +224,10 @@ def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
 
     Both have the same images, at least one, in the same order.
     """
-    gallery, queries = _directions(first.values), _directions(second.values)
-    cosine, images = (gallery * queries).sum(axis=1), len(gallery)
+    gallery = _directions(first.values)
+    queries = _directions(second.values)
+    cosine = (gallery * queries).sum(axis=1)
+    images = len(gallery)
     neighbours = zip(_nearest(gallery, gallery), _nearest(queries, gallery), strict=True)
     same = sum(int((before == after).sum()) for before, after in neighbours)
     alone = images < 2

@@ -81,8 +81,10 @@ def name_decisions(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
     """Return what the outputs of each marker are called, layer by layer."""
-    spec, schedule = artefact.spec, artefact.schedule
-    scorer, merges = scorer_named(schedule.scorer), reduction_named(schedule.reduce).merges
+    spec = artefact.spec
+    schedule = artefact.schedule
+    scorer = scorer_named(schedule.scorer)
+    merges = reduction_named(schedule.reduce).merges
 
     def of_layers(*namers: Callable[[int], str]) -> list[tuple[str, ...]]:
         return [tuple(name(layer) for name in namers) for layer in schedule.pruning_layers]
@@ -154,7 +156,8 @@ def write_mean_key(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
 
 
 # A walk back ends at a product, whose inputs are activations, and at a size, which holds no tensor values.
-PRODUCTS, SIZES = frozenset({"MatMul", "Gemm", "Attention"}), frozenset({"Shape", "Size"})
+PRODUCTS = frozenset({"MatMul", "Gemm", "Attention"})
+SIZES = frozenset({"Shape", "Size"})
 
 
 def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
@@ -163,9 +166,13 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     Where no product scores them, from the mean of their keys. Where tokens merge, also those from the mean of their
     keys to each patch's survivor, and to the weights of the mean.
     """
-    tensors, schedule = graph.tensors(), artefact.schedule
+    tensors = graph.tensors()
+    schedule = artefact.schedule
     merges = reduction_named(schedule.reduce).merges
-    keeps, counts, joins, ends = [], [], [], []
+    keeps = []
+    counts = []
+    joins = []
+    ends = []
     for layer in schedule.pruning_layers:
         keeps.append(_tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer)))
         if schedule.adaptive:
@@ -192,7 +199,8 @@ def behind(
 
     Nodes are told apart by identity: a name may be missing, and GraphSurgeon compares nodes by content.
     """
-    unvisited, seen = list(tensors), set()
+    unvisited = list(tensors)
+    seen = set()
     last = {id(node) for tensor in ends for node in tensor.inputs}
     while unvisited:
         for node in unvisited.pop().inputs:

@@ -18,9 +18,12 @@ from exporter.tensor_names import Array
 
 # An operator's input: a tensor or a constant. A float becomes float32; an int or a list of ints becomes int64.
 Operand: TypeAlias = gs.Tensor | Array | float | list[int]
+# The sizes of a tensor; a string is a dynamic one.
+Dimensions: TypeAlias = list[int | str]
 
 # Operators whose result dtype does not follow from the inputs.
-_INT64, _BOOL = np.dtype(np.int64), np.dtype(bool)
+_INT64 = np.dtype(np.int64)
+_BOOL = np.dtype(bool)
 _DTYPES = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), _INT64),
     **dict.fromkeys(
@@ -40,7 +43,9 @@ class Builder:
     """
 
     def __init__(self, graph: gs.Graph, before: gs.Node | None = None, *, prefix: str) -> None:
-        self._graph, self._before, self.prefix = graph, before, prefix
+        self._graph = graph
+        self._before = before
+        self.prefix = prefix
         self._taken: set[str] = set()
 
     def __getattr__(self, operator: str) -> Callable[..., gs.Variable]:
@@ -50,35 +55,10 @@ class Builder:
         return partial(self, operator)
 
     def __call__(
-        self,
-        operator: str,
-        *operands: Operand,
-        name: str = "",
-        out: str = "",
-        shape: list[int | str] | None = None,
-        domain: str = "",
-        **attributes: Any,
+        self, operator: str, *operands: Operand, out: str = "", **options: Any
     ) -> gs.Variable:
-        """Write one node and return its first result.
-
-        Args:
-            operator: An operator of ONNX, or of `domain`.
-            operands: The inputs, in order.
-            name: The node's name, after the prefix.
-            out: The full name of the result; by default the node's.
-            shape: The result's shape, where known.
-            domain: The operator's domain, "" for ONNX's own.
-            attributes: The node's attributes.
-        """
-        return self.several(
-            operator,
-            *operands,
-            outs=(out,),
-            name=name,
-            shape=shape,
-            domain=domain,
-            **attributes,
-        )[0]
+        """Write one node and return its first result, named `out`, by default as the node; see `several`."""
+        return self.several(operator, *operands, outs=(out,), **options)[0]
 
     def several(
         self,
@@ -86,11 +66,21 @@ class Builder:
         *operands: Operand,
         outs: tuple[str, ...],
         name: str = "",
-        shape: list[int | str] | None = None,
+        shape: Dimensions | None = None,
         domain: str = "",
         **attributes: Any,
     ) -> list[gs.Variable]:
-        """Write one node and return its results, named `outs`; see `__call__`."""
+        """Write one node and return its results.
+
+        Args:
+            operator: An operator of ONNX, or of `domain`.
+            operands: The inputs, in order.
+            outs: The full names of the results; "" for the node's.
+            name: The node's name, after the prefix.
+            shape: The results' shape, where known.
+            domain: The operator's domain, "" for ONNX's own.
+            attributes: The node's attributes.
+        """
         name = self._free(name or operator.lower())
         inputs = [
             self._tensor(operand, f"{name}/{place}") for place, operand in enumerate(operands)
@@ -107,7 +97,8 @@ class Builder:
 
     def _free(self, name: str) -> str:
         """Return the name after the prefix, with a number where it is taken."""
-        free, number = f"{self.prefix}/{name}", 1
+        free = f"{self.prefix}/{name}"
+        number = 1
         while free in self._taken:
             number += 1
             free = f"{self.prefix}/{name}_{number}"
@@ -154,7 +145,8 @@ class LinearLayer:
 
 def import_graph(model: onnx.ModelProto) -> gs.Graph:
     """Read a model as a graph. FP8 tensors keep ONNX's type; GraphSurgeon's warning of it would go to stdout."""
-    before, G_LOGGER.severity = G_LOGGER.severity, G_LOGGER.ERROR
+    before = G_LOGGER.severity
+    G_LOGGER.severity = G_LOGGER.ERROR
     try:
         return gs.import_onnx(model)
     finally:
@@ -199,7 +191,8 @@ def as_linear(result: gs.Tensor) -> LinearLayer | None:
         or not isinstance(node.inputs[1], gs.Constant)
     ):
         return None
-    source, values = node.inputs[0], node.inputs[1].values
+    source = node.inputs[0]
+    values = node.inputs[1].values
     if node.op == "MatMul":
         return LinearLayer(source, values, None, (node,)) if values.ndim == 2 else None
     product = as_linear(source)
@@ -215,7 +208,7 @@ def write_linear(
     tokens: gs.Variable,
     weight: Array,
     bias: Array | None,
-    shape: list[int | str] | None,
+    shape: Dimensions | None,
 ) -> gs.Variable:
     """Write a linear layer in the form that `as_linear` finds; the result's name is the builder's prefix."""
     if bias is None:

@@ -36,7 +36,8 @@ class NumberFormat:
 
     def scale_of(self, values: Range) -> tuple[float, int]:
         """Return the scale and the zero point that cover this range and 0."""
-        low, high = min(values[0], 0.0), max(values[1], 0.0)
+        low = min(values[0], 0.0)
+        high = max(values[1], 0.0)
         if self.least:
             return max(-low, high, self.largest * LEAST_SCALE) / self.largest, 0
         scale = max((high - low) / self.largest, LEAST_SCALE)
@@ -63,7 +64,8 @@ E4M3 = NumberFormat("fp8", np.dtype(ml_dtypes.float8_e4m3fn), -448, 448)
 
 
 # Images per run, and the most values of all tensors of a run together: 0.5 GB.
-_BATCH, _MOST_VALUES = 8, 2**27
+_BATCH = 8
+_MOST_VALUES = 2**27
 # At most one value in this many is clipped at each end.
 _ONE_OF = 10_000
 # Numbers of clipped values that are compared.
@@ -135,7 +137,8 @@ class Tails:
 
         def error(values: Range) -> float:
             low, high = self.form.covered(values)
-            below, above = np.maximum(low - lowest, 0), np.maximum(highest - high, 0)
+            below = np.maximum(low - lowest, 0)
+            above = np.maximum(highest - high, 0)
             rounding = self.form.scale_of(values)[0] ** 2 / 12
             return float(self.size * rounding + below @ below + above @ above)
 

@@ -179,10 +179,8 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     except RuntimeError as error:  # of torch._dynamo, whose import takes seconds
         if "CONSTRAINT_VIOLATION" not in str(getattr(error, "error_type", "")):
             raise
-        got, expected = (
-            "a size that is the batch's of the export, e.g. by len(images)",
-            "e.g. images.shape[0]",
-        )
+        got = "a size that is the batch's of the export, e.g. by len(images)"
+        expected = "e.g. images.shape[0]"
         raise ModelError(pruned.vit.spec.name, got, expected) from None
     finally:
         for parameter in frozen:

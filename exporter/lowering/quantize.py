@@ -83,7 +83,8 @@ def quantized(
     if form == "dynamic":
         return _dynamic(model, sorted(node.name for node in products))
     if images is None or not len(images):
-        got, need = "no images", "some to take the ranges of activations from"
+        got = "no images"
+        need = "some to take the ranges of activations from"
         raise ModelError(artefact.target.precision.upper(), got, need, "give --images")
     contexts = [context_name(layer) for layer in artefact.spec.attention_layers]
     attention = attention_products(graph, contexts) if FORMS[form].attention else []
@@ -159,7 +160,8 @@ class Slot:
 
 def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node]:
     """Return both products of each attention that gives one of `contexts`, as `expand_attention` writes them."""
-    tensors, products = graph.tensors(), []
+    tensors = graph.tensors()
+    products = []
     for context in contexts:
         for name in (f"{context}/query_key", context):
             product = producer(tensors[name], "MatMul") if name in tensors else None
@@ -195,7 +197,8 @@ def _slot(node: gs.Node, place: int, form: NumberFormat, formats: Formats) -> Sl
         and source.op in formats.moves
         and len(source.outputs[0].outputs) == 1
     ):
-        node, place = source, 0
+        node = source
+        place = 0
         source = producer(node.inputs[place])
     return Slot(node, place, form)
 
@@ -213,7 +216,8 @@ def to_pairs(graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]
     """
     pairs: dict[str, gs.Variable] = {}
     for slot in slots:
-        operand, form = slot.operand, slot.form
+        operand = slot.operand
+        form = slot.form
         prefix = f"{operand.name}/{form.name}"
         if prefix not in pairs:
             op = Builder(graph, slot.node, prefix=prefix)
@@ -231,7 +235,8 @@ def _dequantized(op: Builder, matrix: Array, form: NumberFormat) -> gs.Variable:
     scale = np.maximum(np.abs(matrix).max(axis=0) / form.largest, LEAST_SCALE).astype(
         np.float32
     )
-    zero, shape = np.zeros(len(scale), form.dtype), list(matrix.shape)
+    zero = np.zeros(len(scale), form.dtype)
+    shape = list(matrix.shape)
     result = op.DequantizeLinear(
         form.stored(matrix, scale), scale, zero, axis=1, name="dequantize", shape=shape
     )
@@ -241,7 +246,8 @@ def _dequantized(op: Builder, matrix: Array, form: NumberFormat) -> gs.Variable:
 
 def _pair(op: Builder, tensor: gs.Variable, values: Range, form: NumberFormat) -> gs.Variable:
     scale, zero_point = form.scale_of(values)
-    step, zero = np.array(scale, np.float32), np.array(zero_point, form.dtype)
+    step = np.array(scale, np.float32)
+    zero = np.array(zero_point, form.dtype)
     quantized = op.QuantizeLinear(tensor, step, zero, name="quantize", shape=tensor.shape)
     quantized.dtype = form.dtype
     result = op.DequantizeLinear(quantized, step, zero, name="dequantize", shape=tensor.shape)

@@ -46,10 +46,12 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     The patches' positions are followed from layer to layer, to count the patches that reached a layer and precede
     each survivor.
     """
-    prefix, op = artefact.spec.num_prefix_tokens, Builder(graph, prefix="patches")
+    prefix = artefact.spec.num_prefix_tokens
+    op = Builder(graph, prefix="patches")
     before: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
-        count, name = artefact.schedule.keep[layer - 1], keep_name(layer)
+        count = artefact.schedule.keep[layer - 1]
+        name = keep_name(layer)
         # Where the chosen tokens stood among all of the image, in any order.
         where = ranked if before is None else op.GatherElements(before, ranked, axis=1)
         outs = f"{name}/ascending", f"{name}/unread"
@@ -80,15 +82,18 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
 
 def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
     """Add `keep_NN` [batch, k] where pairs are counted, and no node of the model reads it."""
-    tensors, prefix = graph.tensors(), artefact.spec.num_prefix_tokens
+    tensors = graph.tensors()
+    prefix = artefact.spec.num_prefix_tokens
     reaching = (artefact.spec.num_patches, *artefact.schedule.keep)
     for layer in artefact.schedule.pruning_layers:
-        name, stays = keep_name(layer), tensors.get(stays_name(layer))
+        name = keep_name(layer)
+        stays = tensors.get(stays_name(layer))
         if stays is None or name in tensors:
             continue
         op = Builder(graph, prefix=f"{name}/from_stays")
         keep = write_survivors(op, stays, reaching[layer - 1], reaching[layer], prefix)
-        keep.name, keep.shape = name, ["batch", reaching[layer]]
+        keep.name = name
+        keep.shape = ["batch", reaching[layer]]
     sort_nodes(graph)
 
 
@@ -113,7 +118,8 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     where all gathers of a layer share one index. Where tokens merge, the division that ends their mean becomes the
     Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
     """
-    tensors, prefix = graph.tensors(), artefact.spec.num_prefix_tokens
+    tensors = graph.tensors()
+    prefix = artefact.spec.num_prefix_tokens
     layers = keep_layers(tensors)
     for layer in layers:
         name = rows_of(keep_name(layer))
@@ -129,7 +135,9 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
             for part, value in limits.items()
         ]
         for node, tokens in takes:
-            node.op, node.attrs, node.inputs = "Slice", {}, [tokens, *ends]
+            node.op = "Slice"
+            node.attrs = {}
+            node.inputs = [tokens, *ends]
         if sizes_name(layer) in tensors:
             _all_ones(graph, tensors[sizes_name(layer)], tensors[tokens_name(layer)])
     return len(layers)
@@ -224,9 +232,12 @@ def _opened(model: onnx.ModelProto) -> gs.Graph:
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:
     """Return the survivors of all layers, then their counts, then who joins whom, as far as there are any."""
     tensors = graph.tensors()
-    keeps, counts, intos = [], [], []
+    keeps = []
+    counts = []
+    intos = []
     for layer in keep_layers(tensors):
-        keep, count = tensors[keep_name(layer)], tensors.get(count_name(layer))
+        keep = tensors[keep_name(layer)]
+        count = tensors.get(count_name(layer))
         keeps.append(keep)
         if count is not None:
             # The graph's own sizes may be those of one batch.

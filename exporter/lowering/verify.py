@@ -27,13 +27,16 @@ from exporter.vocabulary import Layout, OutputKind
 
 def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Write the artefact into the model's metadata."""
-    model.producer_name, model.producer_version = "star-export", exporter.__version__
+    model.producer_name = "star-export"
+    model.producer_version = exporter.__version__
     onnx.helper.set_model_props(model, to_metadata(artefact))
     return model
 
 
 # None is a size that depends on the data; 0 is one that shape inference could not determine.
 Sizes: TypeAlias = list[int | str | None]
+# Those that a tensor of a name may have.
+Shapes: TypeAlias = dict[str, list[Sizes]]
 
 HALF = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
 
@@ -134,7 +137,8 @@ def _wrong_shapes(values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact)
 
 
 def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    faults, counts = [], Counter[str]()
+    faults = []
+    counts = Counter[str]()
     for node in nodes:
         counts[node.name] += 1
         if not node.name:
@@ -162,10 +166,11 @@ def _halved_scores(
     return [f"{name}, of the scores, is in half precision" for name in sorted(halved)]
 
 
-def _expected(artefact: Artefact) -> dict[str, list[Sizes]]:
+def _expected(artefact: Artefact) -> Shapes:
     """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
-    spec, schedule = artefact.spec, artefact.schedule
-    shapes: dict[str, list[Sizes]] = {
+    spec = artefact.spec
+    schedule = artefact.schedule
+    shapes: Shapes = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
     }
     before: int | None = spec.num_patches
@@ -190,8 +195,8 @@ def _expected(artefact: Artefact) -> dict[str, list[Sizes]]:
     return shapes | _given(artefact)
 
 
-def _given(artefact: Artefact) -> dict[str, list[Sizes]]:
-    shapes: dict[str, list[Sizes]] = {}
+def _given(artefact: Artefact) -> Shapes:
+    shapes: Shapes = {}
     schedule = artefact.schedule
     for output in artefact.spec.outputs:
         rows: list[Sizes] = [["batch", output.channels]]
@@ -207,9 +212,7 @@ def _given(artefact: Artefact) -> dict[str, list[Sizes]]:
     return shapes
 
 
-def _decision(
-    artefact: Artefact, layer: int, tokens: int | None, left: Sizes
-) -> dict[str, list[Sizes]]:
+def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Sizes) -> Shapes:
     """Return the shape of the tensor that holds the rows a layer takes, or the survivor that each patch joins."""
     if reduction_named(artefact.schedule.reduce).merges:
         return {

@@ -168,7 +168,8 @@ class PartRunner(Runner):
 
     def _activate(self) -> None:
         self._runner.__enter__()
-        self._inputs, self._outputs = self._runner.inputs, self._runner.outputs
+        self._inputs = self._runner.inputs
+        self._outputs = self._runner.outputs
 
     def _deactivate(self) -> None:
         self._runner.__exit__(None, None, None)

@@ -284,7 +284,8 @@ def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ..
     total_us: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in events:
         if event["name"].endswith(_SUFFIX) and counted and event["ts"] >= counted[0]:
-            name, kernel = event["name"].removesuffix(_SUFFIX), event["args"]
+            name = event["name"].removesuffix(_SUFFIX)
+            kernel = event["args"]
             total_us[name, kernel["op_name"], kernel.get("provider", "")] += event["dur"]
     return tuple(
         Kernel(name, operator, time_us / len(counted) / 1e3, provider)

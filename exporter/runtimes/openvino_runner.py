@@ -39,7 +39,8 @@ class OpenVinoRunner(Runner):
             str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         )
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
-        self._model, self._threads = model, threads
+        self._model = model
+        self._threads = threads
         self._fixed: Collection[int] | None = None
         self._network: Any = None
         # By batch size, -1 for a dynamic one; the latest last.

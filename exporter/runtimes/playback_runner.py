@@ -99,7 +99,8 @@ def _answers(
         wanted = {name: dense_name(name) for name in tensors}
     else:
         layers = keep_layers(reference)
-        needed, optional = list(tensors), [token_count_name(output.name) for output in outputs]
+        needed = list(tensors)
+        optional = [token_count_name(output.name) for output in outputs]
         for layer in layers:
             needed += [keep_name(layer), score_name(layer)]
             optional += [count_name(layer), into_name(layer), gap_name(layer)]

@@ -41,7 +41,8 @@ class TorchRunner(Runner):
                 name, "a module in training mode", "eval mode", "call .eval() first"
             )
         self._module = module
-        self._device, self._threads = torch.device(device), threads
+        self._device = torch.device(device)
+        self._threads = threads
 
     def _run(self, feed: Feed) -> dict[str, Array]:
         with torch.inference_mode(), _threads(self._threads):

@@ -91,27 +91,3 @@ def test_efficiency_is_the_share_of_the_saved_work_that_became_time() -> None:
 def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> None:
     with pytest.raises(UserError, match="batch 4 in 5 rounds"):
         compare_speed(measured(*[1.0] * 5), other)
-
-
-@pytest.mark.parametrize(
-    ("batch", "rounds", "warmup"), [(0, 5, 0), (4, 4, 0), (4, 5, -1), (8, 5, 0)]
-)
-def test_settings_that_measure_nothing_are_one_line(
-    batch: int, rounds: int, warmup: int
-) -> None:
-    clock = TurnedClock()
-    with pytest.raises(UserError):
-        throughput(
-            {"a": clock.runner("a", forever(1.0))},
-            FEED,
-            batch=batch,
-            rounds=rounds,
-            warmup=warmup,
-            clock=clock,
-        )
-    assert clock.ran == []
-
-
-def test_no_runner_is_an_error() -> None:
-    with pytest.raises(UserError, match="runners"):
-        throughput({}, FEED, batch=4, rounds=5, warmup=0)

@@ -147,7 +147,8 @@ def _checks_of(
             *_merge_checks(measured.merges, tolerance.merge_gap),
         ]
     for output in outputs:
-        allowed, forced = output.max_abs_diff_allowed, output.max_abs_diff_forced
+        allowed = output.max_abs_diff_allowed
+        forced = output.max_abs_diff_forced
         diff = forced if measured.forced_alone else output.max_abs_diff
         checks.append(
             _check(output.name, diff, "<=", allowed, among if measured.layers else "")
@@ -176,7 +177,8 @@ def _agreement_checks(
     tied = bool(images.any()) and not (images & clear).any()
     checks = [_equal_classes("top1", agreement, interval, tolerance.top1_agreement, tied=tied)]
     if measured.layers:
-        share, interval = output.agreement_all, output.interval_all
+        share = output.agreement_all
+        interval = output.interval_all
         allowed = tolerance.top1_agreement_all
         tied = bool(measured.finite.any()) and not (measured.finite & clear).any()
         checks.append(_equal_classes("top1_all", share, interval, allowed, tied=tied))
@@ -240,7 +242,8 @@ def _tracing(outputs: Sequence[OutputParity]) -> Check:
 
     worst = max(outputs, key=share_of_allowed)
     name = worst.name if len(outputs) > 1 else ""
-    diff, allowed = worst.max_abs_diff_tracing, worst.max_abs_diff_allowed
+    diff = worst.max_abs_diff_tracing
+    allowed = worst.max_abs_diff_allowed
     return _check("tracing_is_shipped", diff, "<=", allowed, name)
 
 
@@ -301,10 +304,14 @@ def _output(
     output: Output, std: float, measured: Differences, tolerance: Tolerance
 ) -> OutputParity:
     differences = measured.outputs[output.name]
-    finite, steady = measured.finite, measured.steady
+    finite = measured.finite
+    steady = measured.steady
     measure = "top1" if output.kind == OutputKind.LOGITS else "cosine"
-    agreements, clear = differences.agreements[measure], _clear(differences, std, tolerance)
-    diff, forced, tracing = _largest(differences.diff[steady]), None, None
+    agreements = differences.agreements[measure]
+    clear = _clear(differences, std, tolerance)
+    diff = _largest(differences.diff[steady])
+    forced = None
+    tracing = None
     forced_agreements = np.empty(0)
     if measured.layers:
         forced = _largest(differences.forced_diff[finite])

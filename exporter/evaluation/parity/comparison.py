@@ -104,7 +104,8 @@ def _forced_names(forced: Runner, decisions: Sequence[str]) -> list[str]:
 
     `into_NN`, or without merging `keep_NN`, is always used.
     """
-    taken, layers = _by_name(forced.inputs), keep_layers(decisions)
+    taken = _by_name(forced.inputs)
+    layers = keep_layers(decisions)
     merged = {into_name(layer) for layer in layers} & set(decisions)
     needed = merged or {keep_name(layer) for layer in layers}
     return [name for name in decisions if name in taken or name in needed]
@@ -140,7 +141,8 @@ def _faults(
     answers: Sequence[str],
     expected: Mapping[str, TensorInfo],
 ) -> list[str]:
-    takes, returns = _by_name(model.inputs), _by_name(model.outputs)
+    takes = _by_name(model.inputs)
+    returns = _by_name(model.outputs)
     _check_names(model, "inputs", takes, inputs)
     _check_names(
         model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs
@@ -153,7 +155,8 @@ def _faults(
             raise ParityError(f"{model.name}: output", str(returns[name]), str(expected[name]))
     faults = [f"{model.name} also returns {name}" for name in returns if name not in outputs]
     for name in outputs:
-        info, needed = returns[name], expected[name]
+        info = returns[name]
+        needed = expected[name]
         if info.dtype != needed.dtype or not _compatible(info, needed):
             faults.append(f"{model.name} returns {info}, the reference {needed}")
     return faults

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from exporter.tensor_names import (
 
 NOBODY = -1
 
+# What a model returns for a batch, by name.
+Tensors: TypeAlias = Mapping[str, Array]
 
-def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
+
+def survivors_of(tensors: Tensors, layer: int) -> Array:
     """Return survivors of a 1-based layer [images, k] as indices into its input patches, padded with NOBODY."""
     keep = tensors[keep_name(layer)]
     if count_name(layer) not in tensors:
@@ -30,7 +34,7 @@ def survivors_of(tensors: Mapping[str, Array], layer: int) -> Array:
     )
 
 
-def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
+def positions_by_layer(tensors: Tensors) -> dict[int, Array]:
     """Return the image positions of the patches left after each pruning layer, padded with NOBODY."""
     positions: dict[int, Array] = {}
     current: Array | None = None
@@ -41,11 +45,12 @@ def positions_by_layer(tensors: Mapping[str, Array]) -> dict[int, Array]:
     return positions
 
 
-def patches_left(tensors: Mapping[str, Array], depth: int, num_patches: int) -> Array:
+def patches_left(tensors: Tensors, depth: int, num_patches: int) -> Array:
     """Return the number of patches that each image has left after each layer, [images, depth] int64."""
     positions = positions_by_layer(tensors)
     images = len(next(iter(tensors.values())))
-    left, columns = np.full(images, num_patches), []
+    left = np.full(images, num_patches)
+    columns = []
     for layer in range(1, depth + 1):
         left = (positions[layer] != NOBODY).sum(axis=1) if layer in positions else left
         columns.append(left)
@@ -79,8 +84,8 @@ class LayerResult:
 
 def compare_layers(
     layers: Sequence[int],
-    reference: Mapping[str, Array],
-    tested: Mapping[str, Array],
+    reference: Tensors,
+    tested: Tensors,
     masses: Mapping[int, float],
     *,
     ascending: bool = True,
@@ -236,7 +241,7 @@ class MergeResult:
 
 
 def compare_merges(
-    results: Sequence[LayerResult], reference: Mapping[str, Array], tested: Mapping[str, Array]
+    results: Sequence[LayerResult], reference: Tensors, tested: Tensors
 ) -> tuple[list[LayerResult], list[MergeResult]]:
     """Compare which survivor each patch joins; kept sets that differ only after a merge flip are not flips.
 
@@ -245,10 +250,12 @@ def compare_merges(
     """
     if not any(into_name(result.layer) in reference for result in results):
         return list(results), []
-    images, size = len(results[0].patches), int(results[0].patches[0])
+    images = len(results[0].patches)
+    size = int(results[0].patches[0])
     ours = theirs = np.broadcast_to(np.arange(size), (images, size))
     same_so_far = np.ones(images, bool)
-    judged, merges = list[LayerResult](), list[MergeResult]()
+    judged = list[LayerResult]()
+    merges = list[MergeResult]()
     for result in results:
         layer = result.layer
         _check_merges(layer, reference, ours.shape)
@@ -271,7 +278,7 @@ def compare_merges(
     return judged, merges
 
 
-def _by_position(layer: int, run: Mapping[str, Array], positions: Array, size: int) -> Array:
+def _by_position(layer: int, run: Tensors, positions: Array, size: int) -> Array:
     """Return, for each of `size` positions, the position of the survivor that its patch joins, or NOBODY."""
     keep = run[keep_name(layer)]
     places = run[into_name(layer)].clip(0, keep.shape[1] - 1)
@@ -288,9 +295,10 @@ def _agreement(ours: Array, theirs: Array) -> Array:
     return share
 
 
-def _malformed_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
+def _malformed_merges(layer: int, run: Tensors, shape: tuple[int, ...]) -> Array:
     """Return the images with an index out of range, or with a survivor that joins another one."""
-    into, keep = run[into_name(layer)], run[keep_name(layer)]
+    into = run[into_name(layer)]
+    keep = run[keep_name(layer)]
     if into.shape != shape:
         raise ParityError(
             into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch"
@@ -303,7 +311,7 @@ def _malformed_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ..
     return wrong
 
 
-def _check_merges(layer: int, run: Mapping[str, Array], shape: tuple[int, ...]) -> None:
+def _check_merges(layer: int, run: Tensors, shape: tuple[int, ...]) -> None:
     """Raise ParityError if indices or gaps of the reference are invalid."""
     if _malformed_merges(layer, run, shape).any():
         raise ParityError(

@@ -1,6 +1,6 @@
 """Compare two runtimes: a few numbers of each image, output by output and layer by layer, joined over batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -8,12 +8,10 @@ import numpy as np
 
 from exporter.errors import ParityError
 from exporter.evaluation.accuracy import top_classes
-from exporter.evaluation.parity.decisions import LayerResult, MergeResult
+from exporter.evaluation.parity.decisions import LayerResult, MergeResult, Tensors
 from exporter.records import Output
 from exporter.tensor_names import Array, token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
-
-Tensors = Mapping[str, Array]
 
 
 def own_values(output: Output, tensors: Tensors) -> Array:
@@ -85,7 +83,8 @@ def class_margin(output: Output, reference: Tensors) -> Array:
 
 def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors) -> None:
     """Raise ParityError unless the shapes match the expected ones; the number of tokens may differ."""
-    got, needed = tensors[output.name].shape, expected[output.name].shape
+    got = tensors[output.name].shape
+    needed = expected[output.name].shape
     fits = got == needed
     if output.kind == OutputKind.TOKENS:
         fits = len(got) == len(needed) and (got[0], got[2]) == (needed[0], needed[2])
@@ -97,8 +96,10 @@ def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors)
 def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
     """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
     if output.kind != OutputKind.TOKENS:
-        a, b = ours[output.name].astype(np.float64), theirs[output.name].astype(np.float64)
-        a, b = a.reshape(len(a), -1, a.shape[-1]), b.reshape(len(b), -1, b.shape[-1])
+        a = ours[output.name].astype(np.float64)
+        b = theirs[output.name].astype(np.float64)
+        a = a.reshape(len(a), -1, a.shape[-1])
+        b = b.reshape(len(b), -1, b.shape[-1])
         return a, b, np.ones(a.shape[:2], bool)
     places = token_positions_name(output.name)
     known = np.unique(np.hstack([ours[places], theirs[places]]))
@@ -130,7 +131,9 @@ class Spread:
     """Standard deviation of values that arrive in batches."""
 
     def __init__(self) -> None:
-        self._count, self._mean, self._squares = 0, 0.0, 0.0
+        self._count = 0
+        self._mean = 0.0
+        self._squares = 0.0
 
     def add(self, values: Array) -> None:
         """Add a batch; squares are summed around the means, so large logits lose no digits."""

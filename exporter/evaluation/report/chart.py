@@ -130,7 +130,8 @@ def _draw_points(axes: "Axes", points: Sequence[TradePoint], colour: str, **styl
     )
     # A loss is drawn downwards.
     lengths = np.maximum([high - losses, losses - low], 0.0)
-    x, y = [point.images_per_s for point in points], -losses
+    x = [point.images_per_s for point in points]
+    y = -losses
     shape: dict[str, Any] = {
         "markersize": 5,
         "linewidth": 1.4,

@@ -85,7 +85,8 @@ def _frame(
     pixels: Array, layer: int, positions: Array, grid: tuple[int, int], relevance: Array | None
 ) -> Frame:
     left = positions[positions != NOBODY]
-    address, heat = image_address(zoomed(faded(pixels, left, grid))), ""
+    address = image_address(zoomed(faded(pixels, left, grid)))
+    heat = ""
     if relevance is not None:
         heat = image_address(zoomed(heated(pixels, relevance[layer - 1], grid)))
     return Frame(layer, len(left), address, heat)
@@ -209,7 +210,8 @@ def save_comparison(methods: Mapping[str, Shown], path: Path, page: str) -> None
     """
     reports = [report for report, _ in methods.values()]
     trade_off = trade_off_of(reports)
-    columns, explained = [], None
+    columns = []
+    explained = None
     for method, (report, pictures) in methods.items():
         examples = report.examples or [None] * len(pictures)
         columns.append(

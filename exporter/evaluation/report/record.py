@@ -46,7 +46,8 @@ def chosen_examples(
     by the label where it is known, else by the dense model's class. The same predictions give the same
     choice. `names` are those of all images, in the order of the predictions.
     """
-    labels, first = dense.labels, dense.best[:, 0]
+    labels = dense.labels
+    first = dense.best[:, 0]
     best = np.array([predictions.best[:, 0] for predictions in pruned])
     order = _by_turns(np.where(labels == UNKNOWN, first, labels))
     agree = (best == first).all(axis=0)
@@ -217,7 +218,8 @@ class Report:
         return self.class_names[index] if self.class_names else str(index)
 
     def __repr__(self) -> str:
-        schedule, at = self.schedule, self.speed
+        schedule = self.schedule
+        at = self.speed
         rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
         faster = "" if at is None else f", {at.comparison.speedup:.2f} × at batch {at.batch}"
         gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
@@ -229,18 +231,20 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
     """Return speed and loss of models that were measured in one run; None where either is missing."""
     points = []
     for report in reports:
-        pair, at, rho = report.loss, report.speed, report.schedule.rho
+        pair = report.loss
+        at = report.speed
+        rho = report.schedule.rho
         if at is None or pair is None or pair.loss_points is None:
             return None
-        method, alone = str(report.schedule.method), len(reports) == 1
+        method = str(report.schedule.method)
+        alone = len(reports) == 1
         label = f"{method}, rho {rho:.4g}" if alone and rho is not None else method
         rate = at.throughput.pruned.images_per_s
         points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
-        dense, images = at.throughput.dense.images_per_s, pair.images
-    unpruned, target = (
-        TradePoint("unpruned", dense, reports[0].precision_loss),
-        reports[0].target,
-    )
+        dense = at.throughput.dense.images_per_s
+        images = pair.images
+    unpruned = TradePoint("unpruned", dense, reports[0].precision_loss)
+    target = reports[0].target
     front = front_of([unpruned, *points])
     points = [replace(point, front=point in front) for point in points]
     return TradeOff(

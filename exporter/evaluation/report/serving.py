@@ -97,7 +97,8 @@ def serving_script(artefact: Artefact, file: str) -> str:
 def _resize(preprocessing: Preprocessing) -> str:
     """Return the lines that resize and crop as in training: those of the model's crop mode."""
     _, height, width = preprocessing.input_size
-    crop, mode = CROPS[preprocessing.crop_rounding] + CROP, preprocessing.crop_mode
+    crop = CROPS[preprocessing.crop_rounding] + CROP
+    mode = preprocessing.crop_mode
     if mode == CropMode.NONE:
         return crop
     if mode == CropMode.SQUASH:

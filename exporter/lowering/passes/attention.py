@@ -38,7 +38,8 @@ from exporter.tensor_names import Array
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
 SPLIT_HEADS = [2, 0, 3, 1, 4]
 # [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim], and back; and keys to columns.
-SWAP_HEADS, TURNED = [0, 2, 1, 3], [0, 1, 3, 2]
+SWAP_HEADS = [0, 2, 1, 3]
+TURNED = [0, 1, 3, 2]
 
 PARTS = ("query", "key", "value")
 COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
@@ -65,7 +66,8 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     heads = artefact.spec.num_heads
     changed = 0
     for node in markers(graph, ATTENTION):
-        projection, merge = _projection_of(node), _merge(node.outputs[0])
+        projection = _projection_of(node)
+        merge = _merge(node.outputs[0])
         if projection is None or merge is None:
             continue
         packed = _unpacked(graph, node, projection)
@@ -86,9 +88,12 @@ def _fuse(
     graph: gs.Graph, node: gs.Node, merge: gs.Node, packed: PackedProjection, heads: int
 ) -> None:
     """Write ONNX's Attention in place of the marker and of the conversion from heads that `merge` ends."""
-    by_head, merged, mask = node.outputs[0], merge.outputs[0], node.inputs[3:]
+    by_head = node.outputs[0]
+    merged = merge.outputs[0]
+    mask = node.inputs[3:]
     # `context_NN` becomes the name of the new node's result.
-    name, by_head.name = by_head.name, f"{by_head.name}/heads"
+    name = by_head.name
+    by_head.name = f"{by_head.name}/heads"
     context = Builder(graph, node, prefix=name).Attention(
         *packed,
         *mask,
@@ -117,7 +122,8 @@ def _fuse_class_row(
 
     The zeros in other heads' columns cost a thousandth of a block's work, and the keys are not moved.
     """
-    dim, tokens = int(packed.query.shape[-1]), node.attrs["num_class_tokens"]
+    dim = int(packed.query.shape[-1])
+    tokens = node.attrs["num_class_tokens"]
     # [1, heads, dim]: each head's row is the scale at its own channels, and 0 at those of others.
     own_channels = np.ones(dim // heads, np.float32)
     diagonal = np.kron(np.eye(heads, dtype=np.float32), own_channels)
@@ -180,7 +186,8 @@ def _asking(query: gs.Tensor) -> int | None:
 def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     asking = _asking(node.inputs[0])
-    name, shape = node.outputs[0].name, [*projection.shape[:-1], projection.shape[-1] // 3]
+    name = node.outputs[0].name
+    shape = [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
     if layer is None:
         op = Builder(graph, node, prefix=name)
@@ -210,7 +217,8 @@ def _first(op: Builder, tokens: gs.Variable, count: int | None) -> gs.Variable:
 
 def _slice_of(heads: gs.Tensor) -> tuple[gs.Variable, int] | None:
     """Return the packed projection that a tensor of heads comes from, and which third it is."""
-    path, tensor = [], heads
+    path = []
+    tensor = heads
     # Backwards: the exporter splits and turns the projection once, and takes each part from the result.
     for operator in ("Squeeze", "Slice", "Transpose", "Reshape"):
         node = producer(tensor, operator)
@@ -262,7 +270,8 @@ def _drop_key_bias(node: gs.Node) -> int:
 
 
 def _move_value_bias(node: gs.Node) -> int:
-    value, context = node.inputs[2], node.outputs[0]
+    value = node.inputs[2]
+    context = node.outputs[0]
     layer = as_linear(value)
     if layer is None or layer.bias is None:
         return 0
@@ -278,7 +287,8 @@ def _move_value_bias(node: gs.Node) -> int:
 def _drop_bias(layer: LinearLayer) -> None:
     """Let the product of a layer give the layer's result."""
     multiply, add = layer.nodes
-    multiply.outputs, add.outputs = add.outputs, []
+    multiply.outputs = add.outputs
+    add.outputs = []
 
 
 def split_heads(graph: gs.Graph, _: Artefact) -> int:
@@ -294,10 +304,14 @@ def split_heads(graph: gs.Graph, _: Artefact) -> int:
 
 
 def _split(graph: gs.Graph, node: gs.Node) -> None:
-    parts, mask, merged = node.inputs[:3], node.inputs[3:], node.outputs[0]
-    heads, dim = node.attrs["q_num_heads"], int(parts[2].shape[-1])
+    parts = node.inputs[:3]
+    mask = node.inputs[3:]
+    merged = node.outputs[0]
+    heads = node.attrs["q_num_heads"]
+    dim = int(parts[2].shape[-1])
     # `context_NN` is what the marker gives, as in a block that was never fused.
-    name, merged.name = merged.name, f"{merged.name}/merged"
+    name = merged.name
+    merged.name = f"{merged.name}/merged"
     op = Builder(graph, node, prefix=name)
     by_head = []
     for part, tensor in zip(PARTS, parts, strict=True):
@@ -460,7 +474,8 @@ def expand_attention(graph: gs.Graph, _: Artefact) -> int:
 
     The audit of a TensorRT engine finds a block's attention by the node names.
     """
-    attentions, rows = markers(graph, ATTENTION), markers(graph, CLASS_ROW)
+    attentions = markers(graph, ATTENTION)
+    rows = markers(graph, CLASS_ROW)
     for node in attentions:
         _expand_attention(graph, node)
     for node in rows:

@@ -42,7 +42,9 @@ def _expand(
 ) -> gs.Variable:
     """Rewrite one layer; return its result as a matrix."""
     multiply, add = layer.nodes
-    result, weight, bias = add.outputs[0], multiply.inputs[1], add.inputs[1]
+    result = add.outputs[0]
+    weight = multiply.inputs[1]
+    bias = add.inputs[1]
     batch, tokens, width = result.shape
     rows = f"{batch}*{tokens}"
     op = Builder(graph, add, prefix=result.name)
@@ -135,7 +137,8 @@ def _cuts_patches(conv: gs.Node) -> bool:
     kernel = list(conv.inputs[1].values.shape[2:])
     if any(size % step for size, step in zip(image[2:], kernel, strict=True)):
         return False
-    padded, spread = any(conv.attrs.get("pads", [])), set(conv.attrs.get("dilations", [1]))
+    padded = any(conv.attrs.get("pads", []))
+    spread = set(conv.attrs.get("dilations", [1]))
     grouped = conv.attrs.get("group", 1) != 1
     return bool(
         conv.attrs.get("strides") == kernel and not padded and spread == {1} and not grouped
@@ -146,7 +149,9 @@ def _as_linear(graph: gs.Graph, conv: gs.Node, turn: gs.Node) -> None:
     images, kernel = conv.inputs[:2]
     batch, channels, height, width = images.shape
     dim, _, tall, wide = kernel.values.shape
-    rows, columns, values = height // tall, width // wide, channels * tall * wide
+    rows = height // tall
+    columns = width // wide
+    values = channels * tall * wide
     grid = [channels, rows, tall, columns, wide]
     op = Builder(graph, turn, prefix=conv.outputs[0].name)
     cut = op.Transpose(

@@ -189,7 +189,8 @@ def opset_17(graph: gs.Graph, _: Artefact) -> int:
         else:
             continue
         changed += 1
-    graph.opset, graph.ir_version = OPSET, IR_VERSION
+    graph.opset = OPSET
+    graph.ir_version = IR_VERSION
     graph.import_domains = None  # None: the opset above, and the nodes' other domains
     return changed
 

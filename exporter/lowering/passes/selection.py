@@ -28,7 +28,8 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
     4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
        all tokens twice. All gathers of the same patches share one index.
     """
-    choosing, taking = markers(graph, KEEP_TOP_K), markers(graph, TAKE_TOKENS)
+    choosing = markers(graph, KEEP_TOP_K)
+    taking = markers(graph, TAKE_TOKENS)
     for node in choosing:
         _expand_keep_top_k(graph, node)
     rows: dict[str, gs.Variable] = {}
@@ -50,7 +51,9 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
 
 
 def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
-    score, size, name = node.inputs[0], [node.attrs["k"]], node.outputs[0].name
+    score = node.inputs[0]
+    size = [node.attrs["k"]]
+    name = node.outputs[0].name
     op = Builder(graph, node, prefix=name)
     _, order = op.several(
         "TopK",
@@ -156,7 +159,8 @@ def row_inputs(tensor: gs.Tensor) -> list[int]:
 
 def _elementwise(node: gs.Node) -> list[int]:
     """Accept tensors of one shape, and constants that are the same for every row."""
-    places, shapes = [], set()
+    places = []
+    shapes = set()
     for place, operand in enumerate(node.inputs):
         if isinstance(operand, gs.Constant):
             if operand.values.ndim > 1:

@@ -166,10 +166,8 @@ def profile_of(
         tensor = network.get_input(index)
         sizes = tuple(tensor.shape)[1:]
         if any(size < 0 for size in sizes) and tensor.name not in widths:
-            got, expected = (
-                f"{tensor.name} of sizes {list(sizes)}",
-                "static sizes except for the batch",
-            )
+            got = f"{tensor.name} of sizes {list(sizes)}"
+            expected = "static sizes except for the batch"
             raise UserError("engine", got, expected, 'layout = "padded" in a recipe has them')
         least = (batches[0], *(1 if size < 0 else size for size in sizes))
         most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))

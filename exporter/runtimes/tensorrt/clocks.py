@@ -74,7 +74,8 @@ def sampled_clocks(gpu: str) -> Iterator[list[str]]:
 
     `gpu` is its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
     """
-    samples, reasons = list[str](), _reasons_of(gpu)
+    samples = list[str]()
+    reasons = _reasons_of(gpu)
     if not reasons:
         yield samples
         return

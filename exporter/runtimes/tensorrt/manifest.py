@@ -122,7 +122,8 @@ def check_manifest(
             got = f"an engine of {name} sha256 {built[:12]}…"
             raise _mismatch(engine, got, f"{present[:12]}… of this folder")
     for name in _binding(manifest):
-        built, present = getattr(manifest.built, name), getattr(here, name)
+        built = getattr(manifest.built, name)
+        present = getattr(here, name)
         if built != present:
             got = f"an engine built for {name} {built}"
             raise _mismatch(engine, got, f"{name} {present}, which is here")

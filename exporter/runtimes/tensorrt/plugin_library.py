@@ -51,7 +51,7 @@ def plugin_command(source: Path) -> str:
 
 def check_version(tensorrt: str) -> None:
     """Raise UserError for a TensorRT that would parse the operator's function body instead of the plugin."""
-    hint = "use the padded layout, or a target without plugins"
+    hint = "use the padded layout"
     require_version("the CdfRetain plugin", tensorrt, LEAST_VERSION, hint=hint)
 
 

@@ -56,11 +56,9 @@ def this_machine(tensorrt: str) -> Built:
     version.
     """
     cuda = _driver()
-    handle, version, name = (
-        ctypes.c_int(),
-        ctypes.c_int(),
-        ctypes.create_string_buffer(_NAME_BYTES),
-    )
+    handle = ctypes.c_int()
+    version = ctypes.c_int()
+    name = ctypes.create_string_buffer(_NAME_BYTES)
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         raise UserError("GPU", "a driver without GPU 0", _NO_GPU)
     cuda.cuDeviceGetName(name, _NAME_BYTES, handle)
@@ -89,7 +87,8 @@ def gpu_uuid() -> str:
         cuda = _driver()
     except UserError:
         return ""
-    handle, number = ctypes.c_int(), ctypes.create_string_buffer(_UUID_BYTES)
+    handle = ctypes.c_int()
+    number = ctypes.create_string_buffer(_UUID_BYTES)
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         return ""
     return (
@@ -200,7 +199,9 @@ class TensorRtRunner(Runner):
     def __init__(self, engine: Path, onnx: Path, *, plugin: Path | None = None) -> None:
         """Store the arguments of `load_engine`; the engine is read when the runner is entered."""
         super().__init__(engine.name)
-        self._engine, self._onnx, self._plugin = engine, onnx, plugin
+        self._engine = engine
+        self._onnx = onnx
+        self._plugin = plugin
         self._batch = 0
         self._loaded: LoadedEngine | None = None
         self._kernels: CompiledKernels | None = None
@@ -219,8 +220,10 @@ class TensorRtRunner(Runner):
         runner.context.nvtx_verbosity = member(
             loaded.trt, "ProfilingVerbosity", "NONE", "timing"
         )
-        self._loaded, self._kernels = loaded, kernels
-        self._polygraphy, self._batch = runner, 0
+        self._loaded = loaded
+        self._kernels = kernels
+        self._polygraphy = runner
+        self._batch = 0
         self._inputs, self._outputs = loaded.tensors("INPUT"), loaded.tensors("OUTPUT")
 
     def _deactivate(self) -> None:
@@ -230,7 +233,8 @@ class TensorRtRunner(Runner):
         self._loaded = self._kernels = self._polygraphy = None
 
     def _run(self, feed: Feed) -> dict[str, Array]:
-        loaded, batch = self._loaded, len(feed[IMAGES])
+        loaded = self._loaded
+        batch = len(feed[IMAGES])
         assert loaded is not None
         profile = profile_for(loaded.manifest, batch, self.name)
         arrays = {name: np.ascontiguousarray(array) for name, array in feed.items()}

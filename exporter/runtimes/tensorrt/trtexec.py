@@ -44,7 +44,8 @@ def build_command(
     The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
     noise. `tensorrt` is the version, which decides the typing flags and the default timing.
     """
-    tool, shape = settings.tool, _shape(batch, image)
+    tool = settings.tool
+    shape = _shape(batch, image)
     plan = plan_path(onnx, batch, tool, tensorrt)
     words = [
         tool.program,
@@ -114,7 +115,8 @@ def load_command(
     `raw`, by default the export folder, in a subfolder of which the engine lies. `plugin` is for an engine that
     does not contain it. UserError if the engine was not built for the batch size.
     """
-    tool, tensorrt = manifest.settings.tool, manifest.built.tensorrt
+    tool = manifest.settings.tool
+    tensorrt = manifest.built.tensorrt
     images = _raw(raw or engine.parent.parent, batch)
     timed = _timed(tool, tensorrt, engine, _shape(batch, image), images, transfers)
     return [
@@ -182,7 +184,8 @@ def build_lines(
         rtx: The version of TensorRT for RTX.
         alone: The file lies in no export folder; it is named by its path, and timed on noise.
     """
-    onnx, plugin = model.path, settings.plugin or Path(LIBRARY)
+    onnx = model.path
+    plugin = settings.plugin or Path(LIBRARY)
     fitting = (
         replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
     )
@@ -192,7 +195,8 @@ def build_lines(
     if fitting.tool.ahead:
         tools.insert(0, (fitting.tool.title, fitting, rtx))
     image = model.artefact.spec.preprocessing.input_size
-    file, lines = onnx if alone else Path(onnx.name), list[str]()
+    file = onnx if alone else Path(onnx.name)
+    lines = list[str]()
     for batch in settings.batches:
         for title, build, version in tools:
             words = build_command(file, image, batch, build, tensorrt=version, raw=not alone)
@@ -260,7 +264,8 @@ def require_program(tool: Runtime, tensorrt: str) -> None:
         raise UserError(tool.program, "no such program", expected, "or bench --no-gpu-time")
     if tool.ahead:
         return  # it refuses an engine of another version itself
-    here, wanted = _trtexec_version(), version_numbers(tensorrt)[:3]
+    here = _trtexec_version()
+    wanted = version_numbers(tensorrt)[:3]
     if here != wanted:
         version = ".".join(map(str, here)) or "an unknown version"
         expected = f"that of the engines, {tensorrt}"

@@ -122,7 +122,7 @@ def _check_engine(engine: Path, manifest: EngineManifest) -> None:
         )
     # Triton's backend loads plugins differently; ours have not been tested with it.
     if manifest.plugin_sha256:
-        hint = "use the padded layout, or a target without plugins"
+        hint = "use the padded layout"
         raise ArtefactError(str(engine), "an engine with a plugin", "one without", hint)
 
 
