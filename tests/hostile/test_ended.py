@@ -24,7 +24,7 @@ from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
 SAVE_ONNX, SAVE_SUMS = (
-    "exporter.workflows.compile.save_onnx",
+    "exporter.workflows.variant.save_onnx",
     "exporter.calibration.calibrate.save_sums",
 )
 
