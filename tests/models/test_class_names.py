@@ -63,7 +63,7 @@ def test_a_bundled_model_is_identified_by_its_own_name() -> None:
 
 
 def test_a_weight_that_layers_share_is_written_for_each(tmp_path: Path) -> None:
-    model = make_model()
+    model: Any = make_model()
     model.blocks[1].mlp.fc1.weight = model.blocks[0].mlp.fc1.weight
     save_weights(model, None, tmp_path / "shared.safetensors")
     again = load_file(tmp_path / "shared.safetensors")
