@@ -273,8 +273,6 @@ def open_folders(train: Path, held_out: Path) -> Folders:
         ImageError: A folder is missing or contains no image, or the classes are too few or differ.
     """
     (names, images), (others, measured) = _open(train), _open(held_out)
-    if len(names) < 2:
-        raise ImageError(str(train), f"{len(names)} class", "at least 2 folders, one per class")
     if names != others:
         first = sorted(set(names) ^ set(others))[0]
         raise ImageError(
@@ -290,6 +288,8 @@ def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     if not root.is_dir():
         raise ImageError(str(root), "no such folder", "one folder of images per class")
     names = class_folders(root)
+    if len(names) == 1:
+        raise ImageError(str(root), "1 class", "at least 2 folders, one per class")
     images = list_images(root, num_classes=len(names), names=names)
     for file in images.files:
         if file.label is None:

@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from exporter.errors import imported
 from exporter.tensor_names import IMAGES, Array
 
-FP16_MOST = float(np.finfo(np.float16).max)
 # Images per run.
 BATCH = 8
 

@@ -10,10 +10,11 @@ from exporter.evaluation.parity.decisions import LayerResult, MergeResult
 from exporter.evaluation.parity.differences import Differences, OutputDifferences
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.intervals import Interval, wilson
-from exporter.lowering.largest_values import FP16_MOST
 from exporter.records import Output
 from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
+
+FP16_MOST = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)

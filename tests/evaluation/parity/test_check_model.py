@@ -9,8 +9,9 @@ import onnx
 import pytest
 import torch
 
+from exporter.evaluation.parity.checks import FP16_MOST
 from exporter.evaluation.parity.reference import check
-from exporter.lowering.largest_values import FP16_MOST, largest_halves
+from exporter.lowering.largest_values import largest_halves
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
