@@ -9,6 +9,7 @@ import timm
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torchvision.models import VisionTransformer
 from typing_extensions import override
 
 from exporter.models.base import BlockParts, MlpParts, PrunableViT, weights_sha256
@@ -69,6 +70,24 @@ def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
 def make_vit(family: str = "vit", seed: int = 0, **kwargs: Any) -> PrunableViT:
     """The same behind its adapter."""
     return adapt(make_model(family, seed, **kwargs), name="tiny")
+
+
+def make_torchvisions() -> VisionTransformer:
+    """A small one of torchvision's, of random weights."""
+    torch.manual_seed(0)
+    model = VisionTransformer(
+        image_size=32,
+        patch_size=8,
+        num_layers=4,
+        num_heads=3,
+        hidden_dim=48,
+        mlp_dim=96,
+        num_classes=7,
+    )
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=0.15)
+    return model.eval()
 
 
 def make_tower() -> PrunableViT:

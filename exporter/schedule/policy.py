@@ -38,7 +38,6 @@ class Need(Enum):
     COST = "a folder of images: the MACs of a-star depend on them"
     REFIT = "a folder of images, to refit on"
     RANGES = "a folder of images, for the activation ranges of INT8"
-    LABELS = "labelled images to train on"
     SAME_INTER = "the calibration that the schedule was made with"
 
     @property

@@ -6,7 +6,6 @@ import torch
 import torchvision
 from PIL import Image
 from torch import nn
-from torchvision.models import VisionTransformer
 
 import exporter
 from exporter.data.pixels import normalise, to_input_size, to_pixels
@@ -19,26 +18,12 @@ from exporter.schedule.plan import manual_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from tests.calibration.samples import relevance
-from tests.vits import random_images
+from tests.vits import make_torchvisions, random_images
 
 
 @pytest.fixture(scope="module")
 def vit() -> PrunableViT:
-    """A small one of random weights."""
-    torch.manual_seed(0)
-    model = VisionTransformer(
-        image_size=32,
-        patch_size=8,
-        num_layers=4,
-        num_heads=3,
-        hidden_dim=48,
-        mlp_dim=96,
-        num_classes=7,
-    )
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            nn.init.normal_(parameter, std=0.15)
-    return adapt(model, "mine", {"crop_pct": 1.0})
+    return adapt(make_torchvisions(), "mine", {"crop_pct": 1.0})
 
 
 def test_relevance_runs(vit: PrunableViT) -> None:

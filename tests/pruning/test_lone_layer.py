@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torchvision.models import VisionTransformer
 
 from exporter.calibration.trace import in_dtype
 from exporter.errors import ModelError
@@ -24,26 +22,22 @@ from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 from tests.multiply_adds import counted
 from tests.rounding import assert_as_accurate
-from tests.vits import FAMILIES, POOLED, cut_vit, make_tower, make_vit, random_images
+from tests.vits import (
+    FAMILIES,
+    POOLED,
+    cut_vit,
+    make_torchvisions,
+    make_tower,
+    make_vit,
+    random_images,
+)
 
 LONE = [family for family in FAMILIES if family != "lvvit"]
 RATES = {1: 0.9, 2: 0.8, 3: 0.7}
 
 
 def torchvisions() -> PrunableViT:
-    model = VisionTransformer(
-        image_size=32,
-        patch_size=8,
-        num_layers=4,
-        num_heads=3,
-        hidden_dim=48,
-        mlp_dim=96,
-        num_classes=7,
-    )
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            nn.init.normal_(parameter, std=0.15)
-    return adapt(model.eval(), "mine")
+    return adapt(make_torchvisions(), "mine")
 
 
 def assert_all_tokens_give_it(
