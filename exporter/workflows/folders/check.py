@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.artefact import LoweredFile
-from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.checks import ParityReport, with_range
 from exporter.evaluation.parity.comparison import (
     BATCHES,
     Models,
@@ -13,6 +13,8 @@ from exporter.evaluation.parity.comparison import (
     in_batches,
     whole_batches,
 )
+from exporter.formats.onnx_file import load_onnx
+from exporter.lowering.largest_values import largest_halves
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
@@ -50,7 +52,8 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     """Compare the models of a folder with the recorded reference, on the runtime that will serve them.
 
     The reference outputs come from `reference.npz`; survivors are read and forced by the instrumented
-    variants beside the pruned model. For TensorRT, the folder has the engines of `build`.
+    variants beside the pruned model. For TensorRT, the folder has the engines of `build`, which compute in their
+    own precision; of files in fp16 for other runtimes the largest values are measured.
     """
     export = read_folder(folder)
     reference, target = export.read_reference(), export.target
@@ -70,7 +73,12 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
         )
 
     if not runtime.engines:
-        return FolderCheck(runtime.name, both(in_batches(images, BATCHES)))
+        parity = both(in_batches(images, BATCHES))
+        in_range = Pair(
+            _in_range(parity.dense, export.models.dense, images),
+            _in_range(parity.pruned, export.models.pruned, images),
+        )
+        return FolderCheck(runtime.name, in_range)
     # `build` gives the dense model's engine the same.
     first, *further = _manifest(export.models.pruned.path, runtime).settings.batches
     engines = {batch: both(whole_batches(images, batch)) for batch in further}
@@ -93,6 +101,12 @@ def _compared(
     shipped = runner_for(path, artefact.target, settings)
     models = Models(playback, shipped, tracing, forced, artefact.spec.outputs)
     return compare_lowered(models, artefact, batches, _precision(model, settings))
+
+
+def _in_range(parity: ParityReport, model: LoweredFile, images: Array) -> ParityReport:
+    if model.artefact.target.precision != Precision.FP16:
+        return parity
+    return with_range(parity, largest_halves(load_onnx(model.path), images))
 
 
 def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:

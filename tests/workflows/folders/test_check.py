@@ -11,7 +11,7 @@ from exporter.records import Pair
 from exporter.runtimes.base import Feed
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT, Target
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
 from exporter.tensor_names import VARIANTS, variant_path
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders import check as workflow
@@ -123,3 +123,22 @@ def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None
         "dense": role != "dense",
         "pruned": role != "pruned",
     }
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("role", ["dense", "pruned"])
+def test_values_beyond_fp16_fail_though_the_cpu_computes_them_in_fp32(
+    tmp_path: Path, role: str
+) -> None:
+    path = getattr(write_folder(tmp_path, ONNXRUNTIME_FP16), role)
+    model = onnx.load(path)
+    most = onnx.numpy_helper.from_array(np.array(65504, np.float16), "most")
+    model.graph.initializer.append(most)
+    half = onnx.helper.make_node("Cast", ["images"], ["half"], to=onnx.TensorProto.FLOAT16)
+    model.graph.node.extend([half, onnx.helper.make_node("Mul", ["half", "most"], ["beyond"])])
+    onnx.save(model, path)
+    save_all_checksums(tmp_path)
+    parity = check_folder(tmp_path, RunSettings()).parity
+    failed = [check.name for check in getattr(parity, role).checks if not check.passed]
+    assert failed == ["fp16_range"]
+    assert parity.dense.passed == (role != "dense")
