@@ -18,7 +18,7 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.formats.onnx_file import EXPECTED, load_onnx
 from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
-from exporter.tensor_names import ALL_VARIANTS, token_count_name, token_positions_name
+from exporter.tensor_names import ALL_INSTRUMENTED, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, Layout, OutputKind, Precision
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def read_lowered(path: Path) -> LoweredFile:
 def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
     """Read the metadata of a dense and a pruned file of the same model."""
     for path in (files.dense, files.pruned):
-        if path.stem.rpartition(".")[2] in ALL_VARIANTS:
+        if path.stem.rpartition(".")[2] in ALL_INSTRUMENTED:
             raise ArtefactError(
                 str(path), "a variant", "a model: variants are for check and bench alone"
             )

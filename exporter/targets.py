@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from exporter.errors import ModelError
-from exporter.tensor_names import SLICED, VARIANTS
+from exporter.tensor_names import INSTRUMENTED, SLICED
 from exporter.vocabulary import Layout, Precision
 
 
@@ -326,10 +326,10 @@ def target_named(name: str) -> Target:
     return TARGETS[name]
 
 
-def variant_roles(target: Target, *, adaptive: bool) -> tuple[str, ...]:
+def instrumented_roles(target: Target, *, adaptive: bool) -> tuple[str, ...]:
     """Return the variants that are written beside a pruned model, for `check` and for `bench` on engines.
 
     The sliced one has fixed counts; those of a-STAR, which is `adaptive`, depend on the image.
     """
     sliced = target.runtime.engines and not adaptive
-    return (*VARIANTS, SLICED) if sliced else VARIANTS
+    return (*INSTRUMENTED, SLICED) if sliced else INSTRUMENTED

@@ -23,10 +23,10 @@ CONTEXT = "context_"
 # The output of a head's own attention, per head.
 POOLING = "pooling"
 # The instrumented variants of a pruned model, for `check`: one also outputs its decisions, one takes them as input.
-TRACING, FORCED = VARIANTS = ("tracing", "forced")
+TRACING, FORCED = INSTRUMENTED = ("tracing", "forced")
 # The pruned model with plain slices instead of the selection, for `bench` on engines.
 SLICED = "sliced"
-ALL_VARIANTS = (*VARIANTS, SLICED)
+ALL_INSTRUMENTED = (*INSTRUMENTED, SLICED)
 # Raw images for trtexec, without a header, one file for each batch size.
 RAW_IMAGES = "inputs/images.batch{batch}.bin"
 _KEEP, _RANKED, _STAYS = "keep_", "/tokens", "/stays"
@@ -85,6 +85,6 @@ def keep_layers(names: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted({int(match[1]) for match in matches if match}))
 
 
-def variant_path(shipped: Path, role: str) -> Path:
-    """Return the path of a variant beside the shipped model; `role` is one of ALL_VARIANTS."""
+def instrumented_path(shipped: Path, role: str) -> Path:
+    """Return the path of a variant beside the shipped model; `role` is one of ALL_INSTRUMENTED."""
     return shipped.with_name(f"{shipped.stem}.{role}{shipped.suffix}")

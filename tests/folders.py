@@ -19,7 +19,7 @@ from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
-from exporter.tensor_names import VARIANTS, variant_path
+from exporter.tensor_names import INSTRUMENTED, instrumented_path
 from exporter.vocabulary import InputKind, Layout, Method
 from exporter.workflows.folders.export_folder import save_checksums
 from tests.evaluation.parity.models import images as scored_images
@@ -74,8 +74,8 @@ def write_folder(
     )
     metadata = to_metadata(made.pruned)
     files.pruned.write_bytes(pruned_classifier("", TYPES[input_kind], metadata))
-    for role in VARIANTS:
-        variant_path(files.pruned, role).write_bytes(
+    for role in INSTRUMENTED:
+        instrumented_path(files.pruned, role).write_bytes(
             pruned_classifier(role, TYPES[input_kind], metadata)
         )
     named = {role: path.name for role, path in vars(files).items()}

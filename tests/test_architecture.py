@@ -51,7 +51,7 @@ INNER_ORDER = {
         ("number_formats",),
         ("quantize", "verify"),
         ("pipeline",),
-        ("variants",),
+        ("instrumented",),
     ),
     "runtimes": (("base",), ("onnxruntime_runner", "tensorrt")),
     "evaluation": (

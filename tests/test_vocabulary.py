@@ -13,17 +13,17 @@ from exporter.schedule.plan import manual_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.tensor_names import (
-    VARIANTS,
+    INSTRUMENTED,
     class_row_name,
     context_name,
     count_name,
+    instrumented_path,
     keep_layers,
     keep_name,
     ranked_name,
     rows_of,
     score_name,
     tokens_name,
-    variant_path,
 )
 from exporter.vocabulary import InputKind, Layout, Method, OutputKind, Precision, Word
 
@@ -86,7 +86,7 @@ def test_layers_come_back_from_names_in_order() -> None:
 
 
 def test_a_variant_lies_beside_its_model() -> None:
-    assert [variant_path(Path("a/vit.star.onnx"), role) for role in VARIANTS] == [
+    assert [instrumented_path(Path("a/vit.star.onnx"), role) for role in INSTRUMENTED] == [
         Path("a/vit.star.tracing.onnx"),
         Path("a/vit.star.forced.onnx"),
     ]

@@ -7,7 +7,7 @@ from exporter.errors import DepthError, RecipeError
 from exporter.settings.fields import Natural, Positive, Settings, option
 from exporter.vocabulary import AttentionVariant, UnitType
 
-VARIANTS = (
+INSTRUMENTED = (
     "What replaces the attention branch of a block: nothing (remove), its input (identity), or a doubling of the "
     "tokens (nose)."
 )
@@ -26,7 +26,7 @@ class DepthPlan(Settings):
     activation: tuple[Positive, ...] = option(
         (), "Layers whose MLP loses its activation, counted from 1."
     )
-    variant: AttentionVariant = option(AttentionVariant.REMOVE, VARIANTS)
+    variant: AttentionVariant = option(AttentionVariant.REMOVE, INSTRUMENTED)
 
     @property
     def units(self) -> int:
@@ -81,7 +81,7 @@ class ChoiceSettings(Settings):
     step: Positive = option(
         1, "Units to remove in each step of collecting samples.", group="advanced"
     )
-    variant: AttentionVariant = option(AttentionVariant.REMOVE, VARIANTS, group="advanced")
+    variant: AttentionVariant = option(AttentionVariant.REMOVE, INSTRUMENTED, group="advanced")
     growth: Natural = option(
         2, "Number of epochs that each stage has more than the one before.", group="advanced"
     )

@@ -108,7 +108,7 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
     from onnx.external_data_helper import load_external_data_for_model  # noqa: PLC0415
 
     try:
-        from exporter.lowering.variants import selection_nodes, sliced_variant  # noqa: PLC0415
+        from exporter.lowering.instrumented import selection_nodes, sliced_model  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.warning(
             "the selection cost is left out: it needs %s, in star-export[export]", error.name
@@ -116,7 +116,7 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
         return NOT_SLICED
     model = load_onnx(pruned.path)
     load_external_data_for_model(model, str(pruned.path.parent))
-    variant = sliced_variant(model)
+    variant = sliced_model(model)
     return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
 
 

@@ -19,7 +19,7 @@ from exporter.evaluation.report.page import Shown, save_comparison, save_page
 from exporter.evaluation.report.record import Report
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.lowering.variants import save_variants
+from exporter.lowering.instrumented import save_instrumented
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
 from exporter.tensor_names import Array
@@ -262,7 +262,7 @@ def _deliver(
     save_json(recipe, out / RECIPE)
     save_json(report, out / REPORT)
     save_page(report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe))
-    instrumented = save_variants(variant.file.path)
+    instrumented = save_instrumented(variant.file.path)
     raw = save_raw_images(pixels, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]
     names += [*report.files.values(), *instrumented.values(), *raw]

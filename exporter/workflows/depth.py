@@ -121,8 +121,8 @@ def _written(
     return Applied(
         str(out),
         depth,
-        dense_macs(before.spec).gmacs,
-        dense_macs(result.spec).gmacs,
+        dense_macs(before.spec.as_it_came).gmacs,
+        dense_macs(result.spec.as_it_came).gmacs,
         _parameters(before.model),
         _parameters(result.model),
     )

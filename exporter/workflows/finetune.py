@@ -78,8 +78,8 @@ class FinetuneResult:
     """The unpruned model, and the pruned one before and after training, on images that training does not see.
 
     One choice reads them: weights that are worse on them than those before training are not kept.
-    `gmacs_pruned` are those of an image before training, under a-STAR the mean over a batch of training
-    images.
+    `gmacs_dense` are those of the model as it came, `gmacs_pruned` those of an image before training, under
+    a-STAR the mean over a batch of training images.
     """
 
     model: str
@@ -132,8 +132,8 @@ def finetune_model(
     opened = open_recipe(recipe, stages, model)
     models, images, exam = _prepared(opened, settings, teacher)
     variant = _student(opened, models, images, path)
-    network, pruned = variant.network, variant.pruned
-    pixels = network.pixels(images, recipe.measure.batch, InputKind.FLOAT32)
+    pruned = variant.pruned
+    pixels = variant.network.pixels(images, recipe.measure.batch, InputKind.FLOAT32)
     macs = mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
     ready = [variant.dense.ready("dense"), variant.ready("pruned")]
     dense, before = exam.predictions("accuracy before", *ready)
@@ -149,22 +149,33 @@ def finetune_model(
     )
     result = result_of(pruned, macs, trained, (dense, before, after), exam)
     if processes().main:
-        checkpoint = recipe.model.checkpoint
-        place = str(Path(*exam.place.resolve().parts[-2:]))
-        accuracy = Pair(result.dense, result.after)
-        loss = replace(result.loss_after, classes=())
-        earlier = read_record(checkpoint, TUNED, Tuned)
-        records = {
-            DEPTH: read_depth(checkpoint),
-            TUNED: Tuned(place, accuracy, loss, earlier=earlier),
-            **pruning_records(variant.schedule, variant.calibration),
-        }
-        save_weights(pruned.model, models.identity, path, **records)
+        _save(variant, models.identity, result, exam.place, path)
     processes().wait()
     if processes().main:
         for unfinished in (_partial(path), _sums(path)):
             unfinished.unlink(missing_ok=True)
     return result
+
+
+def _save(
+    variant: Variant,
+    identity: Identity | None,
+    result: FinetuneResult,
+    measured_on: Path,
+    path: Path,
+) -> None:
+    """Write the trained weights with what prunes them and what was measured."""
+    checkpoint = variant.network.recipe.model.checkpoint
+    place = str(Path(*measured_on.resolve().parts[-2:]))
+    accuracy = Pair(result.dense, result.after)
+    loss = replace(result.loss_after, classes=())
+    earlier = read_record(checkpoint, TUNED, Tuned)
+    records = {
+        DEPTH: read_depth(checkpoint),
+        TUNED: Tuned(place, accuracy, loss, earlier=earlier),
+        **pruning_records(variant.schedule, variant.calibration),
+    }
+    save_weights(variant.pruned.model, identity, path, **records)
 
 
 def dry_finetune(
@@ -347,7 +358,7 @@ def result_of(
     return FinetuneResult(
         model=pruned.vit.spec.name,
         schedule=pruned.schedule,
-        gmacs_dense=dense_macs(pruned.vit.spec).gmacs,
+        gmacs_dense=dense_macs(pruned.vit.spec.as_it_came).gmacs,
         gmacs_pruned=macs / 1e9,
         dense=dense.accuracy,
         before=before.accuracy,

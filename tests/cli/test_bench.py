@@ -90,7 +90,7 @@ def test_two_files_in_place_of_a_folder(
 def test_without_the_export_libraries_the_selection_cost_is_left_out(
     star_export: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "exporter.lowering.variants", raising=False)
+    monkeypatch.delitem(sys.modules, "exporter.lowering.instrumented", raising=False)
     monkeypatch.setitem(sys.modules, "onnx_graphsurgeon", None)
     done = star_export("bench", folder, *QUICK, "--json")
     assert "left out: it needs onnx_graphsurgeon" in done.err

@@ -14,7 +14,7 @@ import pytest
 from exporter.evaluation.report.record import InFp32, Report
 from exporter.formats.canonical_json import load_json
 from exporter.records import Pair, Schedule
-from exporter.tensor_names import VARIANTS, variant_path
+from exporter.tensor_names import INSTRUMENTED, instrumented_path
 from exporter.vocabulary import Method
 from exporter.workflows import compile as compile_module
 from exporter.workflows.recipe import Recipe
@@ -62,7 +62,9 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert (report["schedule"]["method"], report["schedule"]["rho"]) == ("star", 0.5)
     assert {"torch", "timm", "onnx", "onnxruntime"} <= set(report["hardware"]["versions"])
     files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    variants = [variant_path(Path(report["files"]["pruned"]), role).name for role in VARIANTS]
+    variants = [
+        instrumented_path(Path(report["files"]["pruned"]), role).name for role in INSTRUMENTED
+    ]
     assert files == {
         *(
             "calibration.safetensors",

@@ -25,7 +25,7 @@ from exporter.runtimes.tensorrt.manifest import engine_path
 from exporter.runtimes.tensorrt.trtexec import RunTimes, require_program
 from exporter.schedule.macs import MacCount
 from exporter.targets import RTX, TRT
-from exporter.tensor_names import SLICED, variant_path
+from exporter.tensor_names import SLICED, instrumented_path
 from tests.runtimes.tensorrt.engines import BUILT, manifest
 from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
@@ -110,7 +110,7 @@ def measured(files: Pair[Path], **different: object) -> list[AtBatch]:
 
 def sliced_of(files: Pair[Path]) -> dict[str, Path]:
     """The sliced variant, where a test wrote its engine."""
-    sliced = variant_path(files.pruned, SLICED)
+    sliced = instrumented_path(files.pruned, SLICED)
     return (
         {"sliced": sliced} if engine_path(sliced.parent / "engines", sliced).is_file() else {}
     )
@@ -172,7 +172,7 @@ def test_the_selection_cost_of_engines(
 ) -> None:
     install_trtexec(tmp_path, monkeypatch)
     assert measured(files)[0].selection is None
-    write_engine(variant_path(files.pruned, SLICED))
+    write_engine(instrumented_path(files.pruned, SLICED))
     selection = measured(files)[0].selection
     assert selection is not None
     assert selection.cost.median == pytest.approx(2.1 / 1.1)
@@ -185,7 +185,7 @@ def test_the_breakdown_of_engines(
     """The sliced engine lacks the node of the layer `topk`, which is then selection."""
     install_trtexec(tmp_path, monkeypatch)
     assert measured(files)[0].breakdown_ms is None  # `build` saved no layers
-    sliced = variant_path(files.pruned, SLICED)
+    sliced = instrumented_path(files.pruned, SLICED)
     write_engine(sliced)
     for onnx in (files.dense, files.pruned, sliced):
         found = [{"Name": "gemm", "LayerType": "gemm", "Metadata": "[ONNX Layer: fc1]"}]

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.lowering.variants import forced_variant, tracing_variant
+from exporter.lowering.instrumented import forced_model, tracing_model
 from exporter.ops.onnx_functions import CDF_RETAIN
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from tests.lowering.models import a_star, lowered
@@ -14,16 +14,14 @@ from tests.vits import varied_images
 @pytest.mark.ort
 def test_forced_survivors_are_read() -> None:
     model, images = lowered(a_star()), varied_images(a_star().vit, 3).numpy()
-    with OnnxRuntimeRunner(
-        tracing_variant(model).SerializeToString(), name="tracing"
-    ) as runner:
+    with OnnxRuntimeRunner(tracing_model(model).SerializeToString(), name="tracing") as runner:
         traced = runner.run({"images": images})
     logits = traced.pop("logits")
     fewer = {
         name: np.ones_like(value) if name.startswith("count") else value
         for name, value in traced.items()
     }
-    with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
+    with OnnxRuntimeRunner(forced_model(model).SerializeToString(), name="forced") as runner:
         assert np.abs(runner.run({"images": images, **traced})["logits"] - logits).max() < 1e-5
         assert np.abs(runner.run({"images": images, **fewer})["logits"] - logits).max() > 1e-3
 

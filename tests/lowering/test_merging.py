@@ -14,7 +14,7 @@ import torch
 from exporter.evaluation.parity.comparison import BATCHES, Models, compare, in_batches
 from exporter.evaluation.parity.reference import check, reference_runner
 from exporter.evaluation.parity.tolerance import TOLERANCES
-from exporter.lowering.variants import forced_variant, sliced_variant, tracing_variant
+from exporter.lowering.instrumented import forced_model, sliced_model, tracing_model
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
@@ -171,7 +171,7 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
     for layer, made in trace.decisions.items():
         assert made.into is not None
         feed[f"into_{layer:02d}"] = made.into.numpy()
-    with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
+    with OnnxRuntimeRunner(forced_model(model).SerializeToString(), name="forced") as runner:
         # Without rotary positions nothing reads who stays of pairs: whom each patch joins says it all.
         names = {info.name for info in runner.inputs} - {"images"}
         assert names <= set(feed) and (way == "tome" or names == set(feed))
@@ -188,8 +188,8 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
     "target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT], ids=lambda target: target.name
 )
 @pytest.mark.parametrize("way", WAYS)
-def test_the_sliced_variant_chooses_and_merges_nothing(target: Target, way: str) -> None:
-    sliced = sliced_variant(lowered(WAYS[way](), target))
+def test_the_sliced_model_chooses_and_merges_nothing(target: Target, way: str) -> None:
+    sliced = sliced_model(lowered(WAYS[way](), target))
     assert not {"ArgMax", "TopK", "Equal"} & {node.op_type for node in sliced.graph.node}
     assert np.isfinite(run(sliced, images_of(merging(), 2))["logits"]).all()
 
@@ -201,7 +201,7 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
     save_reference(reference_runner(pruned), reference_runner(dense()), images, path)
     recorded = PlaybackRunner(read_reference(path))
     assert {"into_01", "gap_01"} <= {info.name for info in recorded.outputs}
-    variants = [tracing_variant(model), forced_variant(model)]
+    variants = [tracing_model(model), forced_model(model)]
     tracing, forced = (OnnxRuntimeRunner(each.SerializeToString()) for each in variants)
     models = Models(recorded, OnnxRuntimeRunner(model.SerializeToString()), tracing, forced)
     report = compare(models, in_batches(images, BATCHES), TOLERANCES["fp32"])

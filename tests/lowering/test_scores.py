@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from exporter.lowering.variants import tracing_variant
+from exporter.lowering.instrumented import tracing_model
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.targets import (
@@ -112,7 +112,7 @@ def test_they_are_fp32(target: Target, way: str) -> None:
 
 def ran(target: Target, images: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The decisions of padded a-STAR on ONNX Runtime, and the logarithms of its class rows."""
-    model = tracing_variant(for_target(target, a_star(layout="padded"), images))
+    model = tracing_model(for_target(target, a_star(layout="padded"), images))
     logs, kinds = (
         [node.output[0] for node in model.graph.node if node.op_type == "Log"],
         kinds_of(model),

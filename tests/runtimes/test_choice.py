@@ -35,7 +35,7 @@ from exporter.targets import (
     TENSORRT,
     Target,
 )
-from exporter.tensor_names import VARIANTS, variant_path
+from exporter.tensor_names import INSTRUMENTED, instrumented_path
 from tests.folders import write_folder
 from tests.runtimes.tensorrt.engines import BUILT
 from tests.tiny_onnx import linear_classifier
@@ -81,7 +81,10 @@ def test_every_runtime_has_a_row_a_runner_and_a_file(
 
 def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) -> None:
     files, settings = write_folder(tmp_path), RunSettings(runtime="onnxruntime-tensorrt")
-    for path in (files.dense, *(variant_path(files.pruned, role) for role in VARIANTS)):
+    for path in (
+        files.dense,
+        *(instrumented_path(files.pruned, role) for role in INSTRUMENTED),
+    ):
         runner = runner_for(path, ONNXRUNTIME, settings)
         assert runner._tensorrt == shape_options(path) != {}  # type: ignore[attr-defined]
     assert runner_for(files.dense, ONNXRUNTIME, RunSettings())._tensorrt == {}  # type: ignore[attr-defined]

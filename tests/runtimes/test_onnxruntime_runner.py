@@ -27,7 +27,7 @@ from exporter.runtimes.onnxruntime_runner import (
     strays,
     with_options,
 )
-from exporter.tensor_names import variant_path
+from exporter.tensor_names import instrumented_path
 from exporter.vocabulary import Method
 from tests.folders import write_folder
 from tests.lowering.graphs import graph_of
@@ -231,11 +231,11 @@ def test_one_engine_for_all_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR])
-def test_the_decisions_of_the_forced_variant_have_shapes_too(
+def test_the_decisions_of_the_forced_model_have_shapes_too(
     tmp_path: Path, method: Method
 ) -> None:
     """The provider takes no shapes unless it has those of every input; a-STAR's survivors are 1 to STAR's count."""
-    forced = variant_path(write_folder(tmp_path, method=method).pruned, "forced")
+    forced = instrumented_path(write_folder(tmp_path, method=method).pruned, "forced")
     least, further = ("10", "6"), ""
     if method == Method.A_STAR:
         least, further = ("1", "1"), ",count_02:{batch},count_04:{batch}"

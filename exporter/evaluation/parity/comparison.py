@@ -269,7 +269,7 @@ def _measure(
             raise ParityError(subject, "NaN or infinite values", "finite ones")
         spreads[output.name].add(values)
     ours = _answers(models, models.shipped, feed, expected)
-    traced, forced, layers, merges = _variants(
+    traced, forced, layers, merges = _instrumented(
         models, feed, expected, kept_by, dense=(ours, expected)
     )
     measured = {
@@ -287,7 +287,7 @@ def _measure(
     return Differences(measured, layers, merges)
 
 
-def _variants(
+def _instrumented(
     models: Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
     """Return the outputs of the tracing and the forced variant, and the comparison of decisions.

@@ -12,8 +12,8 @@ from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
 from exporter.evaluation.parity.checks import ParityReport, with_range
 from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches
+from exporter.lowering.instrumented import forced_model, tracing_model
 from exporter.lowering.largest_values import largest_halves
-from exporter.lowering.variants import forced_variant, tracing_variant
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
@@ -31,7 +31,7 @@ from exporter.tensor_names import (
     keep_name,
     score_name,
 )
-from exporter.vocabulary import InputKind
+from exporter.vocabulary import InputKind, Method
 
 
 def reference_runner(
@@ -113,8 +113,8 @@ def check(
     models = Models(
         reference_runner(pruned, artefact.input_kind),
         runner(model, ""),
-        tracing=runner(tracing_variant(model), ", tracing") if artefact.prunes else None,
-        forced=runner(forced_variant(model), ", forced") if artefact.prunes else None,
+        tracing=runner(tracing_model(model), ", tracing") if artefact.prunes else None,
+        forced=runner(forced_model(model), ", forced") if artefact.prunes else None,
         outputs=artefact.spec.outputs,
     )
     report = compare_lowered(models, artefact, in_batches(images, BATCHES))
@@ -123,7 +123,7 @@ def check(
 
 def mean_useful_macs(model: PrunedViT, images: Array, input_kind: InputKind) -> float:
     """Return the MACs of one image: from the schedule, or under a-STAR the mean over these images."""
-    if model.method != "a-star":
+    if model.method != Method.A_STAR:
         return float(model.macs.total)
     left = patches_left_of(model, images, input_kind, len(images))
     return float(mean_macs(model.vit.spec, left, model.schedule).total)

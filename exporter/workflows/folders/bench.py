@@ -43,7 +43,7 @@ from exporter.runtimes.tensorrt.runner import engine_here
 from exporter.runtimes.tensorrt.trtexec import require_program
 from exporter.schedule.macs import MacCount, mean_macs, schedule_macs
 from exporter.targets import Runtime
-from exporter.tensor_names import IMAGES, SLICED, Array, count_name, variant_path
+from exporter.tensor_names import IMAGES, SLICED, Array, count_name, instrumented_path
 from exporter.workflows.folders.export_folder import (
     REFERENCE,
     add_raw_images,
@@ -189,7 +189,7 @@ def _engines(models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings) 
     The sliced variant's are there if `build` built them.
     """
     files = {"dense": models.dense.path, "pruned": models.pruned.path}
-    sliced = variant_path(models.pruned.path, SLICED)
+    sliced = instrumented_path(models.pruned.path, SLICED)
     # It has no engines of one batch size each.
     if not settings.one_profile and engine_here(sliced, tool).is_file():
         files["sliced"] = sliced

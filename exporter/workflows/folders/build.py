@@ -28,7 +28,7 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
 )
 from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
 from exporter.targets import RTX, TENSORRT, Target
-from exporter.tensor_names import IMAGES, SLICED, VARIANTS, variant_path
+from exporter.tensor_names import IMAGES, INSTRUMENTED, SLICED, instrumented_path
 from exporter.workflows.folders.export_folder import (
     ExportFolder,
     add_raw_images,
@@ -165,8 +165,8 @@ def _jobs(
         yield model, 0, plain
     if models.pruned.artefact.prunes:
         tracing, forced, sliced = (
-            replace(models.pruned, path=variant_path(models.pruned.path, role))
-            for role in (*VARIANTS, SLICED)
+            replace(models.pruned, path=instrumented_path(models.pruned.path, role))
+            for role in (*INSTRUMENTED, SLICED)
         )
         few = (
             tuple(batch for batch in settings.batches if batch in VARIANT_BATCHES)

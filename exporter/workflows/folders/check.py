@@ -22,7 +22,7 @@ from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import EngineManifest, read_manifest
 from exporter.runtimes.tensorrt.runner import engine_here
 from exporter.targets import Runtime, Target
-from exporter.tensor_names import IMAGES, VARIANTS, Array, variant_path
+from exporter.tensor_names import IMAGES, INSTRUMENTED, Array, instrumented_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import read_folder
 
@@ -93,10 +93,10 @@ def _compared(
 ) -> ParityReport:
     path, artefact = model.path, model.artefact
     tracing, forced = (
-        _variant(variant_path(path, role), artefact.target, settings)
+        _instrumented(instrumented_path(path, role), artefact.target, settings)
         if artefact.prunes
         else None
-        for role in VARIANTS
+        for role in INSTRUMENTED
     )
     shipped = runner_for(path, artefact.target, settings)
     models = Models(playback, shipped, tracing, forced, artefact.spec.outputs)
@@ -109,7 +109,7 @@ def _in_range(parity: ParityReport, model: LoweredFile, images: Array) -> Parity
     return with_range(parity, largest_halves(load_onnx(model.path), images))
 
 
-def _variant(path: Path, target: Target, settings: RunSettings) -> Runner:
+def _instrumented(path: Path, target: Target, settings: RunSettings) -> Runner:
     """Return a variant's runner. Its engine has few batch sizes: it takes a larger batch in parts."""
     runner = runner_for(path, target, settings)
     runtime = runtime_for(target, settings)

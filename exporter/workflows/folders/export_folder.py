@@ -27,14 +27,14 @@ from exporter.runtimes.tensorrt.manifest import (
 from exporter.schedule.plan import check_fits, keep_everything
 from exporter.targets import Target
 from exporter.tensor_names import (
-    ALL_VARIANTS,
+    ALL_INSTRUMENTED,
     IMAGES,
     RAW_IMAGES,
     Array,
     count_name,
+    instrumented_path,
     keep_layers,
     keep_name,
-    variant_path,
 )
 
 REPORT = "report.json"
@@ -124,8 +124,8 @@ def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
 
     `bench` adds raw images for further batch sizes, which have none.
     """
-    for role in ALL_VARIANTS:
-        variant = variant_path(export.models.pruned.path, role)
+    for role in ALL_INSTRUMENTED:
+        variant = instrumented_path(export.models.pruned.path, role)
         if variant.exists() and variant.name not in sums:
             raise ArtefactError(
                 str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it"

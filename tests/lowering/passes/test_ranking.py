@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from exporter.evaluation.parity.reference import check
+from exporter.lowering.instrumented import tracing_model
 from exporter.lowering.markers import KEEP_TOP_K
 from exporter.lowering.passes.ranking import (
     LARGEST,
@@ -22,7 +23,6 @@ from exporter.lowering.passes.ranking import (
 )
 from exporter.lowering.passes.selection import expand_selection
 from exporter.lowering.pipeline import lower
-from exporter.lowering.variants import tracing_variant
 from exporter.ops.factors import dissimilarity, received
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.scores import SCORE_FLOOR
@@ -242,7 +242,7 @@ def test_a_tie_at_the_cut_is_a_flip_of_no_margin() -> None:
     )
     pruned = PrunedViT(vit, star().schedule, inter).eval()
     images = random_images(vit, 16)
-    shown = run_model(tracing_variant(lowered(pruned)), images.numpy())
+    shown = run_model(tracing_model(lowered(pruned)), images.numpy())
     with torch.inference_mode():
         first, *_ = pruned.trace(images).decisions.values()
     np.testing.assert_array_equal(shown[keep_name(1)], first.index.numpy())

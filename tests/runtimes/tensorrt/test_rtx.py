@@ -12,8 +12,8 @@ import torch
 
 from exporter.artefact import artefact_of
 from exporter.errors import ArtefactError
+from exporter.lowering.instrumented import save_instrumented
 from exporter.lowering.pipeline import save_onnx
-from exporter.lowering.variants import save_variants
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt import rtx as rtx_module
@@ -73,7 +73,7 @@ def test_its_parser_takes_every_file_as_it_is(
         target.name: written(pruned, target, tmp_path / f"{target.name}.onnx")
         for target in FORMS
     }
-    variants = save_variants(files[TENSORRT_FP16.name]) if family == "vit" else {}
+    variants = save_instrumented(files[TENSORRT_FP16.name]) if family == "vit" else {}
     assert len(variants) == ({"dense": 0, "a-star": 2}.get(method, 3) if family == "vit" else 0)
     files |= {role: tmp_path / name for role, name in variants.items()}
     log = error_log(rtx, also=rtx_module._WRONG)

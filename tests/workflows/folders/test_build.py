@@ -19,7 +19,7 @@ from exporter.targets import (
     TENSORRT_INT8,
     Target,
 )
-from exporter.tensor_names import SLICED, VARIANTS, variant_path
+from exporter.tensor_names import INSTRUMENTED, SLICED, instrumented_path
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders import build
 from exporter.workflows.folders.build import build_folder
@@ -55,7 +55,7 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     assert [each.file.split(".")[1:-1] for each in built] == [
         ["dense", "tensorrt-fp32"],
         ["star", "tensorrt-fp32"],
-        *(["star", "tensorrt-fp32", role] for role in VARIANTS),
+        *(["star", "tensorrt-fp32", role] for role in INSTRUMENTED),
     ]
     for each in built:
         engine = folder / "engines" / each.file
@@ -140,9 +140,9 @@ def test_newer_forms_are_refused_on_what_is_too_old(
 
 
 @pytest.mark.usefixtures("machine")
-def test_the_sliced_variant_and_an_engine_for_each_batch(folder: Path) -> None:
+def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
     pruned = next(folder.glob("*.star.*.onnx"))
-    shutil.copyfile(pruned, variant_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
+    shutil.copyfile(pruned, instrumented_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
     save_all_checksums(folder)
     built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
     names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
@@ -171,7 +171,7 @@ def test_tokens_that_shrink_need_the_plugin(
 ) -> None:
     place, library = tmp_path / "folder", tmp_path / "lib.so"
     files = write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
-    tracing, forced = (variant_path(files.pruned, role) for role in VARIANTS)
+    tracing, forced = (instrumented_path(files.pruned, role) for role in INSTRUMENTED)
     _call_plugin(files.pruned, tracing)
     with pytest.raises(
         UserError,

@@ -15,7 +15,7 @@ from exporter.runtimes.choice import RunSettings, runner_for
 from exporter.runtimes.tensorrt.manifest import check_manifest, read_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import TENSORRT, TENSORRT_FP8, TENSORRT_FP16
-from exporter.tensor_names import VARIANTS
+from exporter.tensor_names import INSTRUMENTED
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders.build import build_folder
 from exporter.workflows.folders.export_folder import read_checksums
@@ -39,7 +39,7 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
     built = build_folder(tmp_path, settings(80, 120))
     models = [
         f"vit.{name}"
-        for name in ("dense.{}", "star.{}", *(f"star.{{}}.{role}" for role in VARIANTS))
+        for name in ("dense.{}", "star.{}", *(f"star.{{}}.{role}" for role in INSTRUMENTED))
     ]
     names = [
         f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine" for sm in (80, 120) for each in models

@@ -12,7 +12,7 @@ from exporter.runtimes.base import Feed
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, TENSORRT, Target
-from exporter.tensor_names import VARIANTS, variant_path
+from exporter.tensor_names import INSTRUMENTED, instrumented_path
 from exporter.vocabulary import InputKind
 from exporter.workflows.folders import check as workflow
 from exporter.workflows.folders.check import FolderCheck, check_folder
@@ -66,7 +66,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fo
     def run(*, tf32: bool = False, wrong_from: int = 99) -> FolderCheck:
         files = write_folder(tmp_path, TENSORRT)
         write_engines(files, manifest(batches=(1, 4, 32), tf32=tf32))
-        variants = [variant_path(files.pruned, role) for role in VARIANTS]
+        variants = [instrumented_path(files.pruned, role) for role in INSTRUMENTED]
         for path in variants:
             write_engines(Pair(path, path), manifest(batches=(1,), tf32=tf32))
 

@@ -10,7 +10,7 @@ from exporter.files import sha256_of
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import engine_path
 from exporter.targets import OPENVINO_BF16
-from exporter.tensor_names import variant_path
+from exporter.tensor_names import instrumented_path
 from exporter.workflows.folders.export_folder import (
     finish_folder,
     read_checksums,
@@ -57,7 +57,7 @@ def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
 @pytest.mark.parametrize("role", ["tracing", "sliced"])
 def test_a_variant_without_a_checksum_is_refused(tmp_path: Path, role: str) -> None:
     """It could be anything: `check` runs it, and `build` makes an engine of it."""
-    variant = variant_path(write_folder(tmp_path).pruned, role)
+    variant = instrumented_path(write_folder(tmp_path).pruned, role)
     assert read_folder(tmp_path).place == tmp_path
     variant.write_bytes(b"anything")
     names = [each.name for each in tmp_path.iterdir() if each.name != "SHA256SUMS"]

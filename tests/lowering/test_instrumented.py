@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
-from exporter.lowering.pipeline import save_onnx
-from exporter.lowering.variants import (
+from exporter.lowering.instrumented import (
     LEAST_BYTES,
-    forced_variant,
+    forced_model,
     patches_for_tokens,
     patches_from_tokens,
-    save_variants,
+    save_instrumented,
     selection_nodes,
     slice_selection,
-    sliced_variant,
-    tracing_variant,
+    sliced_model,
+    tracing_model,
 )
+from exporter.lowering.pipeline import save_onnx
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
@@ -125,7 +125,7 @@ def test_a_graph_that_chooses_among_patches_is_left_as_it_is() -> None:
 
 
 def sliced(pruned: PrunedViT) -> onnx.ModelProto:
-    return sliced_variant(lowered(pruned))
+    return sliced_model(lowered(pruned))
 
 
 MODELS: dict[str, Callable[[], PrunedViT]] = {
@@ -195,13 +195,13 @@ def test_variants_show_and_take_the_survivors(family: str) -> None:
         trace = pruned.trace(images)
     results = {
         "shipped": run(model, images.numpy()),
-        "tracing": run(tracing_variant(model), images.numpy()),
+        "tracing": run(tracing_model(model), images.numpy()),
     }
     np.testing.assert_array_equal(results["shipped"]["logits"], results["tracing"]["logits"])
     keeps = {f"keep_{layer:02d}": kept.index.numpy() for layer, kept in trace.decisions.items()}
     for name, keep in keeps.items():
         np.testing.assert_array_equal(results["tracing"][name], keep)
-    with OnnxRuntimeRunner(forced_variant(model).SerializeToString(), name="forced") as runner:
+    with OnnxRuntimeRunner(forced_model(model).SerializeToString(), name="forced") as runner:
         assert [info.name for info in runner.inputs] == [
             "images",
             "keep_01",
@@ -217,8 +217,8 @@ def test_variants_show_and_take_the_survivors(family: str) -> None:
 
 def test_a_dense_model_has_no_variants(tmp_path: Path) -> None:
     model, path = shipped(dense(), tmp_path)
-    assert save_variants(path) == {}
-    for variant in (tracing_variant, forced_variant, sliced_variant):
+    assert save_instrumented(path) == {}
+    for variant in (tracing_model, forced_model, sliced_model):
         with pytest.raises(ArtefactError, match="without pruning layers"):
             variant(model)
 
@@ -239,7 +239,7 @@ def test_no_large_tensor_is_written_twice(
     model, path = shipped(make(), tmp_path)
     content = path.read_bytes()
     weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
-    for name in save_variants(path).values():
+    for name in save_instrumented(path).values():
         variant = onnx.load(tmp_path / name, load_external_data=False)
         outside = [each for each in variant.graph.initializer if each.external_data]
         assert len(outside) > 10
@@ -253,11 +253,11 @@ def test_no_large_tensor_is_written_twice(
 
 @BOTH
 @pytest.mark.ort
-def test_the_tracing_variant_computes_what_is_shipped(
+def test_the_tracing_model_computes_what_is_shipped(
     make: Callable[[], PrunedViT], tmp_path: Path
 ) -> None:
     _, path = shipped(make(), tmp_path)
-    names = save_variants(path)
+    names = save_instrumented(path)
     images = {"images": varied_images(make().vit, 3).numpy()}
     with (
         OnnxRuntimeRunner(path) as one,
@@ -276,10 +276,10 @@ def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> 
         (a_star(layout="padded"), ["tracing", "forced"]),
     ):
         save_onnx(lowered(pruned, TENSORRT), tmp_path / "m.onnx")
-        names = save_variants(tmp_path / "m.onnx")
+        names = save_instrumented(tmp_path / "m.onnx")
         assert list(names) == roles
     save_onnx(lowered(star(), TENSORRT), tmp_path / "m.onnx")
-    sliced = tmp_path / save_variants(tmp_path / "m.onnx")["sliced"]
+    sliced = tmp_path / save_instrumented(tmp_path / "m.onnx")["sliced"]
     with OnnxRuntimeRunner(sliced) as runner:
         assert (
             runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3

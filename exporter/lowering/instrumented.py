@@ -22,12 +22,13 @@ from exporter.lowering.graph import Builder, import_graph, rewire, sort_nodes
 from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.lowering.pipeline import save_onnx
-from exporter.targets import variant_roles
+from exporter.targets import instrumented_roles
 from exporter.tensor_names import (
     FORCED,
     SLICED,
     TRACING,
     count_name,
+    instrumented_path,
     into_name,
     keep_layers,
     keep_name,
@@ -36,7 +37,6 @@ from exporter.tensor_names import (
     sizes_name,
     stays_name,
     tokens_name,
-    variant_path,
 )
 
 
@@ -175,7 +175,7 @@ def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[tuple[gs.Node, gs.
     return [(division, product.inputs[1])]
 
 
-def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
+def tracing_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the survivors of each pruning layer, `keep_NN` [batch, k] int64, as further outputs.
 
     a-STAR adds `count_NN` [batch] int64, the number of survivors in each row. Merging adds `into_NN`
@@ -189,7 +189,7 @@ def tracing_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     return gs.export_onnx(graph)
 
 
-def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
+def forced_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with `keep_NN`, a-STAR's `count_NN`, merging's `into_NN` as inputs for its decisions."""
     graph = _opened(model)
     artefact = artefact_of(model)
@@ -202,7 +202,7 @@ def forced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
     return gs.export_onnx(graph)
 
 
-def sliced_variant(model: onnx.ModelProto) -> onnx.ModelProto:
+def sliced_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with every retention replaced by a slice to the same count; nothing scores patches any more.
 
     Its outputs mean nothing. Its time is the cost of the token counts without the selection.
@@ -250,16 +250,16 @@ def _decisions(graph: gs.Graph) -> list[gs.Variable]:
 
 
 MAKERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
-    TRACING: tracing_variant,
-    FORCED: forced_variant,
-    SLICED: sliced_variant,
+    TRACING: tracing_model,
+    FORCED: forced_model,
+    SLICED: sliced_model,
 }
 
 # Smaller tensors stay in the variant: they include shapes, which runtimes read before they open other files.
 LEAST_BYTES = 1024
 
 
-def save_variants(path: Path) -> dict[str, str]:
+def save_instrumented(path: Path) -> dict[str, str]:
     """Write the variants of the model at `path`; return their file names by role, none for a dense model.
 
     For TensorRT, STAR has a third: `bench` measures the selection cost of engines, which are built from files.
@@ -271,14 +271,14 @@ def save_variants(path: Path) -> dict[str, str]:
     offsets = _offsets(model, content)
     names = {}
     artefact = artefact_of(model, str(path))
-    for role in variant_roles(artefact.target, adaptive=artefact.schedule.adaptive):
+    for role in instrumented_roles(artefact.target, adaptive=artefact.schedule.adaptive):
         variant = MAKERS[role](model)
         del variant.metadata_props[:]
         variant.metadata_props.extend(model.metadata_props)
         for tensor in variant.graph.initializer:
             _point(tensor, path.name, offsets)
-        save_onnx(variant, variant_path(path, role))
-        names[role] = variant_path(path, role).name
+        save_onnx(variant, instrumented_path(path, role))
+        names[role] = instrumented_path(path, role).name
     return names
 
 
