@@ -24,8 +24,8 @@ from exporter.workflows.folders.bench import Bench, bench
 from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
 # What a pruned model has against the dense one.
-COMPARED = ("speed-up", "quartiles", "E", "")
-COLUMNS = ("batch", "model", "img/s", "GPU ms", "p99", "in", "out", *COMPARED)
+COMPARED = ("speed-up", "quartiles")
+COLUMNS = ("batch", "img/s", "GPU ms", "p99", "in", "out", *COMPARED)
 
 EXAMPLES = (
     "star-export bench build/digits",
@@ -77,7 +77,7 @@ def _print(result: Bench) -> None:
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
     gmacs = f"{dense:.2f} → {pruned:.2f} GMACs"
     title = f"{result.model}, {schedule_words(result.schedule)}: {gmacs}"
-    columns = ("batch", "model", "img/s", "median ms", "p99 ms", *COMPARED)
+    columns = ("batch", "img/s", "median ms", "p99 ms", *COMPARED)
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
     if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
         heads = "ms per run, dense → pruned", *(f"batch {at.batch}" for at in result.batches)
@@ -92,11 +92,12 @@ def _print(result: Bench) -> None:
 
 
 def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
-    yield (str(at.batch), "dense", *_speed(at.throughput.dense), "", "", "", "")
-    yield ("", "pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison))
+    batch = at.batch
+    yield f"{batch}, dense", *_speed(at.throughput.dense), "", ""
+    yield f"{batch}, pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison)
     if sliced and at.selection is not None:
         ceiling = against_dense(at.selection.ceiling)
-        yield "", "plain slices", *_speed(at.selection.sliced), *ceiling
+        yield f"{batch}, plain slices", *_speed(at.selection.sliced), *ceiling
 
 
 def _speed(time: Throughput) -> tuple[str, ...]:
@@ -110,6 +111,7 @@ def _speed(time: Throughput) -> tuple[str, ...]:
 
 def _lines(result: Bench) -> Iterator[str]:
     for at in result.batches:
+        yield _outcome_line(at)
         yield from _selection_line(at, "selection cost")
     yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
@@ -139,11 +141,17 @@ def print_gpu_time(result: Bench) -> None:
     print_lines(_gpu_lines(result))
 
 
-def against_dense(comparison: Comparison) -> tuple[str, str, str, str]:
-    """Return the last columns of a pruned model's row: speed-up, quartiles, E and outcome."""
+def against_dense(comparison: Comparison) -> tuple[str, str]:
+    """Return the last columns of a pruned model's row: speed-up and quartiles."""
     low, high = comparison.quartiles
-    speed = f"{comparison.speedup:.3f}"
-    return speed, f"{low:.3f} to {high:.3f}", f"{comparison.efficiency:.2f}", comparison.outcome
+    return f"{comparison.speedup:.3f}", f"{low:.3f} to {high:.3f}"
+
+
+def _outcome_line(at: AtBatch) -> str:
+    compared = at.comparison
+    assert compared.efficiency is not None
+    efficiency = f"efficiency {compared.efficiency:.2f} (1: time falls as the multiply-adds do)"
+    return f"batch {at.batch}: {compared.outcome}, {efficiency}"
 
 
 def break_even_words(measured: Sequence[AtBatch]) -> str:
@@ -175,6 +183,7 @@ def _gpu_lines(result: Bench) -> Iterator[str]:
     if built := result.built:
         yield f"{built.gpu} (SM {built.sm}), driver {built.driver}, CUDA {built.cuda}, TensorRT {built.tensorrt}"
     for at in result.gpu:
+        yield f"in GPU time, {_outcome_line(at)}"
         if at.gpu is not None:
             yield f"clocks during batch {at.batch}: {clock_words(at.gpu)}"
         yield from _engine_lines(at)

@@ -8,6 +8,7 @@ all are measured in one run, and one report shows them side by side.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -35,6 +36,7 @@ from exporter.cli.output import (
 )
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import AS_IT_CAME
+from exporter.evaluation.loss import points_words
 from exporter.evaluation.parity.checks import explain
 from exporter.evaluation.report.record import Report
 from exporter.settings.flags import add_flags
@@ -82,11 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
         if methods:
             raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
         return show_dry_run(arguments, dry_compile(recipe, out))
+    command = ("star-export", *sys.argv[1:])
     if methods:
-        reports = compare_methods(recipe, methods, out, stages=stages)
+        reports = compare_methods(recipe, methods, out, stages=stages, command=command)
         show(arguments, reports, lambda: _print(reports, out))
     else:
-        report = compile_model(recipe, out, stages=stages)
+        report = compile_model(recipe, out, stages=stages, command=command)
         reports = {report.schedule.method: report}
         show(arguments, report, lambda: _print(reports, out))
     return 0 if all(result.passed for result in reports.values()) else 1
@@ -101,6 +104,7 @@ def _print(by_method: Mapping[Method, Report], out: Path) -> None:
         table.insert(0, _row(AS_IT_CAME, columns, AS_IT_CAME))
     for method, report in by_method.items():
         table.append(_row(method, _cells(report), "pruned"))
+    print_lines(f"{report.schedule.method}: {report.sentence}" for report in reports)
     how = schedule_words(first.schedule) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
     print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
@@ -124,18 +128,15 @@ def _cells(report: Report) -> dict[str, dict[str, str]]:
     if report.accuracy:
         accuracy = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
         cells["top-1"] = {role: f"{part.top1:.2%}" for role, part in accuracy.items() if part}
-    if loss and loss.loss_interval_points:
-        low, high = loss.loss_interval_points
-        lost = {"pruned": f"{loss.loss_points:.2f} ({low:.2f} to {high:.2f})"}
+    if loss and loss.loss_points is not None:
+        lost = {"pruned": points_words(loss.loss_points)}
         if fp32:
-            lost["dense"] = f"{report.precision_loss:.2f}"
-        cells["points lost (95 %)"] = lost
+            lost["dense"] = points_words(report.precision_loss)
+        cells["points"] = lost
     elif loss:
         cells["same class"] = {"pruned": f"{loss.agreement:.2%}"}
     if agreed := report.agreement:
-        cells["cosine"] = {"pruned": f"{agreed.embedding_cosine:.4f}"}
-        if agreed.retrieval_at_1 is not None:
-            cells["same nearest"] = {"pruned": f"{agreed.retrieval_at_1:.2%}"}
+        cells["cosine"] = {"pruned": agreed.cosine_words}
     return cells | _speed_cells(report)
 
 
@@ -174,9 +175,17 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
     if first.measured_on == "noise":
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     yield from dict.fromkeys(line for report in reports for line in _skipped(report))
-    yield from (_speed_line(report) for report in reports if report.speed)
+    for report in reports:
+        method = report.schedule.method
+        if report.speed:
+            yield _speed_line(report)
+        if report.loss and report.loss.words:
+            yield f"{method}, points of top-1: {report.loss.words}"
+        if report.agreement and report.agreement.retrieval:
+            for name, value in report.agreement.retrieval.rows.items():
+                yield f"{method}, {name}: {value}"
     for tuned in first.tuned.every if first.tuned else ():
-        yield f"as fine-tuned: {tuned.loss.loss_points:.2f} points {tuned.words}"
+        yield f"as fine-tuned, points of top-1: {tuned.loss.words}, {tuned.words}"
 
 
 def _skipped(report: Report) -> Iterator[str]:
@@ -186,8 +195,8 @@ def _skipped(report: Report) -> Iterator[str]:
 
 def _lines_of_one(report: Report) -> Iterator[str]:
     """Yield what the table has no place for."""
-    if report.loss and report.loss.loss_interval_points and report.tuned:
-        yield "points lost are against the fine-tuned weights, unpruned"
+    if report.loss and report.loss.words and report.tuned:
+        yield "points are against the fine-tuned weights, unpruned"
     if report.pair and report.accuracy:  # without labels, the table has it
         yield f"agreement: the same class as from the dense model on {report.pair.agreement:.2%} of the images"
     if report.refit:

@@ -21,7 +21,7 @@ from exporter.cli.output import (
     skipped_lines,
 )
 from exporter.errors import RecipeError
-from exporter.evaluation.loss import PairResult
+from exporter.evaluation.loss import PairResult, points_words
 from exporter.processes import processes
 from exporter.runtimes.choice import RunSettings
 from exporter.settings.flags import add_flags, from_flags
@@ -136,25 +136,20 @@ def _lines(result: "Evaluation") -> Iterator[str]:
     if result.pair is not None:
         yield from _pair_lines(result.pair)
     if (agreed := result.agreement) is not None:
-        mean, least = agreed.embedding_cosine, agreed.embedding_cosine_least
-        yield f"{agreed.images} images: cosine of the embeddings {mean:.4f} on average, {least:.4f} at least"
-        if agreed.retrieval_at_1 is not None and agreed.retrieval_interval is not None:
-            interval = percent_interval(agreed.retrieval_interval)
-            yield f"retrieval@1: the same nearest image for {agreed.retrieval_at_1:.2%} (95 % {interval})"
+        yield f"{agreed.images} images: cosine of the embeddings {agreed.cosine_words}"
+        if agreed.retrieval is not None:
+            yield from (f"{name}: {value}" for name, value in agreed.retrieval.rows.items())
 
 
 def _pair_lines(pair: PairResult) -> Iterator[str]:
     interval = percent_interval(pair.agreement_interval)
     yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {interval})"
-    if pair.loss_points is None or pair.loss_interval_points is None:
+    if pair.loss_bound_points is None:
         yield "accuracy is not measured: the images have no labels"
         return
-    low, high = pair.loss_interval_points
-    yield (
-        f"loss of {pair.second}: {pair.loss_points:+.2f} points of top-1 (95 % {low:+.2f} to {high:+.2f}), "
-        f"less than {pair.loss_bound_points:+.2f} with 95 % confidence"
-    )
-    yield f"{pair.lost} images lost, {pair.gained} gained: McNemar p = {pair.mcnemar_p:.3g}"
+    yield f"{pair.second}, {pair.outcome}: {pair.words}"
+    yield f"with 95 % confidence no worse than {points_words(pair.loss_bound_points)}"
+    yield f"{pair.lost} images lost, {pair.gained} won: McNemar p = {pair.mcnemar_p:.3g}"
     by_change = sorted(pair.classes, key=lambda result: -abs(result.change))
     words = [
         f"{result.name} {result.change:+d} of {result.images}"

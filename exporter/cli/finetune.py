@@ -28,6 +28,7 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
+from exporter.evaluation.loss import points_words
 from exporter.settings.flags import Parser, add_flags
 from exporter.workflows.recipe import Recipe
 
@@ -76,17 +77,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(result: "FinetuneResult") -> None:
     models = {
-        "dense": (result.dense, ""),
-        "pruned": (result.before, f"{result.loss_before.loss_points:+.2f}"),
-        "fine-tuned": (result.after, f"{result.loss_after.loss_points:+.2f}"),
+        "dense": (result.dense, None),
+        "pruned": (result.before, result.loss_before.loss_points),
+        "fine-tuned": (result.after, result.loss_after.loss_points),
     }
-    rows = [
-        (name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), lost)
-        for name, (accuracy, lost) in models.items()
-    ]
+    rows = []
+    for name, (accuracy, lost) in models.items():
+        points = "" if lost is None else points_words(lost)
+        rows.append((name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), points))
     title = f"{result.model}, {schedule_words(result.schedule)}: {result.dense.images} images"
-    print_table(title, ("model", "top-1", "95 % interval", "points lost"), rows)
+    print_table(title, ("model", "top-1", "95 % interval", "points"), rows)
     print_lines(_lines(result))
+
+
+def _beside_goal(points: float) -> str:
+    return f"{abs(points):.2f} points {'below' if points < 0 else 'above'}"
 
 
 def _lines(result: "FinetuneResult") -> Iterator[str]:
@@ -94,10 +99,10 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
     if recovery.share is None:
         yield "no loss by pruning is shown: there is nothing to recover"
     else:
-        low, high = recovery.surplus_interval_points
+        low, high = map(_beside_goal, recovery.surplus_interval_points)
         yield (
-            f"{recovery.share:.0%} of the loss is recovered; at least {recovery.goal:.0%}: {recovery.status} "
-            f"({recovery.surplus_points:+.2f} points, one-sided 95 % limits {low:+.2f} and {high:+.2f})"
+            f"{recovery.share:.0%} of the loss is recovered; the goal of {recovery.goal:.0%} is {recovery.status}: "
+            f"top-1 is {_beside_goal(recovery.surplus_points)} it, with one-sided 95 % limits {low} and {high} it"
         )
     yield from skipped_lines({"training": result.trained.skipped, "evaluation": result.skipped})
     trained = result.trained

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from rich.progress import Task
 
 
-# Tables are printed whole: rich would cut cells to the width of a terminal, and to 80 columns in a pipe.
-WIDEST = 100_000
+# A wider table is printed as labels and values: lines of a table that wrap cannot be read.
+WIDEST = 80
+# rich would cut cells to the width of a terminal.
+UNCUT = 100_000
 # Images that a line names.
 NAMED = 5
 
@@ -63,7 +65,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table on stdout; every column except the first is right-aligned."""
+    """Print a table on stdout, every column except the first right-aligned; a wide one as labels and values."""
     from rich.console import Console
     from rich.table import Table
 
@@ -71,9 +73,31 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     table = Table()
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right")
+    lines = list[str]()
     for row in rows:
-        table.add_row(*map(str, row))
-    Console(highlight=False, width=WIDEST).print(table)
+        cells = [str(cell) for cell in row]
+        table.add_row(*cells)
+        lines += _labelled(columns, cells)
+    console = Console(highlight=False, width=UNCUT)
+    if console.measure(table).maximum > WIDEST:
+        print_lines(lines)
+    else:
+        console.print(table)
+
+
+def _labelled(columns: Sequence[str], cells: Sequence[str]) -> Iterator[str]:
+    """Yield the first cell of a row, then the others with their columns' names, as many in a line as fit."""
+    yield cells[0]
+    line = ""
+    for column, cell in zip(columns[1:], cells[1:], strict=True):
+        part = f"{column} {cell}".strip()
+        if line and len(line) + len(part) + 2 > WIDEST:
+            yield line
+            line = ""
+        if cell:
+            line = f"{line}; {part}" if line else f"  {part}"
+    if line:
+        yield line
 
 
 def skipped_lines(roles: Mapping[str, Collection[str]]) -> Iterator[str]:

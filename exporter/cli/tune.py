@@ -18,6 +18,7 @@ from exporter.cli.flags import (
     show_dry_run,
 )
 from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
+from exporter.evaluation.loss import points_words
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
@@ -49,8 +50,8 @@ COLUMNS = (
     "img/s",
     "gain",
     "quartiles",
-    "points lost",
-    "with 2 errors",
+    "points",
+    "with two errors",
     "same class",
     "MB",
     "",
@@ -109,8 +110,8 @@ def _row(point: Point, mark: str) -> tuple[str, ...]:
         f"{low:.2f} to {high:.2f}",
     )
     loss = (
-        f"{point.loss_points:+.2f}",
-        f"{point.margin_points:+.2f}",
+        points_words(point.loss_points),
+        points_words(point.margin_points),
         f"{point.loss.agreement:.2%}",
     )
     size = f"{point.timed.file_bytes / 1e6:.1f}"
@@ -130,7 +131,7 @@ def _lines(result: TuneResult) -> Iterator[str]:
         if after is not None:
             speed, loss = (
                 f"{after.images_per_s:.1f} images/s",
-                f"{after.loss_points:+.2f} points",
+                f"{points_words(after.loss_points)} (points)",
             )
             yield f"the next faster one: {after.candidate.label}: {speed}, {loss} on the images to choose by"
         yield f"recipe: {result.recipe}"
@@ -145,9 +146,9 @@ def _chosen(choice: Point, judged: Judged) -> str:
     loss, speed = judged.loss, f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×"
     return (
         f"chosen: {choice.candidate.label}: {speed} the unpruned fp32 model on ONNX Runtime. On {loss.images} "
-        f"images that no choice has read, it loses {loss.loss_points:+.2f} points, less than "
-        f"{loss.loss_bound_points:+.2f} with 95 % confidence, and {loss.agreement:.2%} have the unpruned model's "
-        f"class: {judged.status}"
+        f"images that no choice has read, points of top-1: {points_words(loss.loss_points or 0.0)}, with 95 % "
+        f"confidence no worse than {points_words(loss.loss_bound_points or 0.0)}; {loss.agreement:.2%} have the "
+        f"unpruned model's class: {judged.status}"
     )
 
 
@@ -164,6 +165,7 @@ def _nearest(result: TuneResult) -> str:
         return f"no model is that fast; the fastest: {fastest.candidate.label}: {reached}"
     faster = [point for point in result.tried if point.gain.median > 1] or [fastest]
     near = min(faster, key=lambda point: point.loss_points)
-    cost = f"{near.gain.median:.2f} ×, {near.loss_points:+.2f} points (with two errors {near.margin_points:+.2f})"
+    margin = f"with two errors {points_words(near.margin_points)}"
+    cost = f"{near.gain.median:.2f} ×, points: {points_words(near.loss_points)} ({margin})"
     limit = f"{result.settings.max_drop:g} points"
     return f"no faster model is within {limit}; the nearest: {near.candidate.label}: {cost}"

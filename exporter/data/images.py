@@ -350,6 +350,22 @@ def _folder_of(path: Path, root: Path) -> str:
     return parts[0] if len(parts) > 1 else ""
 
 
+def by_folder(images: ImageFolder) -> ImageFolder:
+    """Return the images with the place of their folder as their class, for a model that has no classes.
+
+    They are as they were where an image is in no folder, or all are in one.
+    """
+    names = [_folder_of(file.path, images.root) for file in images.files]
+    folders = sorted(set(names))
+    if len(folders) < 2 or "" in folders:
+        return images
+    place = {name: index for index, name in enumerate(folders)}
+    labelled = []
+    for file, name in zip(images.files, names, strict=True):
+        labelled.append(replace(file, label=place[name]))
+    return replace(images, files=tuple(labelled))
+
+
 def _label(
     path: Path, root: Path, index: Mapping[str, int], class_map: Path | None
 ) -> int | None:

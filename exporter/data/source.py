@@ -11,6 +11,7 @@ from exporter.data.images import (
     ImageFile,
     ImageFolder,
     ImageSource,
+    by_folder,
     class_folders,
     list_images,
     sample,
@@ -92,7 +93,8 @@ def images_at(
 
     Args:
         place: Beside class folders, tar files are what these were unpacked from, and not read.
-        num_classes: The classes of the model; None leaves labels out.
+        num_classes: The classes of the model; None leaves labels out. For a model without classes, 0, each
+            folder is a class of its own.
         class_map: JSON of class names and indices, or the name of an order of folders.
         names: The model's names of its classes; see `open_source`. Where neither they nor an order decide, the
             images have no labels (`class_mismatch`).
@@ -108,7 +110,8 @@ def images_at(
         return list_shards(shards, labels)
     if num_classes is None:
         return list_images(place)
-    return list_images(place, num_classes=num_classes, class_map=class_map, names=names)
+    listing = list_images(place, num_classes=num_classes, class_map=class_map, names=names)
+    return listing if num_classes or listing.class_names else by_folder(listing)
 
 
 def class_mismatch(images: ImageFolder, num_classes: int) -> str:

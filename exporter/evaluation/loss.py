@@ -1,11 +1,13 @@
 """What the second of two models loses against the first on the same images, and how much of it was won back."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.evaluation.accuracy import Accuracy, Predictions
+from exporter.data.images import UNKNOWN
+from exporter.evaluation.accuracy import Accuracy, Predictions, top_classes
 from exporter.intervals import (
     Interval,
     loss_bound,
@@ -17,6 +19,22 @@ from exporter.intervals import (
 from exporter.records import Pair
 from exporter.tensor_names import Array
 from exporter.vocabulary import Status
+
+logger = logging.getLogger(__name__)
+
+
+def points_words(points: float) -> str:
+    """Return a loss in points as "0.90 lost", a negative one as "0.90 won"."""
+    number = f"{abs(points):.2f}"
+    if float(number) == 0:
+        return number
+    return f"{number} {'lost' if points > 0 else 'won'}"
+
+
+def interval_words(interval: Interval) -> str:
+    """Return the limits of a loss in points, as "0.30 won to 2.20 lost"."""
+    low, high = interval
+    return f"{points_words(low)} to {points_words(high)}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,25 @@ class PairResult:
     lost: int | None = None
     gained: int | None = None
     classes: tuple[ClassChange, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """Whether a loss or a gain is shown, of how many points; "" without labels."""
+        if self.loss_points is None or self.loss_interval_points is None:
+            return ""
+        low, high = self.loss_interval_points
+        if low <= 0 <= high:
+            return "no loss shown"
+        number, _, word = points_words(self.loss_points).partition(" ")
+        return f"{number} points of top-1 {word}"
+
+    @property
+    def words(self) -> str:
+        """The loss with its interval, as "0.90 lost (95 % 0.30 won to 2.20 lost)"; "" without labels."""
+        if self.loss_points is None or self.loss_interval_points is None:
+            return ""
+        limits = interval_words(self.loss_interval_points)
+        return f"{points_words(self.loss_points)} (95 % {limits})"
 
 
 def compare_predictions(
@@ -143,11 +180,10 @@ class Tuned:
 
     @property
     def words(self) -> str:
-        """What the points of the loss are of, with their interval."""
-        low, high = self.loss.loss_interval_points or (np.nan, np.nan)
+        """What the points of the loss are against, and on which images."""
         return (
-            f"of top-1 lost against the unpruned model before fine-tuning ({self.accuracy.dense.top1:.2%}); "
-            f"95 % {low:.2f} to {high:.2f}, as finetune recorded on {self.loss.images} images of {self.place}"
+            f"against the unpruned model before fine-tuning ({self.accuracy.dense.top1:.2%} top-1), "
+            f"as finetune recorded on {self.loss.images} images of {self.place}"
         )
 
 
@@ -203,41 +239,110 @@ class Embeddings:
     labels: Array
 
 
+# The nearest images of which the common ones are counted.
+NEAREST = 10
+# An image whose embeddings have a lower cosine is likely to be taken for another.
+NEAR = 0.9
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Whether the second of two models finds the images that the first finds, by cosine, the image itself left out.
+
+    `dense_index_at_1` is the share of images whose nearest image is the same when the second model embeds the
+    query, and the first has embedded the index. `reindexed_at_1` is that share when the second has embedded both;
+    `reindexed_overlap` is then the common share of the `nearest` ones, 10 where there are as many. Intervals are
+    of 95 % (Wilson). `precision_at_1` is the share of images whose nearest one is of their class, each model
+    having its own index; None unless all images have labels.
+    """
+
+    dense_index_at_1: float
+    dense_index_interval: Interval
+    reindexed_at_1: float
+    reindexed_interval: Interval
+    reindexed_overlap: float
+    nearest: int
+    precision_at_1: Pair[float] | None = None
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The values for people, by what they are."""
+        rows = {
+            "same nearest: pruned query in the dense index": f"{self.dense_index_at_1:.2%}",
+            "same nearest: both re-indexed": f"{self.reindexed_at_1:.2%}",
+            f"common among the nearest {self.nearest}, re-indexed": f"{self.reindexed_overlap:.2%}",
+        }
+        if self.precision_at_1 is not None:
+            dense, pruned = self.precision_at_1.dense, self.precision_at_1.pruned
+            rows["nearest of the same class (precision@1)"] = f"{dense:.2%} → {pruned:.2%}"
+        return rows
+
+
 @dataclass(frozen=True)
 class Agreement:
     """How the embeddings of a second model agree with the first's, on the same images.
 
-    `embedding_cosine` is the mean over images, `embedding_cosine_least` the lowest. `retrieval_at_1` is the share
-    of images whose nearest other image, by cosine among the first model's embeddings, is the same whichever model
-    embeds the image itself; with its 95 % interval (Wilson). Both are None for a single image.
+    `embedding_cosine` is the mean over images, `embedding_cosine_least` the lowest. `retrieval` is None for a
+    single image.
     """
 
     images: int
     embedding_cosine: float
     embedding_cosine_least: float
-    retrieval_at_1: float | None
-    retrieval_interval: Interval | None
+    retrieval: Retrieval | None = None
+
+    @property
+    def cosine_words(self) -> str:
+        """The mean, with the lowest beside it."""
+        return f"{self.embedding_cosine:.4f} (lowest {self.embedding_cosine_least:.4f})"
 
 
 def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
     """Compare the embeddings of two models, usually the dense and the pruned one; equal ones go to the first image.
 
-    Both have the same images, at least one, in the same order.
+    Both have the same images, at least one, in the same order. A low cosine is said in a warning: the mean hides
+    it.
     """
-    gallery = _directions(first.values)
-    queries = _directions(second.values)
-    cosine = (gallery * queries).sum(axis=1)
-    images = len(gallery)
-    neighbours = zip(_nearest(gallery, gallery), _nearest(queries, gallery), strict=True)
-    same = sum(int((before == after).sum()) for before, after in neighbours)
-    alone = images < 2
-    return Agreement(
-        images=images,
-        embedding_cosine=float(cosine.mean()),
-        embedding_cosine_least=float(cosine.min()),
-        retrieval_at_1=None if alone else same / images,
-        retrieval_interval=None if alone else wilson(same, images),
+    ours, theirs = _directions(first.values), _directions(second.values)
+    cosine = (ours * theirs).sum(axis=1)
+    least = float(cosine.min())
+    if least < NEAR:
+        text = "embeddings of %d of %d images have a cosine below %g with the dense model's, the lowest %.4f"
+        logger.warning(text, (cosine < NEAR).sum(), len(cosine), NEAR, least)
+    retrieval = _retrieval(ours, theirs, first.labels) if len(ours) > 1 else None
+    return Agreement(len(ours), float(cosine.mean()), least, retrieval)
+
+
+def _retrieval(ours: Array, theirs: Array, labels: Array) -> Retrieval:
+    """Compare the nearest images that directions [images, channels] find; there are two or more."""
+    images = len(ours)
+    count = min(NEAREST, images - 1)
+    dense = _nearest(ours, ours, count)
+    queried = _nearest(theirs, ours, 1)
+    reindexed = _nearest(theirs, theirs, count)
+    in_dense_index = int((queried[:, 0] == dense[:, 0]).sum())
+    in_own_index = int((reindexed[:, 0] == dense[:, 0]).sum())
+    common = (reindexed[:, :, None] == dense[:, None, :]).any(axis=2)
+    precision = None
+    if (labels != UNKNOWN).all():
+        precision = Pair(
+            _same_label(dense[:, 0], labels),
+            _same_label(reindexed[:, 0], labels),
+        )
+    return Retrieval(
+        dense_index_at_1=in_dense_index / images,
+        dense_index_interval=wilson(in_dense_index, images),
+        reindexed_at_1=in_own_index / images,
+        reindexed_interval=wilson(in_own_index, images),
+        reindexed_overlap=float(common.mean()),
+        nearest=count,
+        precision_at_1=precision,
     )
+
+
+def _same_label(nearest: Array, labels: Array) -> float:
+    """Return the share of images whose nearest one has their label."""
+    return float((labels[nearest] == labels).mean())
 
 
 def _directions(values: Array) -> Array:
@@ -246,10 +351,12 @@ def _directions(values: Array) -> Array:
     return values / np.where(length == 0, 1.0, length)
 
 
-def _nearest(queries: Array, gallery: Array) -> Iterator[Array]:
-    """Yield the place of the nearest of the other images, for a part of the queries at a time."""
+def _nearest(queries: Array, index: Array, count: int) -> Array:
+    """Return the places of the nearest other images, [images, count], the nearest first."""
+    parts = []
     for start in range(0, len(queries), ROWS):
-        similar = queries[start : start + ROWS] @ gallery.T
+        similar = queries[start : start + ROWS] @ index.T
         rows = np.arange(len(similar))
         similar[rows, start + rows] = -np.inf
-        yield similar.argmax(axis=1)
+        parts.append(top_classes(similar, count))
+    return np.concatenate(parts)

@@ -1,9 +1,11 @@
 """Compile a trained ViT: prune and export it, compare it with PyTorch, measure it, and write the export folder."""
 
 import logging
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 from exporter.calibration.calibrate import sums_path
@@ -16,7 +18,7 @@ from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown, save_comparison, save_page
-from exporter.evaluation.report.record import Report
+from exporter.evaluation.report.record import Report, TimedRun
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.lowering.instrumented import save_instrumented
@@ -63,6 +65,7 @@ def compile_model(
     stages: Stages = SILENT,
     *,
     trade_off: TradeOff | None = None,
+    command: Sequence[str] = (),
 ) -> Report:
     """Calibrate, plan, prune, lower, compare and measure; write the export folder to `out`.
 
@@ -73,6 +76,7 @@ def compile_model(
         model: A ViT to use instead of the recipe's: an adapter, or a timm module.
         stages: Shows progress.
         trade_off: What a search measured, to be shown in the report in place of the two models alone.
+        command: Noted in the report, beside the date, where speed is measured.
 
     Returns:
         The report; `report.passed` says whether both models passed the parity check.
@@ -81,7 +85,7 @@ def compile_model(
         UserError: The recipe cannot be carried out.
     """
     variant = replace(open_recipe(recipe, stages, model, refits=True), folder=Path(out))
-    ((report, _),) = _compiled([variant], [recipe], trade_off)
+    ((report, _),) = _compiled([variant], [recipe], command, trade_off)
     return report
 
 
@@ -91,6 +95,8 @@ def compare_methods(
     out: PathLike,
     model: OwnModel | None = None,
     stages: Stages = SILENT,
+    *,
+    command: Sequence[str] = (),
 ) -> dict[Method, Report]:
     """Compile a model once for each method, all measured in one run, and write one page that shows them all.
 
@@ -101,6 +107,7 @@ def compare_methods(
             compilation left in it is removed.
         model: As for `compile_model`.
         stages: Shows progress.
+        command: As for `compile_model`.
 
     Returns:
         The report of each method.
@@ -115,7 +122,7 @@ def compare_methods(
         # The model is loaded once.
         network = variants[0].network if variants else variant.network
         variants.append(replace(variant, network=network, folder=out / method))
-    pages = _compiled(variants, recipes)
+    pages = _compiled(variants, recipes, command)
     with stages.stage("page"):
         save_comparison(dict(zip(methods, pages, strict=True)), out / PAGE, page=PAGE)
         names = [PAGE]
@@ -138,7 +145,10 @@ def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
 
 
 def _compiled(
-    variants: Sequence[Variant], recipes: Sequence[Recipe], trade_off: TradeOff | None = None
+    variants: Sequence[Variant],
+    recipes: Sequence[Recipe],
+    command: Sequence[str],
+    trade_off: TradeOff | None = None,
 ) -> list[Shown]:
     """Compile variants of one network, each into its folder; return what the pages show.
 
@@ -160,6 +170,10 @@ def _compiled(
         with network.stages.stage(f"lowering, {variant.pruned.method}"):
             _ = variant.file
     reports = prove(dense, variants, folder=folder, pixels=pixels)
+    run = None
+    if network.recipe.measure.rounds:
+        date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        run = TimedRun(date, shlex.join(command))
     with network.stages.stage("report"):
         tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
         pictures = pictures_of(reports, variants, folder)
@@ -167,7 +181,7 @@ def _compiled(
         for report, variant, drawn, recipe in zip(
             reports, variants, pictures, recipes, strict=True
         ):
-            full = replace(report, searched=trade_off, tuned=tuned, refit=variant.gain)
+            full = replace(report, searched=trade_off, tuned=tuned, refit=variant.gain, run=run)
             _deliver(dense, variant, (full, drawn), pixels, recipe)
             pages.append((full, drawn))
     return pages

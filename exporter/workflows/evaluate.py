@@ -159,7 +159,11 @@ def _agreement(
     if settings.class_map is not None:
         raise RecipeError("--class-map", "classes for models without logits", "none")
     source = open_source(
-        images, 0, labels=False, max_images=settings.max_eval_images, seed=settings.seed
+        images,
+        0,
+        labels=settings.labels,
+        max_images=settings.max_eval_images,
+        seed=settings.seed,
     )
     with stages.stage("images") as advance:
         answers = embed_models(models, source, settings.batch, advance)
@@ -204,8 +208,8 @@ def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
 def require_within(result: Evaluation, points: float) -> None:
     """Check that the 95 % interval is no wider than ± `points`.
 
-    It is that of the loss of two models, of their agreement if there are no labels, of retrieval@1 if there are no
-    classes, or of one model's top-1.
+    It is that of the loss of two models, of their agreement if there are no labels, of the same nearest image, both
+    re-indexed, if there are no classes, or of one model's top-1.
     """
     images, (estimate, interval) = result.images, _estimate(result)
     half = 100 * half_width(interval(images))
@@ -221,8 +225,9 @@ def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
     """Return what is estimated, and its interval for a number of images at the measured rates."""
     images, pair = result.images, result.pair
     if result.agreement is not None:
-        same = result.agreement.retrieval_at_1 or 0.0
-        return "retrieval@1", lambda count: wilson(same * count, count)
+        retrieval = result.agreement.retrieval
+        same = 0.0 if retrieval is None else retrieval.reindexed_at_1
+        return "the same nearest image", lambda count: wilson(same * count, count)
     if pair is None:
         (model,) = result.models.values()
         hits = model.accuracy.top1_hits if model.accuracy else 0

@@ -269,8 +269,8 @@ class EvalSettings(Settings):
     )
     within: Points | None = option(
         None,
-        "Fail if the 95 % interval of the loss (or of one model's top-1, or of retrieval@1) is wider than ± "
-        "so many percentage points.",
+        "Fail if the 95 % interval of the loss (or of one model's top-1, or of the same nearest image, both "
+        "re-indexed) is wider than ± so many percentage points.",
         group="measurement",
     )
 

@@ -84,7 +84,7 @@ def test_it_leaves_a_folder_that_proves_itself(
         assert reference["logits"].shape == (12, 2)
     page = (tmp_path / "out/report.html").read_text()
     assert "data:image/webp;base64," in page
-    assert "✓ Both models agree with their PyTorch references." in page
+    assert "✓ Both files compute what PyTorch computes." in page
     assert "Accuracy against images per second" in page
     assert star_export("inspect", tmp_path / "out").code == 0
 
@@ -363,7 +363,7 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     rows = [[each.strip() for each in line.split("│")[1:-1]] for line in lines if "│" in line]
     assert [row[0] for row in rows] == ["your model", "dense", "star"]
     assert [row[2].split(" ")[0] for row in rows] == ["90.00%", "90.00%", "85.00%"]
-    assert [row[3].split(" ")[0] for row in rows] == ["", "0.25", "33.00"]
+    assert [row[3] for row in rows] == ["", "0.25 lost", "33.00 lost"]
 
 
 @pytest.mark.usefixtures("told")
@@ -399,8 +399,8 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         agreement["images"] == 12
         and agreement["embedding_cosine"] > agreement["embedding_cosine_least"]
     )
-    assert 0 <= agreement["retrieval_at_1"] <= 1
-    assert "retrieval@1" in (folder / "report.html").read_text()
+    assert 0 <= agreement["retrieval"]["reindexed_at_1"] <= 1
+    assert "both re-indexed" in (folder / "report.html").read_text()
     assert star_export("check", folder).code == 0
     flags = ("--images", workplace.images, "--threads", "1")
     pruned = folder / report["files"]["pruned"]
@@ -409,9 +409,9 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         == 0
     )
     done = star_export("eval", folder, *flags, "--json")
-    assert done.json["agreement"]["retrieval_at_1"] == agreement["retrieval_at_1"]
+    assert done.json["agreement"] == agreement
     assert done.json["pair"] is None
-    assert "retrieval@1: the same nearest image" in star_export("eval", folder, *flags).out
+    assert "same nearest: both re-indexed: " in star_export("eval", folder, *flags).out
     assert "which has no top-1" in star_export("eval", pruned, *flags).error
     out = folder / "differing"
     assert (

@@ -71,7 +71,8 @@ def test_the_table_says_it_in_words(
         "12 images, 2 classes",
         "95 % interval",
         "agreement: ",
-        "loss of pruned: ",
+        "pruned, no loss shown: ",
+        "with 95 % confidence no worse than ",
         "McNemar p = ",
     ):
         assert text in done.out

@@ -199,7 +199,7 @@ def test_compile_needs_the_checkpoint_alone(
         assert words in page and (
             "tuned" in printed if out == beside else words in " ".join(printed.split())
         )
-    assert "of top-1 lost against the fine-tuned weights, unpruned" in pages[1]
+    assert "points of top-1 against the fine-tuned weights, unpruned" in pages[1]
     assert not (alone / "calibration.safetensors").exists()
     assert star_export("check", alone).code == 0
 

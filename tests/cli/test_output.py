@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from exporter.cli.output import (
+    WIDEST,
     RichStages,
     print_json,
     print_lines,
@@ -59,16 +60,20 @@ def test_a_table_has_its_title_and_every_cell(capsys: pytest.CaptureFixture[str]
     assert err == ""
 
 
-def test_a_table_is_whole_on_a_narrow_terminal_and_in_a_pipe(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [2, 3, 12])
+def test_a_table_is_whole_and_never_wider_than_80_columns(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    columns = [f"quartiles of column {index}" for index in range(12)]
-    print_table("Wide", columns, [[f"{index} to {index + 1} images/s" for index in range(12)]])
+    columns = [f"quartiles of column {index}" for index in range(width)]
+    cells = [f"{index} to {index + 1} images/s" for index in range(width)]
+    print_table("Rows", columns, [cells, ["", *cells[1:]]])
     out = capsys.readouterr().out
-    assert "…" not in out
-    assert all(column in out for column in columns)
-    assert all(f"{index} to {index + 1} images/s" in out for index in range(12))
+    assert "…" not in out and max(map(len, out.splitlines())) <= WIDEST
+    for column in columns[1:]:
+        assert column in out
+    for cell in cells[1:]:
+        assert out.count(cell) == 2
 
 
 def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:

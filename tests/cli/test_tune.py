@@ -110,11 +110,11 @@ def test_the_table_has_every_point_and_the_unpruned_model(run: Run) -> None:
     done, _ = run(FOUND)
     assert "skipped" not in done.out
     speeds = ("100.0", "250.0", "2.50 ×", "2.40 to 2.60")
-    for text in ("unpruned", "40% saved", *speeds, "+0.20", "96.00%", "chosen"):
+    for text in ("unpruned", "40% saved", *speeds, "0.20 lost", "96.00%", "chosen"):
         assert text in done.out
     lines = done.out.splitlines()[-3:]
-    bound = "it loses +0.10 points, less than +0.60 with 95 % confidence"
-    assert lines[0].endswith(f"{bound}, and 97.00% have the unpruned model's class: met")
+    bound = "points of top-1: 0.10 lost, with 95 % confidence no worse than 0.60 lost"
+    assert lines[0].endswith(f"{bound}; 97.00% have the unpruned model's class: met")
     assert lines[1].startswith(
         "the next faster one: matching, token-pairs, merge-weighted, 60% saved"
     )

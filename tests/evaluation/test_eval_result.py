@@ -7,7 +7,7 @@ import pytest
 
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Accuracy
-from exporter.evaluation.loss import Agreement, PairResult
+from exporter.evaluation.loss import Agreement, PairResult, Retrieval
 from exporter.intervals import half_width, loss_interval, wilson
 from exporter.workflows.evaluate import Evaluation, ModelResult, require_within
 
@@ -19,10 +19,11 @@ PAIR = PairResult("a", "b", 400, 0.95, wilson(380, 400), lost=12, gained=8)
 BOTH = replace(ALONE, pair=PAIR)
 UNLABELLED = replace(ALONE, pair=replace(PAIR, lost=None, gained=None))
 
-TOWERS = replace(ALONE, agreement=Agreement(400, 0.99, 0.9, 0.95, wilson(380, 400)))
+RETRIEVAL = Retrieval(1.0, (0.99, 1.0), 0.95, wilson(380, 400), 0.9, 10)
+TOWERS = replace(ALONE, agreement=Agreement(400, 0.99, 0.9, RETRIEVAL))
 
 WIDTHS = {
-    "retrieval@1": (TOWERS, 100 * half_width(wilson(380, 400))),
+    "the same nearest image": (TOWERS, 100 * half_width(wilson(380, 400))),
     "top-1": (ALONE, 100 * half_width(wilson(320, 400))),
     "the loss": (BOTH, 100 * half_width(loss_interval(12, 8, 400))),
     "the agreement": (UNLABELLED, 100 * half_width(wilson(380, 400))),

@@ -1,5 +1,7 @@
 """What is lost, and what is won back; embeddings against a plain loop, and at the ends of their ranges."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from exporter.evaluation.loss import (
     recovery_of,
 )
 from exporter.intervals import loss_bound, loss_interval, mcnemar, wilson
+from exporter.records import Pair
 from exporter.vocabulary import Status
 from tests.evaluation.hits import hits
 
@@ -138,28 +141,96 @@ def test_it_is_the_plain_loop(seed: int, images: int, noise: float) -> None:
     cosines = [cosine(a, b) for a, b in zip(first, second, strict=True)]
     assert found.embedding_cosine == pytest.approx(np.mean(cosines), abs=1e-5)
     assert found.embedding_cosine_least == pytest.approx(min(cosines), abs=1e-5)
-    same = 0
+    assert found.retrieval is not None
+    in_dense_index, in_own_index, common = 0, 0, []
+    count = min(10, images - 1)
     for image in range(images):
-        others = [other for other in range(images) if other != image]
-        nearest = (
-            max(others, key=lambda at: cosine(query[image], first[at]))
-            for query in (first, second)
-        )
-        same += len(set(nearest)) == 1
-    assert found.retrieval_at_1 == pytest.approx(same / images)
-    assert found.retrieval_interval == wilson(same, images)
+        dense = nearest(first[image], first, image)
+        own = nearest(second[image], second, image)
+        in_dense_index += dense[0] == nearest(second[image], first, image)[0]
+        in_own_index += dense[0] == own[0]
+        common.append(len(set(dense[:count]) & set(own[:count])) / count)
+    retrieval = found.retrieval
+    assert retrieval.dense_index_at_1 == pytest.approx(in_dense_index / images)
+    assert retrieval.dense_index_interval == wilson(in_dense_index, images)
+    assert retrieval.reindexed_at_1 == pytest.approx(in_own_index / images)
+    assert retrieval.reindexed_interval == wilson(in_own_index, images)
+    assert retrieval.reindexed_overlap == pytest.approx(np.mean(common))
+    assert (retrieval.nearest, retrieval.precision_at_1 is None) == (count, False)
+
+
+def nearest(query: np.ndarray, index: np.ndarray, image: int) -> list[int]:
+    """The other images, the nearest first."""
+    others = [other for other in range(len(index)) if other != image]
+    return sorted(others, key=lambda at: -cosine(query, index[at]))
+
+
+def test_an_index_that_is_turned_as_a_whole_is_lost_only_to_queries_from_outside() -> None:
+    """Both numbers differ for a reason: a turned model finds the same images in its own index."""
+    generator = np.random.default_rng(0)
+    values = generator.standard_normal((40, 6))
+    turn, _ = np.linalg.qr(generator.standard_normal((6, 6)))
+    retrieval = agreement_of(of(values), of(values @ turn)).retrieval
+    assert retrieval is not None
+    assert retrieval.reindexed_at_1 == retrieval.reindexed_overlap == 1.0
+    assert retrieval.dense_index_at_1 < 0.5
+
+
+def test_precision_is_the_share_whose_nearest_image_has_their_label() -> None:
+    first = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1]])
+    labels = np.array([0, 0, 1, 1])
+    second = first[[0, 2, 1, 3]]
+    pair = [Embeddings(values.astype(np.float32), labels) for values in (first, second)]
+    retrieval = agreement_of(*pair).retrieval
+    assert retrieval is not None and retrieval.precision_at_1 == Pair(1.0, 0.0)
+    unknown = [replace(each, labels=np.array([0, 0, 1, -1])) for each in pair]
+    retrieval = agreement_of(*unknown).retrieval
+    assert retrieval is not None and retrieval.precision_at_1 is None
+
+
+def test_a_low_cosine_is_said_though_the_mean_is_high(caplog: pytest.LogCaptureFixture) -> None:
+    first = np.eye(50)
+    second = first.copy()
+    agreement_of(of(first), of(second))
+    assert not caplog.messages
+    second[3] = 2 * first[3] + 5 * first[4]
+    found = agreement_of(of(first), of(second))
+    assert found.embedding_cosine > 0.98
+    (line,) = caplog.messages
+    assert "1 of 50 images" in line and f"the lowest {found.embedding_cosine_least:.4f}" in line
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 50))
+def test_no_loss_is_a_negative_number(lost: int, gained: int, more: int) -> None:
+    images = lost + gained + more
+    before = np.arange(images) < lost
+    after = (np.arange(images) >= lost) & (np.arange(images) < lost + gained)
+    pair = compare_predictions(
+        predictions((~before).astype(int).tolist(), [0] * images),
+        predictions((~after).astype(int).tolist(), [0] * images),
+        NAMES,
+    )
+    assert " -" not in pair.words and "(-" not in pair.words and pair.words[0] != "-"
+    number = pair.words.partition(" (")[0]
+    expected = "lost" if lost > gained else "won" if gained > lost else ""
+    assert number.partition(" ")[2] == expected
+    assert pair.outcome == "no loss shown" or pair.outcome.endswith(expected)
+    assert pair.loss_interval_points is not None
+    low, high = pair.loss_interval_points
+    assert (pair.outcome == "no loss shown") == (low <= 0 <= high)
 
 
 def test_length_does_not_matter_and_an_embedding_of_zeros_agrees_with_nothing() -> None:
     values = np.array([[3.0, 1, 0], [1, 2, 0], [0, 1, 5]])
     same = agreement_of(of(values), of(7 * values))
-    assert same.embedding_cosine == pytest.approx(1) and same.retrieval_at_1 == 1
+    assert same.embedding_cosine == pytest.approx(1)
+    assert same.retrieval is not None and same.retrieval.reindexed_at_1 == 1
     assert agreement_of(of(values), of(0 * values)).embedding_cosine == 0
 
 
 def test_one_image_has_no_neighbour() -> None:
     found = agreement_of(of(np.ones((1, 3))), of(np.ones((1, 3))))
-    assert (found.images, found.retrieval_at_1, found.retrieval_interval) == (1, None, None)
+    assert (found.images, found.retrieval) == (1, None)
 
 
 def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +239,6 @@ def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
     first, second = of(values), of(values + 0.5 * generator.standard_normal(values.shape))
     whole = agreement_of(first, second)
     # Neither all nor none, which a search that finds the image itself would give too.
-    assert whole.retrieval_at_1 is not None and 0.2 < whole.retrieval_at_1 < 0.8
+    assert whole.retrieval is not None and 0.2 < whole.retrieval.dense_index_at_1 < 0.8
     monkeypatch.setattr(loss, "ROWS", 2)
     assert agreement_of(first, second) == whole

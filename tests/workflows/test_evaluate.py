@@ -207,10 +207,14 @@ def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
 def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
     same, _ = evaluate_models([as_tower(RIGHT), as_tower(RIGHT, "other")], [folder], QUICK)
     assert same.agreement is not None and same.pair is None
-    assert (
-        same.agreement.embedding_cosine == pytest.approx(1)
-        and same.agreement.retrieval_at_1 == 1.0
-    )
+    assert same.agreement.embedding_cosine == pytest.approx(1)
+    retrieval = same.agreement.retrieval
+    assert retrieval is not None and retrieval.reindexed_at_1 == 1.0
+    assert retrieval.precision_at_1 is not None
+    unlabelled = replace(QUICK, labels=False)
+    result, _ = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], unlabelled)
+    assert result.agreement is not None and result.agreement.retrieval is not None
+    assert result.agreement.retrieval.precision_at_1 is None
     result, differing = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], QUICK)
     assert result.agreement is not None and differing == ()
     # Red images embed alike; green and blue ones have changed places.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from exporter.evaluation.benchmark import TradeOff, TradePoint
+from exporter.evaluation.loss import points_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ DARK = Palette(
 
 
 def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -> bytes:
-    """Draw a PNG: points of top-1 (or of agreement) against the unpruned model over images per second.
+    """Draw a PNG: points of top-1 (or of agreement) lost, downwards, over images per second.
 
     Bars are the 95 % intervals of the front, the points that no other beats in both. A single point is no front.
     """
@@ -86,18 +87,18 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     rates = list(trade_off.unpruned.values())
     axes.plot(
         rates,
-        [-trade_off.unpruned_loss] * len(rates),
+        [trade_off.unpruned_loss] * len(rates),
         "s",
         color=palette.dense,
         label="unpruned",
     )
     unpruned = [
-        (name, rate, -trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()
+        (name, rate, trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()
     ]
     _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
     for points, colour in ((beaten, palette.text), (front, palette.pruned)):
         named = [
-            (point.label, point.images_per_s, -point.loss_points)
+            (point.label, point.images_per_s, point.loss_points)
             for point in points
             if len(point.label) <= LONGEST_NAME
         ]
@@ -107,7 +108,9 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     measure = "top-1" if trade_off.metric == "top1" else "agreement"
     reference = "model in fp32" if trade_off.unpruned_loss else "unpruned model"
     axes.set_xlabel(f"images per second, batch {trade_off.batch}")
-    axes.set_ylabel(f"points of {measure} against the {reference}")
+    axes.set_ylabel(f"points of {measure}, {reference}: 0")
+    axes.invert_yaxis()
+    axes.yaxis.set_major_formatter(lambda points, _: points_words(points))
 
 
 def _style(axes: "Axes", palette: Palette) -> None:
@@ -128,17 +131,15 @@ def _draw_points(axes: "Axes", points: Sequence[TradePoint], colour: str, **styl
     low, high = np.transpose(
         [point.interval_points or (point.loss_points, point.loss_points) for point in points]
     )
-    # A loss is drawn downwards.
-    lengths = np.maximum([high - losses, losses - low], 0.0)
+    lengths = np.maximum([losses - low, high - losses], 0.0)
     x = [point.images_per_s for point in points]
-    y = -losses
     shape: dict[str, Any] = {
         "markersize": 5,
         "linewidth": 1.4,
         "elinewidth": 0.9,
         "capsize": 2.5,
     }
-    axes.errorbar(x, y, yerr=lengths, color=colour, **shape, **style)
+    axes.errorbar(x, losses, yerr=lengths, color=colour, **shape, **style)
 
 
 def _annotate(

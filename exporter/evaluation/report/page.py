@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from exporter.artefact import Artefact
+from exporter.evaluation.loss import interval_words, points_words
 from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.report.chart import chart_of, data_address
@@ -248,6 +249,7 @@ def _write(path: Path, template: str, **context: Any) -> None:
         number=_number, percent=_percent, interval=_interval, megabytes=_megabytes
     )
     environment.filters.update(words=check_in_words, sign=SIGNS.__getitem__)
+    environment.filters.update(points=points_words, limits=interval_words)
     text = environment.get_template(template).render(**context)
     with written_beside(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")

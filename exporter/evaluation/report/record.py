@@ -10,7 +10,7 @@ from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AsItCame, AtBatch
 from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, front_of
-from exporter.evaluation.loss import Agreement, PairResult, Tuned
+from exporter.evaluation.loss import NEAR, Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.machine import Hardware
 from exporter.records import Gain, Pair, Preprocessing, Schedule
@@ -32,9 +32,13 @@ class Example:
     pruned: int
 
     @property
-    def differs(self) -> bool:
-        """Whether both models give it different classes."""
-        return self.dense != self.pruned
+    def differs(self) -> str:
+        """How both models differ: "lost" or "won" by pruning, "differs" where neither is right, or ""."""
+        if self.dense == self.pruned:
+            return ""
+        if self.label == self.dense:
+            return "lost"
+        return "won" if self.label == self.pruned else "differs"
 
 
 def chosen_examples(
@@ -120,6 +124,14 @@ class InFp32:
 
 
 @dataclass(frozen=True)
+class TimedRun:
+    """The day and the hour at which speeds were measured, in UTC, and the command, "" where it was none."""
+
+    date: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Report:
     """A compilation: the schedule, both files, whether they agree with PyTorch, what they cost, how fast they are.
 
@@ -138,6 +150,7 @@ class Report:
     measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense
     model then has its weights, and what is lost against that one says nothing of the model before fine-tuning.
     `refit` is what refitting the pruned model's weights gained, None where they were not to be refitted.
+    `run` is None where no speed was measured: the same inputs then give the same report.
     `trtexec` are the command lines that build and time files for TensorRT, called in the folder.
     """
 
@@ -166,6 +179,7 @@ class Report:
     tuned: Tuned | None = None
     refit: Gain | None = None
     trtexec: tuple[str, ...] = ()
+    run: TimedRun | None = None
 
     @property
     def passed(self) -> bool:
@@ -197,6 +211,39 @@ class Report:
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
         return 0.0 if self.in_fp32 is None else self.in_fp32.losses.dense.loss_points or 0.0
+
+    @property
+    def quality(self) -> str:
+        """What is lost, in short, and on how many images."""
+        if self.loss is None:
+            if self.agreement is None:
+                return "accuracy was not measured"
+            cosine, images = self.agreement.cosine_words, self.agreement.images
+            return f"embeddings at a cosine of {cosine} on {images:,} images"
+        outcome = self.loss.outcome or f"the same class on {self.loss.agreement:.1%}"
+        return f"{outcome} {'on' if self.loss.outcome else 'of'} {self.loss.images:,} images"
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether a loss is shown, or that some image is embedded elsewhere."""
+        if self.loss is not None:
+            return "lost" in self.loss.outcome
+        return self.agreement is not None and self.agreement.embedding_cosine_least < NEAR
+
+    @property
+    def sentence(self) -> str:
+        """How much faster, at which batch sizes, and what that costs."""
+        parts = []
+        for at_batch in sorted(self.batches, key=lambda at: at.batch != self.batch):
+            gain = at_batch.speed_up
+            words = {
+                "faster": f"{gain.median:.2f} × as fast",
+                "slower": f"slower ({gain.median:.2f} ×)",
+                "undecided": "no faster",
+            }
+            parts.append(f"{words[gain.outcome]} at batch {at_batch.batch}")
+        text = ", ".join([*parts, self.quality])
+        return f"{text[0].upper()}{text[1:]}."
 
     @property
     def timed_on(self) -> str:

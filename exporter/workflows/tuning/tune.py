@@ -105,7 +105,12 @@ def tune(
         if choice.prune is not None:
             caller_model = model if choice.weights == OWN else None
             report = compile_model(
-                best, place / COMPILED, caller_model, stages, trade_off=trade_off
+                best,
+                place / COMPILED,
+                caller_model,
+                stages,
+                trade_off=trade_off,
+                command=command,
             )
             return replace(result, recipe=str(place / RECIPE), parity=report.passed)
         _save_unpruned(search, choice, place / COMPILED)

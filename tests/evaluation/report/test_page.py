@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.evaluation.loss import Tuned
+from exporter.evaluation.loss import Agreement, Retrieval, Tuned
 from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
@@ -26,7 +26,7 @@ from exporter.evaluation.report.page import (
     save_comparison,
     save_page,
 )
-from exporter.evaluation.report.record import CalibratedOn, Report
+from exporter.evaluation.report.record import CalibratedOn, Report, TimedRun
 from exporter.intervals import wilson
 from exporter.records import Pair
 from exporter.schedule.macs import LayerUse, PatchUse
@@ -159,7 +159,7 @@ def test_a_check_that_failed_is_marked(tmp_path: Path) -> None:
     failed = replace(parity, passed=False, checks=checks)
     page = page_of(replace(report, parity=Pair(report.parity.dense, failed)), tmp_path)
     assert page.count('<td class="mark no">✗</td>') == 1
-    assert "✗ A lowered model differs" in page
+    assert "✗ A file does not compute what PyTorch computes" in page
 
 
 def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(
@@ -243,7 +243,7 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
 
 def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
     page = page_of(full_report(), tmp_path)
-    assert page.count('<figure class="differs">') == 1
+    assert page.count('<figure class="lost">') == 1
     assert "label <b>cat</b>" in page and "a very long name of a class ✗" in page
     assert "cat/&lt;1&gt;.png" in page
 
@@ -276,8 +276,8 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
         "tome/own.html",
         "<td>3.000<",
         "<td>2.500<",
-        "<td>7.25<",
-        "✓ All models",
+        "<td>7.25 lost<",
+        "✓ All files",
     ):
         assert text in page
     assert page.count("<figure") == len(first.examples) + len(["the chart"]) == 3
@@ -288,7 +288,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
         {**made, "tome": (failed, pictures)}, tmp_path / "report.html", page="own.html"
     )
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "✗ A lowered model differs" in page and page.count('<td class="no">✗') == 1
+    assert "✗ A file does not" in page and page.count('<td class="no">✗') == 1
 
 
 def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Path) -> None:
@@ -331,7 +331,81 @@ def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
         (tmp_path / "a.html").read_text(),
         re.S,
     )
-    own = [words for _, words in cards if "of top-1 lost" in words]
-    assert len(own) == 3 and own[0] == own[1] == tuned.words
+    own = [words for _, words in cards if "points of top-1" in words]
+    assert len(own) == 3 and own[0] == own[1] and own[0].endswith(tuned.words)
     assert "as finetune recorded on 100 images of cifar10/test" in own[0]
-    assert own[2].startswith("of top-1 lost against the fine-tuned weights, unpruned;")
+    assert own[2].startswith("points of top-1 against the fine-tuned weights, unpruned:")
+
+
+def losing(low: float, points: float, high: float) -> Report:
+    report = full_report()
+    assert report.pair is not None
+    pair = replace(report.pair, loss_points=points, loss_interval_points=(low, high))
+    return replace(report, pair=pair, searched=None)
+
+
+@pytest.mark.parametrize(
+    ("points", "outcome"),
+    [
+        ((-2.2, -0.9, 0.3), "no loss shown on 100 images"),
+        ((-2.2, -0.9, -0.3), "0.90 points of top-1 won on 100 images"),
+        ((0.3, 0.9, 2.2), "0.90 points of top-1 lost on 100 images"),
+    ],
+)
+def test_a_loss_has_no_sign_and_its_badge_is_not_that_of_parity(
+    points: tuple[float, float, float], outcome: str, tmp_path: Path
+) -> None:
+    report = losing(*points)
+    page = page_of(report, tmp_path)
+    own = re.sub(r"(?s)<style>.*?</style>|<img.*?>|<source.*?>", "", page)
+    assert "−0" not in own and "−2" not in own
+    badges = re.findall(r'<div class="badge (\w+)">\s*(.*?)\s*</div>', page)
+    quality = "failed" if "lost" in outcome else "measured"
+    assert badges == [
+        ("passed", "✓ Both files compute what PyTorch computes."),
+        (quality, outcome),
+    ]
+    assert report.sentence == (
+        f"1.83 × as fast at batch 8, 1.83 × as fast at batch 1, 1.83 × as fast at batch 4, {outcome}."
+    )
+    assert report.sentence in page
+    assert report.trade_off is not None
+    assert report.trade_off.points[0].loss_points == points[1]
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_a_page_speaks_of_time_where_something_was_timed(
+    is_timed: bool, tmp_path: Path
+) -> None:
+    run = TimedRun("2026-01-02 03:04 UTC", "star-export compile --rho 0.5")
+    report = replace(losing(0.3, 0.9, 2.2), run=run)
+    if not is_timed:
+        report = replace(report, batches=(), run=None)
+    shown = (report, drawn(FRAMES, (2, 2)))
+    save_comparison({"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html")
+    both = (tmp_path / "both.html").read_text(encoding="utf-8")
+    for page in (page_of(report, tmp_path), both):
+        own = re.sub(r"(?s)<style>.*?</style>", "", page)
+        assert is_timed == ("images/s" in own) == ("× as fast" in own)
+        for word in ("timed", "faster", "images per second", "batch 8"):
+            assert is_timed or word not in own
+    assert ("timed in turns" in both) == is_timed
+    assert (run.command in page_of(report, tmp_path)) == is_timed
+
+
+def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> None:
+    retrieval = Retrieval(0.41, (0.34, 0.48), 0.255, (0.2, 0.32), 0.48, 10, Pair(0.335, 0.31))
+    agreement = Agreement(200, 0.9682, 0.2865, retrieval)
+    report = replace(small_report(), agreement=agreement)
+    page = page_of(report, tmp_path)
+    for text in (
+        "embeddings at a cosine of 0.9682 (lowest 0.2865) on 200 images",
+        "same nearest: pruned query in the dense index</td><td></td><td>41.00%",
+        "same nearest: both re-indexed</td><td></td><td>25.50%",
+        "nearest 10, re-indexed</td><td></td><td>48.00%",
+        "(precision@1)</td><td></td><td>33.50% → 31.00%",
+        'class="badge failed"',
+    ):
+        assert text in page
+    near = replace(agreement, embedding_cosine_least=0.95)
+    assert 'class="badge failed"' not in page_of(replace(report, agreement=near), tmp_path)

@@ -45,8 +45,8 @@ def test_several_models_show_the_same_images_and_any_disagreement_comes_first() 
     shown = chosen_examples(list("abcdef"), dense, pruned, 4)
     assert [[each.image for each in one] for one in shown] == [list("ceab")] * 2
     assert [[each.differs for each in one] for one in shown] == [
-        [False, True, False, False],
-        [True, False, False, False],
+        ["", "lost", "", ""],
+        ["lost", "", "", ""],
     ]
 
 
@@ -57,13 +57,20 @@ def test_disagreements_come_first_and_take_at_most_half(
     names = [f"{at}.png" for at in range(len(rows))]
     shown = chosen(names, rows, count)
     assert len(shown) == len({each.image for each in shown}) == min(count, len(rows))
-    differing = [each.differs for each in shown]
+    differing = [bool(each.differs) for each in shown]
     assert differing == sorted(differing, reverse=True)
     agreeing = sum(dense == pruned for _, dense, pruned in rows)
     assert sum(differing) <= max(count // 2, count - agreeing)
     for each in shown:
         label, *classes = rows[names.index(each.image)]
         assert (each.label, each.dense, each.pruned) == (None if label < 0 else label, *classes)
+
+
+def test_a_difference_is_lost_or_won_or_neither_is_right() -> None:
+    known = {(0, 0): "", (0, 1): "lost", (1, 0): "won", (1, 2): "differs", (1, 1): ""}
+    for (dense, pruned), outcome in known.items():
+        assert Example("a.png", 0, dense, pruned).differs == outcome
+    assert Example("a.png", None, 0, 1).differs == "differs"
 
 
 def test_every_class_has_its_turn_before_any_has_two() -> None:
