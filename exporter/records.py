@@ -153,7 +153,8 @@ class Schedule:
     `inter_sha256` is the digest of the inter-layer scores of the schedule, "" if the scorer uses none.
     Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.methods`:
     how the patches that a layer does not keep are reduced. Of the queries whose attention scores patches, where all
-    tokens' does, every `query_stride`-th is read.
+    tokens' does, every `query_stride`-th is read. `embedded` is how many patches reach the first layer where some
+    merge before it, in a layer 0; None: all.
     """
 
     method: Method
@@ -170,6 +171,7 @@ class Schedule:
     round_to: Positive = 1
     reduce: str = "drop"
     query_stride: Positive = 1
+    embedded: Positive | None = None
 
     @property
     def adaptive(self) -> bool:
@@ -177,13 +179,29 @@ class Schedule:
         return self.method.adaptive
 
     @property
+    def left(self) -> tuple[int, ...]:
+        """Patches left after each layer from 0 on, what reaches the first; under a-STAR, the most."""
+        return (self.embedded or self.num_patches, *self.keep)
+
+    @property
+    def reaching(self) -> tuple[int, ...]:
+        """Patches that reach each layer from 0 on; under a-STAR, the most."""
+        return (self.num_patches, *self.left[:-1])
+
+    @property
     def pruning_layers(self) -> tuple[int, ...]:
-        """1-based layers that drop at least one patch, or under a-STAR may drop some."""
+        """Layers from 0 on that drop at least one patch, or under a-STAR may drop some."""
         if self.adaptive:
             return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
-        before = (self.num_patches, *self.keep[:-1])
-        pairs = zip(before, self.keep, strict=True)
-        return tuple(layer for layer, (n, k) in enumerate(pairs, start=1) if k < n)
+        pairs = zip(self.reaching, self.left, strict=True)
+        return tuple(layer for layer, (n, k) in enumerate(pairs) if k < n)
+
+    @property
+    def rows(self) -> list[tuple[int, float, int]]:
+        """Each layer, its rate, and the patches left behind it; layer 0 where it merges any."""
+        rates = (self.left[0] / self.num_patches, *self.rates)
+        rows = list(zip(range(len(rates)), rates, self.left, strict=True))
+        return rows if self.embedded else rows[1:]
 
     def lone_layer(self, spec: ModelSpec) -> int:
         """Return the 1-based layer in which only the tokens that are read ask and go on; 0 where all do."""
@@ -198,7 +216,7 @@ class Schedule:
     @property
     def widths(self) -> dict[str, int]:
         """The most patches that each pruning layer keeps, by the tensor's name: a-STAR keeps no more than STAR."""
-        return {keep_name(layer): self.keep[layer - 1] for layer in self.pruning_layers}
+        return {keep_name(layer): self.left[layer] for layer in self.pruning_layers}
 
     @property
     def masses(self) -> dict[int, float]:

@@ -168,8 +168,7 @@ def _print_dry_run(dry: "DryRun") -> None:
 
 def print_schedule(title: str, schedule: Schedule) -> None:
     """Print what each layer keeps."""
-    layers = zip(schedule.rates, schedule.keep, strict=True)
-    rows = [(layer, f"{rate:.4f}", keep) for layer, (rate, keep) in enumerate(layers, start=1)]
+    rows = [(layer, f"{rate:.4f}", count) for layer, rate, count in schedule.rows]
     print_table(title, ("layer", "rate", "patches kept"), rows)
 
 

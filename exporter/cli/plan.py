@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         "rho": schedule.rho,
         "rates": schedule.rates,
         "keep": schedule.keep,
+        "embedded": schedule.embedded,
         "gmacs_dense": dense.gmacs,
         "gmacs_as_it_came": came.gmacs,
         "gmacs_pruned": pruned.gmacs,

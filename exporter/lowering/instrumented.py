@@ -50,7 +50,7 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     op = Builder(graph, prefix="patches")
     before: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
-        count = artefact.schedule.keep[layer - 1]
+        count = artefact.schedule.left[layer]
         name = keep_name(layer)
         # Where the chosen tokens stood among all of the image, in any order.
         where = ranked if before is None else op.GatherElements(before, ranked, axis=1)
@@ -70,9 +70,7 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     prefixes: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
         readers = list(ranked.outputs)
-        keep = gs.Variable(
-            keep_name(layer), np.int64, ["batch", artefact.schedule.keep[layer - 1]]
-        )
+        keep = gs.Variable(keep_name(layer), np.int64, ["batch", artefact.schedule.left[layer]])
         if prefixes is None:
             prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
         op = Builder(graph, readers[0], prefix=rows_of(keep.name))
@@ -84,16 +82,17 @@ def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
     """Add `keep_NN` [batch, k] where pairs are counted, and no node of the model reads it."""
     tensors = graph.tensors()
     prefix = artefact.spec.num_prefix_tokens
-    reaching = (artefact.spec.num_patches, *artefact.schedule.keep)
-    for layer in artefact.schedule.pruning_layers:
+    schedule = artefact.schedule
+    for layer in schedule.pruning_layers:
         name = keep_name(layer)
         stays = tensors.get(stays_name(layer))
         if stays is None or name in tensors:
             continue
         op = Builder(graph, prefix=f"{name}/from_stays")
-        keep = write_survivors(op, stays, reaching[layer - 1], reaching[layer], prefix)
+        patches, left = schedule.reaching[layer], schedule.left[layer]
+        keep = write_survivors(op, stays, patches, left, prefix)
         keep.name = name
-        keep.shape = ["batch", reaching[layer]]
+        keep.shape = ["batch", left]
     sort_nodes(graph)
 
 
@@ -129,7 +128,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
             raise ArtefactError(
                 name, "no gather of rows", "one or more, as star-export's passes leave it"
             )
-        limits = {"from": 0, "to": prefix + artefact.schedule.keep[layer - 1], "along": 1}
+        limits = {"from": 0, "to": prefix + artefact.schedule.left[layer], "along": 1}
         ends = [
             gs.Constant(f"{name}/{part}", np.array([value], dtype=np.int64))
             for part, value in limits.items()

@@ -299,7 +299,7 @@ def _for_target(
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
     schedule = artefact.schedule
-    widest = [schedule.keep[layer - 1] for layer in schedule.pruning_layers]
+    widest = [schedule.left[layer] for layer in schedule.pruning_layers]
     on_gpu = target.runtime.engines
     model = with_functions(gs.export_onnx(graph), graph.opset, widest, counting=on_gpu)
     if target.quantization:
@@ -317,7 +317,7 @@ def _largest_top_k(artefact: Artefact) -> int:
     schedule = artefact.schedule
     if schedule.adaptive and artefact.prunes:
         return artefact.spec.num_patches
-    return max((schedule.keep[layer - 1] for layer in schedule.pruning_layers), default=0)
+    return max((schedule.left[layer] for layer in schedule.pruning_layers), default=0)
 
 
 def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:

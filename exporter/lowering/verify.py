@@ -173,7 +173,11 @@ def _expected(artefact: Artefact) -> Shapes:
     shapes: Shapes = {
         IMAGES: [["batch", *spec.preprocessing.input_size]],
     }
-    before: int | None = spec.num_patches
+    before: int | None = schedule.left[0]
+    if schedule.embedded:
+        embedded: Sizes = ["batch", spec.num_prefix_tokens + schedule.embedded, spec.dim]
+        shapes[tokens_name(0)] = [embedded]
+        shapes |= _decision(artefact, 0, spec.num_prefix_tokens + spec.num_patches, embedded)
     for layer, after in enumerate(schedule.keep, start=1):
         tokens = None if before is None else spec.num_prefix_tokens + before
         if layer == schedule.lone_layer(spec):

@@ -24,7 +24,7 @@ from exporter.vocabulary import Layout
 
 @dataclass(frozen=True)
 class Trace:
-    """What a pruned forward pass gives by tensor name, and what it decided by 1-based layer.
+    """What a pruned forward pass gives by tensor name, and what it decided by layer, 0 before the first.
 
     `score[l]` [batch, n] are log fused scores, or those of pairs. Where tokens merge, `gap[l]` [batch, n] is by how
     much the survivor that each patch joins resembles it more than any other does; forced decisions have none.
@@ -44,7 +44,8 @@ class Trace:
 class PrunedViT(nn.Module):
     """A ViT that drops or merges patches between attention and MLP of its layers, as a schedule says.
 
-    Where a block has no MLP, they go after its attention; where it has no attention, none go.
+    Where a block has no MLP, they go after its attention; where it has no attention, none go. In a layer 0, before
+    the first block, embedded patches merge.
 
     Blocks that keep everything are called untouched. Where the outputs read class tokens alone, the last attention
     has their queries only, and they alone go on, unless it drops patches. A schedule of rates 1 is the untouched
@@ -111,7 +112,7 @@ class PrunedViT(nn.Module):
 
     def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
         """Patches that each image has left after each layer."""
-        left = torch.full((len(images),), self.schedule.num_patches, dtype=torch.int64)
+        left = torch.full((len(images),), self.schedule.left[0], dtype=torch.int64)
         trace, columns = self.trace(images), []
         for layer in range(1, self.vit.spec.depth + 1):
             if layer in trace.decisions:
@@ -136,43 +137,48 @@ class PrunedViT(nn.Module):
         tokens: Tokens = Grid(
             self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys
         )
-        decisions: dict[int, Decision] = {}
-        score: dict[int, Tensor] = {}
-        gap: dict[int, Tensor] = {}
+        trace, full = Trace({}, {}, {}, {}), FullGrid.of(self.vit.spec)
         outputs: dict[str, Tensor] = {}
-        full = FullGrid.of(self.vit.spec)
+
+        def reduced(layer: int, tokens: Tokens, seen: Seen | None) -> Tokens:
+            nonlocal full
+            decision, trace.score[layer], gap = self.choose(
+                layer, tokens, seen, None if forced is None else forced[layer]
+            )
+            trace.decisions[layer] = decision
+            if gap is not None:
+                trace.gap[layer] = gap
+            full = full.before(tokens, decision)
+            return self._reduce(tokens, decision)
+
+        if 0 in self._layers:
+            tokens = reduced(0, tokens, None)
         for layer, block in enumerate(self.vit.blocks, start=1):
             if layer == self._lone:
                 tokens = tokens.alone(block, self.vit.spec.read_tokens)
             elif layer not in self._layers:
                 tokens = tokens.through(block)
             else:
-                tokens, seen = tokens.attention(block)
-                decided = self.choose(
-                    layer, tokens, seen, None if forced is None else forced[layer]
-                )
-                decisions[layer], score[layer], clear = decided
-                if clear is not None:
-                    gap[layer] = clear
-                full = full.before(tokens, decisions[layer])
-                tokens = self._reduce(tokens, decisions[layer]).mlp(block)
+                tokens = reduced(layer, *tokens.attention(block)).mlp(block)
             outputs |= tokens.outputs(self.vit, layer)
         outputs |= tokens.outputs(self.vit) | full.outputs(self.vit, tokens)
-        ordered = {name: outputs[name] for name in output_names(self.vit.spec, self.schedule)}
-        return Trace(ordered, decisions, score, gap)
+        for name in output_names(self.vit.spec, self.schedule):
+            trace.outputs[name] = outputs[name]
+        return trace
 
     def choose(
-        self, layer: int, tokens: Tokens, seen: Seen, forced: Decision | None = None
+        self, layer: int, tokens: Tokens, seen: Seen | None, forced: Decision | None = None
     ) -> tuple[Decision, Tensor, Tensor | None]:
-        """Decide between attention and MLP of a layer.
+        """Decide between attention and MLP of a layer; before the first one, nothing is `seen`.
 
         Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced.
         """
-        if self.scorer.pairs:
-            most, prefix = self.schedule.keep[layer - 1], self.vit.spec.num_prefix_tokens
-            compared, sizes = seen.key, None
-            if self.scorer.by_tokens:
+        if seen is None or self.scorer.pairs:
+            most, prefix = self.schedule.left[layer], self.vit.spec.num_prefix_tokens
+            if seen is None or self.scorer.by_tokens:
                 compared, sizes = tokens.rows().unsqueeze(1), tokens.sizes
+            else:
+                compared, sizes = seen.key, None
             index, into, score, gap = pair_tokens(compared, sizes, most, prefix)
             return (
                 (Decision(index, into=into), score, gap)
@@ -205,7 +211,7 @@ class PrunedViT(nn.Module):
 
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
         """STAR's top k, or a-STAR's share of the mass, of each image's own `count` patches."""
-        most = self.schedule.keep[layer - 1]
+        most = self.schedule.left[layer]
         mass, likely = self.schedule.rates[layer - 1], score.exp()
         if not self.schedule.adaptive:
             return Decision(keep_top_k(score, most))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
-from exporter.models.base import MlpParts, weights_sha256
+from exporter.models.base import MlpParts, Seen, weights_sha256
 from exporter.pruning.divergence import divergences, gain_of, held_out
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Grid
@@ -115,17 +115,25 @@ def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
     tokens = Grid(model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys)
     # At first each token is the mean of itself alone.
     identity = torch.eye(tokens.values.shape[1], device=images.device)
-    shares = identity.expand(len(images), -1, -1)
-    return _Batch(Grid(tokens.values, prefix), tokens, Grid(shares, prefix))
+    shares = Grid(identity.expand(len(images), -1, -1), prefix)
+    batch = _Batch(Grid(tokens.values, prefix), tokens, shares)
+    return _reduced(model, 0, batch, None)
 
 
 def _before_mlp(model: PrunedViT, layer: int, batch: _Batch) -> _Batch:
-    block, pruned, shares = model.vit.blocks[layer - 1], batch.pruned, batch.shares
+    block = model.vit.blocks[layer - 1]
     if block.attention is not None:
-        pruned, seen = pruned.attention(block)
-        if layer in model.schedule.pruning_layers:
-            decision, _, _ = model.choose(layer, pruned, seen)
-            pruned, shares = pruned.reduce(decision), shares.reduce(decision)
+        pruned, seen = batch.pruned.attention(block)
+        return _reduced(model, layer, replace(batch, pruned=pruned), seen)
+    return batch
+
+
+def _reduced(model: PrunedViT, layer: int, batch: _Batch, seen: Seen | None) -> _Batch:
+    """Return the tokens behind what a layer merges or drops, if anything."""
+    if layer not in model.schedule.pruning_layers:
+        return batch
+    decision, _, _ = model.choose(layer, batch.pruned, seen)
+    pruned, shares = batch.pruned.reduce(decision), batch.shares.reduce(decision)
     return replace(batch, pruned=pruned, shares=shares)
 
 

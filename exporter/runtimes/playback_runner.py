@@ -60,7 +60,6 @@ class PlaybackRunner(Runner):
 
 def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
     """Yield what PyTorch's model gives for images: its outputs, and of each pruning layer the decisions."""
-    before = (schedule.num_patches, *schedule.keep[:-1])
     for output in spec.outputs:
         if output.kind != OutputKind.TOKENS:
             rows = (schedule.num_patches,) if output.kind == OutputKind.GRID else ()
@@ -75,7 +74,7 @@ def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.
         left, scored = (
-            ("", "") if schedule.adaptive else (schedule.keep[layer - 1], before[layer - 1])
+            ("", "") if schedule.adaptive else (schedule.left[layer], schedule.reaching[layer])
         )
         yield TensorInfo(keep_name(layer), ("batch", left), "int64")
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")

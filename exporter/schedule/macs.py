@@ -67,7 +67,10 @@ def pruned_macs(
     """
     prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
-    scoring, before, grid = 0, spec.num_patches, spec.num_patches
+    embedded = spec.num_patches if scored is None else scored.left[0]
+    scoring, before, grid = 0, embedded, embedded
+    if embedded < spec.num_patches:
+        scoring += _scoring_macs(spec, spec.num_patches, embedded, spec.num_patches, scored)
     lone = spec.lone_layer if scored is None else scored.lone_layer(spec)
     unread = 0
     layers = zip(spec.blocks, keep, padded or keep, strict=True)

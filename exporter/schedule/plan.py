@@ -16,6 +16,7 @@ from exporter.records import ModelSpec, Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import (
     ACS,
+    Scorer,
     check_choices,
     check_factor,
     check_stride,
@@ -161,7 +162,7 @@ def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
     if not lone or rates[lone - 1] == 1.0 or schedule.pruning_layers == (lone,):
         return schedule
     rates = (*rates[: lone - 1], 1.0, *rates[lone:])
-    keep = counts(rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    keep = counts(rates, schedule.left[0], schedule.round_to, spec.num_prefix_tokens)
     return replace(schedule, rates=rates, keep=keep)
 
 
@@ -183,14 +184,15 @@ def star_schedule(
         rate if layer in spec.attention_layers else 1.0
         for layer, rate in enumerate(rates_from_acs(acs, rho, policy.anchors), start=1)
     )
-    return _schedule(spec, rates, policy, inter_sha256, rho=rho, acs=tuple(map(float, acs)))
+    acs = tuple(map(float, acs))
+    return _schedule(spec, (1.0, *rates), policy, inter_sha256, rho=rho, acs=acs)
 
 
 def shape_schedule(
     spec: ModelSpec, rho: float, policy: Policy, inter_sha256: str = ""
 ) -> Schedule:
     """Return the schedule of the policy's shape whose lowest rate is rho, but for rounding."""
-    prunes = [layer in spec.attention_layers for layer in range(1, spec.depth + 1)]
+    prunes = _reducing(spec, spec.attention_layers, policy)
     kept_counts = counts_of_rho(policy.curve, rho, spec.num_patches, prunes)
     rates = rates_of_counts(kept_counts, spec.num_patches)
     return _schedule(spec, rates, policy, inter_sha256, rho=rho)
@@ -221,23 +223,28 @@ def saving_schedule(
     keep = counts_for_cost(
         policy.curve,
         spec.num_patches,
-        [layer in layers for layer in range(1, spec.depth + 1)],
+        _reducing(spec, layers, policy),
         lambda keep: cost(schedule(keep)),
         target,
     )
     return schedule(keep)
 
 
+def _reducing(spec: ModelSpec, layers: Sequence[int], policy: Policy) -> list[bool]:
+    """Return which layers from 0 on the policy's shape reduces."""
+    return [policy.merges_embedded, *(layer in layers for layer in range(1, spec.depth + 1))]
+
+
 def manual_schedule(
     spec: ModelSpec, rates: Mapping[int, float], policy: Policy, inter_sha256: str = ""
 ) -> Schedule:
-    """Return a schedule with a rate for each listed 1-based layer, as a share of its current count.
+    """Return a schedule with a rate for each listed layer from 0 on, as a share of its current count.
 
     Raises:
-        ScheduleError: A layer is out of range, or one without attention has a rate below 1.
+        ScheduleError: A layer is out of range, or one that cannot score its patches has a rate below 1.
     """
     by_layer = manual_rates(rates, spec.depth)
-    check_scored(by_layer, spec)
+    check_scored(by_layer, spec, policy.scorer)
     return _schedule(spec, by_layer, policy, inter_sha256)
 
 
@@ -247,17 +254,17 @@ def scaled_schedule(
     """Return the schedule whose lowest rate is rho; the distances of all rates from 1 keep their proportions.
 
     Raises:
-        ScheduleError: Every rate is 1, or a layer without attention has one below 1.
+        ScheduleError: Every rate is 1, or a layer that cannot score its patches has one below 1.
     """
     scaled = scaled_rates(rates, rho)
-    check_scored(scaled, spec)
+    check_scored(scaled, spec, policy.scorer)
     return _schedule(spec, scaled, policy, inter_sha256, rho=rho)
 
 
 def keep_everything(spec: ModelSpec) -> Schedule:
     """Return the schedule of the dense model: every rate is 1."""
     policy = resolve(Prune(scorer="intra", alpha=0.15))
-    return _schedule(spec, (1.0,) * spec.depth, policy, "", rho=1.0)
+    return _schedule(spec, (1.0,) * (spec.depth + 1), policy, "", rho=1.0)
 
 
 def _schedule(
@@ -269,6 +276,8 @@ def _schedule(
     rho: float | None = None,
     acs: tuple[float, ...] | None = None,
 ) -> Schedule:
+    """Return the schedule of rates from layer 0 on."""
+    embedded, *keep = counts(rates, spec.num_patches, policy.round_to, spec.num_prefix_tokens)
     if any(rate < 1.0 for rate in rates):
         check_factor(policy.scorer, spec, policy.query_stride)
     return Schedule(
@@ -277,8 +286,9 @@ def _schedule(
         alpha=policy.alpha_for(spec),
         rho=rho,
         anchors=policy.anchors,
-        rates=rates,
-        keep=counts(rates, spec.num_patches, policy.round_to, spec.num_prefix_tokens),
+        rates=rates[1:],
+        keep=tuple(keep),
+        embedded=embedded if embedded < spec.num_patches else None,
         num_patches=spec.num_patches,
         acs=acs,
         seed=policy.seed,
@@ -290,13 +300,14 @@ def _schedule(
 
 
 def _rates_by_layer(rates: Rates | Given, spec: ModelSpec) -> tuple[float, ...]:
-    """Return the rates that a number scales, one for each layer of the model."""
+    """Return the rates that a number scales, one for each layer of the model from 0 on."""
     if isinstance(rates, Rates):
         return manual_rates(rates.by_layer, spec.depth)
     if len(rates.schedule.rates) != spec.depth:
         got = f"{len(rates.schedule.rates)} rates"
         raise ScheduleError("schedule", got, f"{spec.depth}, one for each layer of {spec.name}")
-    return rates.schedule.rates
+    embedded = rates_of_counts(rates.schedule.left[:1], spec.num_patches)
+    return (*embedded, *rates.schedule.rates)
 
 
 def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
@@ -311,13 +322,16 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
         raise ScheduleError(
             "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
         )
-    check_scored(schedule.rates, spec)
+    if schedule.left[0] > spec.num_patches:
+        most = f"at most the {spec.num_patches} patches of {spec.name}"
+        raise ScheduleError("schedule, embedded", str(schedule.embedded), most)
     scorer = scorer_named(schedule.scorer)
+    check_scored((schedule.left[0] / spec.num_patches, *schedule.rates), spec, scorer)
     check_stride(scorer, schedule.query_stride)
     if schedule.pruning_layers:
         check_factor(scorer, spec, schedule.query_stride)
     check_choices(schedule.method, scorer, reduction_named(schedule.reduce))
-    keep = counts(schedule.rates, spec.num_patches, schedule.round_to, spec.num_prefix_tokens)
+    keep = counts(schedule.rates, schedule.left[0], schedule.round_to, spec.num_prefix_tokens)
     for index, (count, expected) in enumerate(zip(schedule.keep, keep, strict=True)):
         if count != expected:
             raise ScheduleError(
@@ -327,9 +341,12 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
             )
 
 
-def check_scored(rates: Sequence[float], spec: ModelSpec) -> None:
-    """Raise ScheduleError where a layer without attention, which scores no patches, has a rate below 1."""
-    for layer, rate in enumerate(rates, start=1):
+def check_scored(rates: Sequence[float], spec: ModelSpec, scorer: Scorer) -> None:
+    """Raise ScheduleError where a layer from 0 on that cannot score its patches has a rate below 1."""
+    if rates[0] < 1.0 and not scorer.by_tokens:
+        got = f"rate {rates[0]:.6g} before the first block, where {scorer.name} has no keys"
+        raise ScheduleError("schedule, layer 0", got, "rate 1, or the method matching")
+    for layer, rate in enumerate(rates[1:], start=1):
         if rate < 1.0 and layer not in spec.attention_layers:
             got = f"rate {rate:.6g} in a block without attention"
             hint = "nothing scores its patches"
@@ -391,7 +408,8 @@ def _warn_of_anchors(schedule: Schedule) -> None:
 def _warn_of_scaling(rates: Sequence[float], schedule: Schedule, spec: ModelSpec) -> None:
     """Say what became of rates that a number scaled."""
     changes = []
-    for layer, (before, after) in enumerate(zip(rates, schedule.rates, strict=True), start=1):
+    scaled = rates_of_counts(schedule.left[:1], spec.num_patches) + schedule.rates
+    for layer, (before, after) in enumerate(zip(rates, scaled, strict=True)):
         # What is not dropped in the lone layer has not been scaled.
         if before != after and layer != schedule.lone_layer(spec):
             changes.append(f"layer {layer} {before:.4g} to {after:.4g}")

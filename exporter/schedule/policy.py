@@ -25,8 +25,8 @@ from exporter.schedule.methods import (
     reduction_named,
     scorer_named,
 )
-from exporter.schedule.prune import NUMBERS, SHAPED, Prune
-from exporter.schedule.rates import SHAPES, STRETCHED, Curve, exponent_for, stretched
+from exporter.schedule.prune import NUMBERS, OF_STRETCHED, SHAPED, Prune
+from exporter.schedule.rates import SHAPES, STRETCHED, Curve, exponent_for, merges_at, stretched
 from exporter.vocabulary import Anchors, Method
 
 
@@ -74,7 +74,7 @@ class MacShare:
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of some layers, by their 1-based numbers; the others keep all patches."""
+    """The rates of some layers, by their numbers, 0 before the first; the others keep all patches."""
 
     by_layer: Mapping[int, float]
 
@@ -110,7 +110,7 @@ class Policy:
     """How patches are scored, reduced and counted, and how much is pruned.
 
     `counts` is one of `exporter.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates. Only
-    stretched counts have an `exponent` but 1.
+    stretched counts have an `exponent` but 1, or merge embedded patches before the first layer.
     """
 
     method: Method
@@ -118,6 +118,7 @@ class Policy:
     reduction: Reduction
     counts: str
     exponent: float
+    merges_embedded: bool
     amount: Amount
     anchors: Anchors
     alpha: float | Literal["of the model"]
@@ -177,12 +178,14 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
     scorer = scorer_named(said.scorer or choices.scorers[0])
     reduction = default_reduction(method, scorer)
     counts = prune.counts or choices.counts[0]
+    _check_stretched(prune, counts)
     policy = Policy(
         method=method,
         scorer=scorer,
         reduction=reduction_named(said.reduce) if said.reduce else reduction,
         counts=counts,
-        exponent=_exponent(prune.exponent, counts, amount),
+        exponent=_exponent(prune, counts, amount),
+        merges_embedded=_merges_embedded(prune, scorer, counts, amount),
         amount=amount,
         anchors=said.anchors or Anchors.MINMAX,
         alpha=OF_MODEL if said.alpha is None else said.alpha,
@@ -202,6 +205,13 @@ def _check_said_once(prune: Prune) -> None:
             raise RecipeError(" and ".join(said), "both", "one of them")
 
 
+def _check_stretched(prune: Prune, counts: str) -> None:
+    for name in OF_STRETCHED:
+        if counts != STRETCHED and (value := getattr(prune, name)) is not None:
+            got = f"{value} for counts {counts}"
+            raise RecipeError(name, got, f"counts {STRETCHED}, or no {name}")
+
+
 def _check(policy: Policy) -> None:
     check_choices(policy.method, policy.scorer, policy.reduction)
     check_counts(policy.method, policy.scorer, policy.counts)
@@ -213,22 +223,30 @@ def _check(policy: Policy) -> None:
         raise RecipeError("round_to", got, "1", COUNTS_VARY)
 
 
-def _exponent(exponent: float | None, counts: str, amount: Amount) -> float:
+def _exponent(prune: Prune, counts: str, amount: Amount) -> float:
     """Return the exponent of the counts, by default that of the share to save; beside rho, all have its rate: 1."""
-    if counts != STRETCHED:
-        if exponent is not None:
-            got = f"{exponent:g} for counts {counts}"
-            raise RecipeError("exponent", got, f"counts {STRETCHED}, or no exponent")
-        return 1.0
-    if exponent is not None:
-        return exponent
-    return exponent_for(amount.share) if isinstance(amount, MacShare) else 1.0
+    if prune.exponent is not None:
+        return prune.exponent
+    if counts == STRETCHED and isinstance(amount, MacShare):
+        return exponent_for(amount.share)
+    return 1.0
+
+
+def _merges_embedded(prune: Prune, scorer: Scorer, counts: str, amount: Amount) -> bool:
+    """Return whether stretched counts start before the first layer, where only tokens can be compared."""
+    if prune.merge_embedded is not None:
+        if prune.merge_embedded and not scorer.by_tokens:
+            got = f"true for the scorer {scorer.name}"
+            raise RecipeError("merge_embedded", got, f"method {Method.MATCHING}, or false")
+        return prune.merge_embedded
+    stretches = counts == STRETCHED and scorer.by_tokens
+    return stretches and isinstance(amount, MacShare) and merges_at(amount.share)
 
 
 def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
     rates = Rates(prune.rates) if schedule is None else Given(schedule)
     if rates != UNSAID:
-        for name in ("counts", "exponent"):
+        for name in ("counts", *OF_STRETCHED):
             if (value := getattr(prune, name)) is not None:
                 raise RecipeError(name, f"{value} beside rates or a schedule", "one of them")
     if prune.rho is not None:

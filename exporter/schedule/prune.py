@@ -12,12 +12,15 @@ from exporter.vocabulary import Anchors, Method
 
 ProperShare = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[
-    dict[Positive, Share], Meta(description="LAYER=RATE, layers from 1, rates in (0, 1]")
+    dict[Natural, Share],
+    Meta(description="LAYER=RATE, layers from 1 (0: before it), rates in (0, 1]"),
 ]
 
 # The fields that say how much to prune: a number, or rates; a number with rates scales these.
 NUMBERS, SHAPED = ("rho", "mac_reduction"), ("rates", "schedule")
 AMOUNTS = (*NUMBERS, *SHAPED)
+# The fields that change stretched counts.
+OF_STRETCHED = ("exponent", "merge_embedded")
 
 # The fields that a schedule has too.
 SCORING = ("scorer", "alpha", "anchors", "seed", "round_to", "method", "query_stride", "reduce")
@@ -80,7 +83,12 @@ class Prune(Settings):
     exponent: Share | None = option(
         None,
         "Exponent of stretched counts, in (0, 1]. 1: the same share in every layer; the lower, the more stay in "
-        "later ones. By default it follows from the share to save: 1 up to 40 %, 0.7 from 80 %; beside rho 1.",
+        "later ones. By default it follows from the share to save: 1 up to 60 %, 0.7 from 80 %; beside rho 1.",
+        flag=False,
+    )
+    merge_embedded: bool | None = option(
+        None,
+        "Merge patches before the first layer, too; by default where stretched counts save 80 % or more.",
         flag=False,
     )
     refit: bool = option(

@@ -100,15 +100,15 @@ def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
 
 
 def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:
-    """Return one rate per layer from rates of some 1-based layers (STAR, Table 2); the others keep all patches.
+    """Return one rate per layer from 0 on, given those of some (STAR, Table 2); the others keep all patches.
 
     Raises:
         ScheduleError: A layer is out of range.
     """
     for layer in rates:
         if layer > depth:
-            raise ScheduleError("schedule", f"layer {layer}", f"a layer from 1 to {depth}")
-    return tuple(float(np.float32(rates.get(layer, 1.0))) for layer in range(1, depth + 1))
+            raise ScheduleError("schedule", f"layer {layer}", f"a layer from 0 to {depth}")
+    return tuple(float(np.float32(rates.get(layer, 1.0))) for layer in range(depth + 1))
 
 
 PlanT = TypeVar("PlanT")
@@ -189,12 +189,21 @@ Curve = Callable[[float, int, int], float]
 
 
 # The exponent by the share of multiply-adds saved, measured on two models (docs/results.md); linear in between.
-EXPONENTS = {0.4: 1.0, 0.6: 0.9, 0.8: 0.7}
+EXPONENTS = {0.6: 1.0, 0.7: 0.8, 0.8: 0.7}
 
 
 def exponent_for(share: float) -> float:
     """Return the exponent of stretched counts that loses least where this share is saved."""
     return float(np.interp(share, list(EXPONENTS), list(EXPONENTS.values())))
+
+
+# From this share on, some of the embedded patches merge before the first layer.
+MERGES_EMBEDDED = 0.8
+
+
+def merges_at(share: float) -> bool:
+    """Return whether stretched counts lose less where embedded patches merge too, if this share is saved."""
+    return share >= MERGES_EMBEDDED
 
 
 def stretched(exponent: float) -> Curve:

@@ -14,7 +14,7 @@ from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.policy import UNSAID, Need, resolve
-from exporter.schedule.prune import AMOUNTS, SCORING, Prune
+from exporter.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
 from exporter.settings.fields import Settings, changes_of, fields_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.workflows.network import Network
@@ -79,7 +79,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     if recipe.model.recalibrate:
         logger.warning("%s is not pruned as it was trained, with %s", file, trained)
         return None
-    for name in (*AMOUNTS, "calibration", "counts", "exponent", "refit", *SCORING):
+    for name in (*AMOUNTS, "calibration", "counts", *OF_STRETCHED, "refit", *SCORING):
         if name == "seed" or getattr(prune, name) == getattr(plain, name):
             continue
         raise RecipeError(

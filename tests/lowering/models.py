@@ -82,6 +82,11 @@ def matching(family: str = "vit") -> PrunedViT:
     return _shared(family, "matching", "")
 
 
+def early(family: str = "vit") -> PrunedViT:
+    """The same, and the embedded patches merge before the first block."""
+    return _shared(family, "early", "")
+
+
 def dense(family: str = "vit") -> PrunedViT:
     """The same network unpruned."""
     return _shared(family, "dense", "")
@@ -132,6 +137,9 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
     vit = _vit(family)
     if method == "dense":
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
+    elif method == "early":
+        settings = Prune(merge_embedded=True, exponent=1.0)
+        pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.75, resolve(settings))).eval()
     elif method in (Method.TOME, Method.MATCHING):
         # 3 or 4 patches are left of 16: of 2 or 3 tokens, OpenVINO 2026.4 computes some attention wrongly.
         rho = 0.4 if method == Method.TOME else 0.7

@@ -35,7 +35,7 @@ from exporter.targets import (
 from exporter.vocabulary import Method
 from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.exhaustive import also
-from tests.lowering.models import dense, lowered, matching, merging, run, star, tome
+from tests.lowering.models import dense, early, lowered, matching, merging, run, star, tome
 from tests.vits import random_images
 
 WAYS: dict[str, Callable[..., PrunedViT]] = {
@@ -43,6 +43,7 @@ WAYS: dict[str, Callable[..., PrunedViT]] = {
     "merge-weighted": partial(merging, reduce="merge-weighted"),
     "tome": tome,
     "matching": matching,
+    "early": early,
 }
 FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
 EACH = tuple(TARGETS.values())
@@ -65,7 +66,7 @@ def rows() -> Iterator[Any]:
         for family in FAMILIES:
             for target in (ONNXRUNTIME, TENSORRT, OPENVINO):
                 more = target is ONNXRUNTIME or (
-                    way in ("tome", "matching") and target is TENSORRT
+                    way in ("tome", "matching", "early") and target is TENSORRT
                 )
                 further = way == "merge-weighted" or not (
                     more or family == "eva02, joined, rotary"
@@ -132,9 +133,9 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
     """Behind the first layer that merges, attention and class row read the logarithm of the sizes."""
     nodes = lowered(WAYS[way]()).graph.node
     masked = [len(node.input) > 3 for node in nodes if node.op_type == "Attention"]
-    assert masked == ([False] * 4 if way == "merge" else [False, True, True, True])
+    assert masked == ([False] * 4 if way == "merge" else [way == "early", True, True, True])
     # Of the sizes behind each layer that is not the last; of scores none.
-    logs = {"merge": 0, "merge-weighted": 2, "tome": 3, "matching": 3}
+    logs = {"merge": 0, "merge-weighted": 2, "tome": 3, "matching": 3, "early": 4}
     assert [node.op_type for node in nodes].count("Log") == logs[way]
 
 

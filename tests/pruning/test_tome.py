@@ -23,20 +23,25 @@ from tests.vits import make_vit, random_images
 FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 
-def tome(vit: PrunableViT, rho: float = 0.4, method: Method = Method.TOME) -> PrunedViT:
-    return PrunedViT(vit, shape_schedule(vit.spec, rho, resolve(Prune(method=method))))
+TOME, MATCHING = Prune(rho=0.4, method=Method.TOME), Prune(rho=0.4, method=Method.MATCHING)
+EARLY = Prune(rho=0.75, merge_embedded=True)
 
 
-@pytest.mark.parametrize("method", [Method.TOME, Method.MATCHING])
+def merging(vit: PrunableViT, settings: Prune = TOME) -> PrunedViT:
+    return PrunedViT(vit, shape_schedule(vit.spec, settings.rho or 1.0, resolve(settings)))
+
+
+@pytest.mark.parametrize("settings", [TOME, MATCHING, EARLY], ids=["tome", "matching", "early"])
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
-def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, method: Method) -> None:
+def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, settings: Prune) -> None:
     """One image at a time: pairs and means by NumPy, attention written out with the sizes in its softmax."""
-    pruned = tome(make_vit(family), method=method)
+    pruned = merging(make_vit(family), settings)
     images = random_images(pruned.vit, 2)
     with torch.inference_mode():
         trace = pruned.trace(images)
         for image in range(2):
             logits, made = plain_loop(pruned, images[image : image + 1])
+            assert made.keys() == trace.decisions.keys()
             torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
             for layer, pairs in made.items():
                 into = trace.decisions[layer].into
@@ -51,16 +56,20 @@ def plain_loop(pruned: PrunedViT, image: torch.Tensor) -> tuple[torch.Tensor, di
     vit, tokens = pruned.vit, pruned.vit.embed(image)
     prefix, sizes = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1])
     made: dict[int, Pairs] = {}
-    for layer, block in enumerate(vit.blocks, start=1):
-        tokens, key = weighted_attention(block, tokens, sizes)
-        kept = pruned.schedule.keep[layer - 1]
+    for layer, kept in enumerate(pruned.schedule.left):
+        if layer:
+            tokens, key = weighted_attention(vit.blocks[layer - 1], tokens, sizes)
+        elif not pruned.schedule.embedded:
+            continue
         if pruned.schedule.method == Method.MATCHING:
             made[layer] = reference_pairs(tokens.numpy(), kept, prefix, sizes if made else None)
         else:
             made[layer] = reference_pairs(key.numpy(), kept, prefix)
         merged, sizes = reference_mean(tokens[0].numpy(), made[layer].into, sizes, kept, prefix)
         assert sizes.sum() == prefix + vit.spec.num_patches
-        tokens = mlp_half(block, torch.from_numpy(merged).float()[None])
+        tokens = torch.from_numpy(merged).float()[None]
+        if layer:
+            tokens = mlp_half(vit.blocks[layer - 1], tokens)
     return vit.classify(vit.norm(tokens))[0], made
 
 
@@ -82,7 +91,7 @@ def weighted_attention(
 
 def test_rotary_positions_follow_the_order_of_the_survivors() -> None:
     """An image alone and in a batch; the order of the survivors is not ascending."""
-    pruned = tome(make_vit("eva02, joined, rotary"))
+    pruned = merging(make_vit("eva02, joined, rotary"))
     images = random_images(pruned.vit, 3)
     with torch.inference_mode():
         together, alone = pruned.trace(images), pruned.trace(images[1:2])

@@ -191,11 +191,18 @@ def test_merging_costs_two_products_more() -> None:
     assert pruned.macs.scoring - dropped.scoring == expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "rho"),
+    [(Prune(method=Method.TOME), 0.4), (Prune(merge_embedded=True), 0.75)],
+    ids=["tome", "early"],
+)
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
-def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
-    """No class row; a product of mean keys, whose length is that of a head."""
+def test_pairs_cost_their_similarities_and_the_means(
+    family: str, settings: Prune, rho: float
+) -> None:
+    """No class row; a product of mean keys, whose length is that of a head, or of tokens."""
     vit = make_vit(family)
-    pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, resolve(Prune(method=Method.TOME))))
+    pruned = PrunedViT(vit, shape_schedule(vit.spec, rho, resolve(settings)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
     prefix, dim, before, expected = (
@@ -204,9 +211,12 @@ def test_pairs_cost_their_similarities_and_the_means(family: str) -> None:
         vit.spec.num_patches,
         0,
     )
-    for after in pruned.schedule.keep:
+    length = dim if pruned.scorer.by_tokens else dim // vit.spec.num_heads
+    for after in pruned.schedule.left:
+        if after == before:
+            continue
         joined = len(joined_patches(before, after, prefix))
-        expected += (before - joined) * joined * dim // vit.spec.num_heads
+        expected += (before - joined) * joined * length
         expected += (prefix + before) * (prefix + after) * dim
         before = after
     assert pruned.macs.scoring == expected

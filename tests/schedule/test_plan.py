@@ -28,6 +28,9 @@ def test_check_fits_names_the_layer(tiny_vit: PrunableViT) -> None:
     for bad, message in (
         (replace(good, keep=(16, 8, 9, 8)), "layer 3"),
         (replace(good, num_patches=17), "17 patches"),
+        (replace(good, embedded=17), "embedded | got 17"),
+        (replace(good, embedded=10), r"layer 1 | got 16 patches"),
+        (replace(good, embedded=8, method=Method.STAR, scorer="intra"), "layer 0"),
         (replace(good, round_to=4), r"8 patches \| need 11"),
         (replace(good, rates=good.rates[:3], keep=good.keep[:3]), "3 layers"),
     ):

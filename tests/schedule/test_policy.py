@@ -55,7 +55,7 @@ def test_what_is_not_said_is_the_methods_default(
     ("settings", "exponent"),
     [
         ({"mac_reduction": 0.2}, 1.0),
-        ({"mac_reduction": 0.6}, 0.9),
+        ({"mac_reduction": 0.6}, 1.0),
         ({"mac_reduction": 0.95}, 0.7),
         ({"mac_reduction": 0.6, "exponent": 0.5}, 0.5),
         ({"rho": 0.5}, 1.0),
@@ -81,6 +81,23 @@ def test_an_exponent_that_nothing_reads_is_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=words):
         resolve(Prune(exponent=0.7, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "merges"),
+    [
+        ({"mac_reduction": 0.7}, False),
+        ({"mac_reduction": 0.8}, True),
+        ({"mac_reduction": 0.8, "merge_embedded": False}, False),
+        ({"mac_reduction": 0.8, "method": "tome", "counts": "stretched"}, False),
+        ({"rho": 0.5}, False),
+        ({"rho": 0.5, "merge_embedded": True}, True),
+    ],
+)
+def test_embedded_patches_merge_where_much_is_saved(
+    settings: dict[str, Any], merges: bool
+) -> None:
+    assert resolve(Prune(**settings)).merges_embedded is merges
 
 
 def test_a_models_alpha_holds_unless_one_is_said(tiny_vit: PrunableViT) -> None:

@@ -123,11 +123,12 @@ def test_an_acs_that_is_no_number_names_its_layer(acs: list[float], message: str
 
 
 def test_manual_rates_leave_other_layers_whole() -> None:
-    assert manual_rates({2: 0.5}, 3) == (1.0, 0.5, 1.0)
+    assert manual_rates({2: 0.5}, 3) == (1.0, 1.0, 0.5, 1.0)
+    assert manual_rates({0: 0.75}, 3) == (0.75, 1.0, 1.0, 1.0)
 
 
 def test_manual_rates_name_the_layer_that_is_not_there() -> None:
-    with pytest.raises(ScheduleError, match=r"layer 4 \| need a layer from 1 to 3"):
+    with pytest.raises(ScheduleError, match=r"layer 4 \| need a layer from 0 to 3"):
         manual_rates({4: 0.5}, 3)
 
 

@@ -51,10 +51,10 @@ def patches_left(tensors: Tensors, depth: int, num_patches: int) -> Array:
     images = len(next(iter(tensors.values())))
     left = np.full(images, num_patches)
     columns = []
-    for layer in range(1, depth + 1):
+    for layer in range(depth + 1):
         left = (positions[layer] != NOBODY).sum(axis=1) if layer in positions else left
         columns.append(left)
-    return np.stack(columns, axis=1)
+    return np.stack(columns[1:], axis=1)
 
 
 def take(positions: Array, survivors: Array) -> Array:

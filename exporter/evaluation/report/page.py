@@ -195,9 +195,6 @@ def save_page(
         pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
         chart=None if trade_off is None else chart_of(trade_off, report.model),
         trade_off=trade_off,
-        layers=list(
-            enumerate(zip(report.schedule.rates, report.schedule.keep, strict=True), start=1)
-        ),
         script=serving_script(artefact, report.files["pruned"]),
         wilson=wilson,
     )
