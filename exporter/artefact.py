@@ -39,7 +39,8 @@ PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 16: Precision.BF16, 10: Prec
 class Artefact:
     """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
 
-    `refit_of` is the hash of the weights that were refitted to the schedule, "" where none were.
+    `refit_of` is the hash of the weights that were refitted to the schedule, "" where none were. `in_fp32` are the
+    nodes that stay fp32 since their values are too large for fp16 (`exporter.lowering.largest_values`).
     """
 
     spec: ModelSpec
@@ -49,6 +50,7 @@ class Artefact:
     input_kind: InputKind = InputKind.FLOAT32
     weights_sha256: str = ""
     refit_of: str = ""
+    in_fp32: tuple[str, ...] = ()
 
     @property
     def trained_sha256(self) -> str:
@@ -141,6 +143,7 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
         "input_kind": str(artefact.input_kind),
         **({"layout": str(artefact.layout)} if artefact.schedule.adaptive else {}),
         **({"refit_of": artefact.refit_of} if artefact.refit_of else {}),
+        **({"in_fp32": "\n".join(artefact.in_fp32)} if artefact.in_fp32 else {}),
     }
     return {KEY_PREFIX + key: value for key, value in entries.items()}
 
@@ -169,6 +172,7 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
             input_kind=InputKind.named(values["input_kind"]),
             weights_sha256=values["weights_sha256"],
             refit_of=values.get("refit_of", ""),
+            in_fp32=tuple(values.get("in_fp32", "").splitlines()),
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
         raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None

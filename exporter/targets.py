@@ -108,6 +108,11 @@ class Target:
         return self.quantization not in ("", "dynamic")
 
     @property
+    def measures(self) -> bool:
+        """Whether lowering measures activations on images: for their ranges, or for what fp16 cannot hold."""
+        return self.takes_ranges or "to_fp16" in (*self.passes, *self.passes_after)
+
+    @property
     def reduced(self) -> tuple[Precision, ...]:
         """The precisions below fp32: of linear layers, and bf16 where the rest is converted to it."""
         rest = (Precision.BF16,) if "to_bf16" in self.passes_after else ()

@@ -105,9 +105,7 @@ def model_files(
 
 def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
     if not path.is_file():
-        images = (
-            noise(network.vit.spec, "float32", RANGE_IMAGES) if target.takes_ranges else None
-        )
+        images = noise(network.vit.spec, "float32", RANGE_IMAGES) if target.measures else None
         save_onnx(lower(network, target, images=images), path)
     return path
 

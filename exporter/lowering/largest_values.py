@@ -1,9 +1,10 @@
-"""Measure the largest values of tensors in fp16, in fp32: whether fp16 holds them.
+"""Measure the largest values of tensors in fp16, in fp32: whether fp16 holds them, and which nodes need fp32.
 
 A runtime may compute a file in fp16 in fp32, as ONNX Runtime does on a CPU. What it answers shows no overflow.
 """
 
 import copy
+from collections.abc import Collection
 
 import numpy as np
 import onnx
@@ -14,18 +15,38 @@ from exporter.tensor_names import IMAGES, Array
 
 # Images per run.
 BATCH = 8
+# Other images have larger values than those that are measured: a node whose values come so near stays fp32.
+MARGIN = 8
+HIGHEST = float(np.finfo(np.float16).max) / MARGIN
+
+
+def nodes_beyond_fp16(model: onnx.ModelProto, images: Array) -> dict[str, float]:
+    """Return the nodes that read, compute or return a value in fp16 above `HIGHEST`, and their largest value.
+
+    The images are as in `largest_halves`. A Cast has no precision of its own.
+    """
+    largest = largest_halves(model, images)
+    beyond = {}
+    for node in model.graph.node:
+        tensors = (*node.input, *node.output, _logits(node))
+        most = max(largest.get(tensor, 0.0) for tensor in tensors)
+        if most > HIGHEST and node.op_type != "Cast":
+            beyond[node.name] = most
+    return beyond
 
 
 def largest_halves(model: onnx.ModelProto, images: Array) -> dict[str, float]:
     """Return the largest finite absolute value of each tensor in fp16 that a lowered model computes, by name.
 
     All is computed in fp32. Infinities are those of masks. The images are [n, 3, H, W], as the model takes them.
+    An Attention node's logits are no tensor of the file, but are measured too, as `NODE/logits`.
     """
     halves = _halves(model)
     if not halves:
         return {}
     onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
     measuring = _in_fp32(model)
+    halves += _give_logits(measuring.graph, halves)
     for index, name in enumerate(halves):
         _measure(measuring.graph, name, _result(index))
     session = onnxruntime.InferenceSession(
@@ -49,6 +70,21 @@ def _halves(model: onnx.ModelProto) -> list[str]:
     }
     computed = [name for node in model.graph.node for name in node.output]
     return [name for name in computed if name in halves]
+
+
+def _give_logits(graph: onnx.GraphProto, halves: Collection[str]) -> list[str]:
+    """Let Attention nodes that are in fp16 return their logits too; return the names of these."""
+    attentions = [
+        node for node in graph.node if node.op_type == "Attention" and node.output[0] in halves
+    ]
+    for node in attentions:
+        # The optional outputs before are a cache of keys and values.
+        node.output.extend(["", "", _logits(node)])
+    return [_logits(node) for node in attentions]
+
+
+def _logits(node: onnx.NodeProto) -> str:
+    return f"{node.name}/logits"
 
 
 def _in_fp32(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,10 +1,12 @@
 """The whole lowering: export, the target's passes in order, metadata, verification."""
 
 import copy
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,6 +22,7 @@ from exporter.artefact import Artefact, output_names
 from exporter.errors import ModelError
 from exporter.files import written_beside
 from exporter.lowering.graph import import_graph
+from exporter.lowering.largest_values import MARGIN, nodes_beyond_fp16
 from exporter.lowering.markers import TRANSLATIONS
 from exporter.lowering.pass_table import check_passes, run_passes
 from exporter.lowering.quantize import quantized
@@ -36,6 +39,8 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import Target
 from exporter.tensor_names import IMAGES, Array
 from exporter.vocabulary import InputKind
+
+logger = logging.getLogger(__name__)
 
 # From this version of PyTorch on, a program without a translation is a bug of ours.
 TRANSLATES_ALL = (2, 7)
@@ -259,7 +264,8 @@ def lower(
         pruned: The PyTorch reference.
         target: Decides the opset and the passes.
         input_kind: Preprocessed images, or the pixels before normalisation.
-        images: [n, 3, H, W] as the model takes them; an INT8 target takes the ranges of activations from them.
+        images: [n, 3, H, W] as the model takes them. An INT8 target takes the ranges of activations from them; one
+            with fp16 keeps in fp32 what comes near fp16's largest value on them, and without them nothing.
     """
     return next(lower_each(pruned, [target], input_kind, images))
 
@@ -276,7 +282,7 @@ def lower_each(
         artefact = _artefact(pruned, target, input_kind)
         if target.opset not in exports:
             exports[target.opset] = to_onnx(pruned, target.opset)
-        yield _for_target(copy.deepcopy(exports[target.opset]), artefact, images)
+        yield _for_target(exports[target.opset], artefact, images)
 
 
 def save_onnx(model: onnx.ModelProto, path: Path) -> None:
@@ -288,9 +294,26 @@ def save_onnx(model: onnx.ModelProto, path: Path) -> None:
 def _for_target(
     exported: onnx.ModelProto, artefact: Artefact, images: Array | None
 ) -> onnx.ModelProto:
-    """Run all steps after torch's export, and take over the export's tensors."""
+    """Run all steps after torch's export; once more where fp16 cannot hold all values, with those nodes in fp32."""
+    model = _rewritten(exported, artefact, images)
+    beyond = {} if images is None else nodes_beyond_fp16(model, images)
+    if beyond:
+        largest = max(beyond, key=beyond.__getitem__)
+        logger.warning(
+            "%s: nodes that stay in fp32, for values within a factor of %d of fp16's largest: %d, up to %.3g at %s",
+            *(artefact.target.name, MARGIN, len(beyond), beyond[largest], largest),
+        )
+        artefact = replace(artefact, in_fp32=tuple(beyond))
+        model = _rewritten(exported, artefact, images)
+    return verify(stamp(model, artefact), artefact)
+
+
+def _rewritten(
+    exported: onnx.ModelProto, artefact: Artefact, images: Array | None
+) -> onnx.ModelProto:
+    """Run the target's passes and its quantization on a copy of the export."""
     target = artefact.target
-    graph = import_graph(exported)
+    graph = import_graph(copy.deepcopy(exported))
     names = (
         (*target.passes, "uint8_input")
         if artefact.input_kind == InputKind.UINT8
@@ -309,7 +332,7 @@ def _for_target(
         # Cleanup would remove the last layer's count: only variants read it.
         run_passes(graph, artefact, target.passes_after, clean=False)
         model = gs.export_onnx(graph)
-    return verify(stamp(model, artefact), artefact)
+    return model
 
 
 def _largest_top_k(artefact: Artefact) -> int:

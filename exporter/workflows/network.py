@@ -147,7 +147,7 @@ class Network:
 
     @cached_property
     def ranges(self) -> Array | None:
-        """Images for INT8's activation ranges, as lowered models take them; None where none are given."""
+        """Images for the ranges of activations, as lowered models take them; None where none are given."""
         recipe = self.recipe
         if recipe.images.images is None:
             return None

@@ -198,7 +198,7 @@ def export(
     Args:
         pruned: The pruned model, or the `dense` one.
         lowering: The name of a target, or a target with the kind of its input; by default ONNX Runtime in fp32.
-        images: What INT8 takes its activation ranges from.
+        images: What INT8 takes its activation ranges from, and what shows which values fp16 cannot hold.
 
     Raises:
         RecipeError: There is no such target.
@@ -211,7 +211,7 @@ def export(
     if images is not None:
         spec = pruned.vit.spec
         folder = folder_of(images, spec, MOST)
-        if how.row.takes_ranges:
+        if how.row.measures:
             require_normalised(folder, spec.preprocessing)
         ranges = _pixels(folder, spec, how.input_kind)
     return lower(pruned, how.row, how.input_kind, ranges)

@@ -214,8 +214,10 @@ class Variant:
 def lowered_together(variants: Sequence[Variant]) -> Iterator[onnx.ModelProto]:
     """Yield the models of variants that differ in nothing but the target, which share torch's export."""
     first, targets = variants[0], [variant.target for variant in variants]
-    takes_ranges = any(target.takes_ranges for target in targets)
-    ranges = first.network.ranges if takes_ranges else None
+    measures = any(target.measures for target in targets)
+    ranges = first.network.ranges if measures else None
+    if measures and ranges is None:
+        logger.warning("no images, which would show what fp16 cannot hold: give --images")
     return lower_each(first.pruned, targets, first.network.recipe.lower.input_kind, ranges)
 
 

@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import scoring_nodes
-from exporter.lowering.graph import Builder, replace, sort_nodes
+from exporter.lowering.graph import Builder, producer, replace, sort_nodes
 from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import Array
 
@@ -45,16 +45,17 @@ def _to_half(graph: gs.Graph, artefact: Artefact, half: np.dtype) -> int:
     2. All nodes from the product that computes the class row to the survivors stay fp32: a score rounded to 11 bits
        would tie with its neighbours, and position decides ties.
     3. Weights are stored in the precision of the node that reads them; twice, where nodes of both precisions do.
+    4. The nodes that the artefact names stay fp32, since their values are too large for fp16.
     """
-    scoring = scoring_nodes(graph, artefact)
+    exact = scoring_nodes(graph, artefact) | _beyond(graph, artefact)
     _infer_dtypes(graph)
     floats = {name for name, tensor in graph.tensors().items() if tensor.dtype == FP32}
     converted: Converted = {}
     halved = 0
     # A copy, since casts are appended; sorted, since a node's inputs must have their precision before it.
     for node in list(sort_nodes(graph).nodes):
-        exact = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in scoring
-        precision = FP32 if exact else half
+        in_fp32 = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in exact
+        precision = FP32 if in_fp32 else half
         node.inputs = [
             _in_precision(graph, tensor, precision, converted)
             if tensor.name in floats
@@ -71,6 +72,17 @@ def _to_half(graph: gs.Graph, artefact: Artefact, half: np.dtype) -> int:
         halved += bool(results) and precision != FP32
     _keep_outputs(graph, half)
     return halved
+
+
+def _beyond(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
+    """Return the nodes that the artefact keeps in fp32, each by its `id`.
+
+    A pair's second half before them too: TensorRT sees no pair where a Cast follows it.
+    """
+    named = [node for node in graph.nodes if node.name in set(artefact.in_fp32)]
+    operands = [tensor for node in named for tensor in node.inputs]
+    pairs = [producer(tensor, "DequantizeLinear") for tensor in operands]
+    return frozenset(id(node) for node in (*named, *pairs) if node is not None)
 
 
 def _in_precision(
