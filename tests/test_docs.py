@@ -5,13 +5,12 @@ import importlib.util
 import re
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from exporter.artefact import Artefact
 from exporter.bundled import DIGITS_VIT
 from exporter.cli.main import build_parser
 from exporter.evaluation.batch_sweep import NOT_SLICED
@@ -116,10 +115,7 @@ def test_the_serving_commands(
 def test_the_serving_script_is_the_reports() -> None:
     marker = f"test: {HERE}::test_the_serving_script_is_the_reports"
     (block,) = (each for each in blocks("docs/serving.md") if each.marker == marker)
-    artefact: Artefact = artefacts().pruned
-    preprocessing = replace(artefact.spec.preprocessing, crop_mode=CropMode.CENTER)
-    spec = replace(artefact.spec, preprocessing=preprocessing)
-    assert block.text == serving_script(replace(artefact, spec=spec), "deit.onnx")
+    assert block.text == serving_script(artefacts().pruned, "deit.onnx")
 
 
 def test_the_preprocessing_in_words_has_every_key_and_crop_mode() -> None:

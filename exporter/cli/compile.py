@@ -181,6 +181,8 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
             yield _speed_line(report)
         if report.loss and report.loss.words:
             yield f"{method}, points of top-1: {report.loss.words}"
+        if report.refit:
+            yield f"{method}, refit: {report.refit.words}"
         if report.agreement and report.agreement.retrieval:
             for name, value in report.agreement.retrieval.rows.items():
                 yield f"{method}, {name}: {value}"
@@ -199,8 +201,6 @@ def _lines_of_one(report: Report) -> Iterator[str]:
         yield "points are against the fine-tuned weights, unpruned"
     if report.pair and report.accuracy:  # without labels, the table has it
         yield f"agreement: the same class as from the dense model on {report.pair.agreement:.2%} of the images"
-    if report.refit:
-        yield f"refit: {report.refit.words}"
 
 
 def _speed_line(report: Report) -> str:

@@ -48,9 +48,8 @@ def held_out(
     return every[rest].split(size), every[apart].split(size)
 
 
-def divergences(dense: PrunedViT, pruned: PrunedViT, images: Sequence[Tensor]) -> np.ndarray:
-    """Return the divergence of each image, from batches [b, c, h, w]."""
-    right, changed = answers(dense, images), answers(pruned, images)
+def divergences(pruned: PrunedViT, right: Tensor, changed: Tensor) -> np.ndarray:
+    """Return the divergence of each image, from the `answers` of the dense and of the pruned model."""
     if _output(pruned.vit).kind == OutputKind.EMBEDDING:
         return (1.0 - torch.cosine_similarity(right, changed, dim=-1)).double().numpy()
     log_chances = right.double().log_softmax(-1)

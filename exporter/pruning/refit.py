@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import MlpParts, Seen, weights_sha256
-from exporter.pruning.divergence import divergences, gain_of, held_out
+from exporter.pruning.divergence import answers, divergences, gain_of, held_out
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Grid
 from exporter.records import Gain, ModelSpec
@@ -25,6 +25,8 @@ from exporter.schedule.plan import keep_everything
 RIDGE = 1.0
 # The share of the images that only says what was gained.
 HELD_OUT = 0.25
+# An image takes about as long as so many runs of the dense model: to be read, or to judge three models by.
+RUNS = 3
 # A channel whose branch is scaled by less than this share of the largest scale is left as it is.
 LEAST_FACTOR = 1e-2
 
@@ -41,7 +43,7 @@ def refit(
     Args:
         pruned: A model whose counts do not depend on the image; not changed.
         images: Batches of preprocessed images [b, c, h, w], without labels.
-        on_progress: Called with the number of blocks done, and of all.
+        on_progress: Called with the work done and all of it, as `runs_to_refit` counts it.
 
     Raises:
         ImageError: There are too few images.
@@ -54,18 +56,29 @@ def refit(
             "one with the same counts for all images",
         )
     read, unseen = held_out(images, "refit", HELD_OUT)
+    advance = on_progress or (lambda *_: None)
+    judged, total = sum(map(len, unseen)), runs_to_refit(images)
+    reading = total - RUNS * judged
     copy = deepcopy(pruned).eval()
     with torch.no_grad():
-        for done in _blocks_refitted(pruned, copy, read):
-            if on_progress is not None:
-                on_progress(done, pruned.vit.spec.depth)
+        for layer in _blocks_refitted(pruned, copy, read):
+            advance(reading * layer // pruned.vit.spec.depth, total)
     copy.vit.weights_sha256 = weights_sha256(copy.model)
     copy.refit_of = pruned.vit.weights_sha256
     dense = PrunedViT(pruned.vit, keep_everything(pruned.vit.spec)).eval()
-    before = divergences(dense, pruned, unseen)
-    after = divergences(dense, copy, unseen)
+    outputs = []
+    for place, model in enumerate((dense, pruned, copy), start=1):
+        outputs.append(answers(model, unseen))
+        advance(reading + place * judged, total)
+    right, without, with_change = outputs
+    before, after = (divergences(pruned, right, changed) for changed in (without, with_change))
     gain = gain_of(before, after, sum(map(len, read)))
     return (copy if gain.shown else pruned), gain
+
+
+def runs_to_refit(images: Sequence[Tensor]) -> int:
+    """Return about how many images the dense model runs in the time that a refit on these batches takes."""
+    return RUNS * sum(map(len, images))
 
 
 def bytes_to_refit(spec: ModelSpec) -> int:

@@ -18,7 +18,7 @@ from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower_each, save_onnx
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.refit import bytes_to_refit, refit
+from exporter.pruning.refit import bytes_to_refit, refit, runs_to_refit
 from exporter.records import Gain, Schedule
 from exporter.runtimes.choice import on_this_cpu
 from exporter.schedule.plan import Cost, keep_everything, log_oddities, schedule_of
@@ -169,10 +169,11 @@ class Variant:
         if Need.REFIT not in self.needs:
             return pruned, None
         count = min(READ_FOR_REFIT, REFIT_BYTES // bytes_to_refit(pruned.vit.spec))
-        with network.stages.stage("refit, on calibration images") as advance:
-            model, gain = refit(pruned, network.batches(count), advance)
-        logger.warning("refit: %s", gain.words)
-        return model, gain
+        images = network.batches(count)
+        runs = runs_to_refit(images)
+        stage = f"refit: as long as about {runs:,} images of the unpruned model"
+        with network.stages.stage(stage) as advance:
+            return refit(pruned, images, advance)
 
     def lower(self) -> onnx.ModelProto:
         """Return the ONNX model for its target, by default ONNX Runtime in fp32."""

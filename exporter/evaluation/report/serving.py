@@ -1,10 +1,9 @@
 """Write a short script that serves a lowered model without this package: by NumPy, Pillow and its runtime alone."""
 
 from exporter.artefact import Artefact
-from exporter.records import Preprocessing
 from exporter.targets import ONNXRUNTIME_CPU, OPENVINO_CPU
 from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import CropMode, CropRounding, InputKind
+from exporter.vocabulary import InputKind
 
 # How each runtime opens the file, says what is in it, and runs it.
 OPEN = {
@@ -22,44 +21,53 @@ OPEN = {
     ),
 }
 
+# The same for every model: it reads all that differs from the metadata.
 SCRIPT = """\
-import json, sys
+import json, math, sys
 
 import numpy as np
 {library}
 from PIL import Image
 
+
+def fitted(image, how):
+    _, height, width = how["input_size"]
+    mode, method = how["crop_mode"], Image.Resampling[how["interpolation"].upper()]
+    scaled = int(width / how["crop_pct"]), int(height / how["crop_pct"])
+    ratios = image.width / scaled[0], image.height / scaled[1]
+    if mode == "squash":
+        image = image.resize(scaled, method)
+    elif mode == "center" and height == width:
+        short = min(image.size)
+        image = image.resize([scaled[0] * side // short for side in image.size], method)
+    elif mode != "none":
+        ratio = max(ratios) if mode == "border" else min(ratios)
+        image = image.resize([max(1, round(side / ratio)) for side in image.size], method)
+    if mode == "border":
+        size = max(width, image.width), max(height, image.height)
+        padded = Image.new("RGB", size, tuple(round(255 * value) for value in how["mean"]))
+        padded.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
+        image = padded
+    to_whole = math.floor if how["crop_rounding"] == "down" else round
+    left, top = to_whole((image.width - width) / 2), to_whole((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))
+
+
 {open}
 how, names = spec["preprocessing"], spec["class_names"]
-_, height, width = how["input_size"]
-method = Image.Resampling[how["interpolation"].upper()]
 image = Image.open(sys.argv[1])
 if image.mode[0] in "IF":
     sys.exit("grey of more than 8 bits: bring it to 8 bits first")
-image = image.convert("RGB")
-{resize}
+image = fitted(image.convert("RGB"), how)
 {pixels}
 {run}
 """
 
-SIDE = 'side, short = int(height / how["crop_pct"]), min(image.size)\n'
-SIDES = 'sides = int(width / how["crop_pct"]), int(height / how["crop_pct"])\n'
-CROPS = {
-    CropRounding.EVEN: "left, top = round((image.width - width) / 2), round((image.height - height) / 2)\n",
-    CropRounding.DOWN: "left, top = (image.width - width) // 2, (image.height - height) // 2\n",
-}
-CROP = "image = image.crop((left, top, left + width, top + height))"
-PAD = """\
-size = max(width, image.width), max(height, image.height)
-canvas = Image.new("RGB", size, tuple(round(255 * each) for each in how["mean"]))
-canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
-image = canvas
-"""
-
-PIXELS = "pixels = np.asarray(image).transpose(2, 0, 1)[None]\n"
-NORMALISE = """\
-mean, std = (np.array(how[each], np.float32).reshape(3, 1, 1) for each in ("mean", "std"))
-images = ((pixels / np.float32(255) - mean) / std).astype(np.float32)"""
+PIXELS = "images = np.asarray(image).transpose(2, 0, 1)[None]"
+NORMALISE = """
+mean = np.array(how["mean"], np.float32).reshape(3, 1, 1)
+std = np.array(how["std"], np.float32).reshape(3, 1, 1)
+images = ((images / np.float32(255) - mean) / std).astype(np.float32)"""
 
 CLASSES = """\
 logits = {run}[0]
@@ -82,31 +90,10 @@ def serving_script(artefact: Artefact, file: str) -> str:
     library, opened, run = OPEN[artefact.target.runtime]
     output = artefact.spec.outputs[0].name
     run = run.format(output=output, images=IMAGES)
-    raw = artefact.input_kind == InputKind.UINT8
+    is_raw = artefact.input_kind == InputKind.UINT8
     return SCRIPT.format(
         library=library,
         open=opened.format(file=file),
-        resize=_resize(artefact.spec.preprocessing),
-        pixels="images = " + PIXELS.removeprefix("pixels = ").rstrip()
-        if raw
-        else PIXELS + NORMALISE,
+        pixels=PIXELS if is_raw else PIXELS + NORMALISE,
         run=(CLASSES if output == LOGITS else VALUES).format(run=run),
     )
-
-
-def _resize(preprocessing: Preprocessing) -> str:
-    """Return the lines that resize and crop as in training: those of the model's crop mode."""
-    _, height, width = preprocessing.input_size
-    crop = CROPS[preprocessing.crop_rounding] + CROP
-    mode = preprocessing.crop_mode
-    if mode == CropMode.NONE:
-        return crop
-    if mode == CropMode.SQUASH:
-        return f"{SIDES}image = image.resize(sides, method)\n{crop}"
-    if mode == CropMode.CENTER and height == width:
-        sizes = "[side * each // short for each in image.size]"
-        return f"{SIDE}image = image.resize({sizes}, method)\n{crop}"
-    chosen, pad = ("max", PAD) if mode == CropMode.BORDER else ("min", "")
-    ratio = f"ratio = {chosen}(image.width / sides[0], image.height / sides[1])\n"
-    sizes = "[max(1, round(each / ratio)) for each in image.size]"
-    return f"{SIDES}{ratio}image = image.resize({sizes}, method)\n{pad}{crop}"
