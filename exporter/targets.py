@@ -141,9 +141,7 @@ class Target:
         return f"{model}.{method}.{self.name}.onnx"
 
 
-# Attention as MatMul, Softmax, MatMul, for the runtime to fuse.
-IN_PARTS = (
-    "name_decisions",
+EXPANDED = (
     "expand_attention",
     "expand_factors",
     "expand_pairing",
@@ -151,22 +149,18 @@ IN_PARTS = (
     "expand_selection",
     "expand_packing",
 )
+# Attention as MatMul, Softmax, MatMul, for the runtime to fuse.
+IN_PARTS = ("name_decisions", *EXPANDED)
 # Attention as one node, with more passes.
-IN_ONE_NODE = (
+FUSED = (
     "name_decisions",
     "fuse_attention",
     "fold_attention_biases",
     "shorten_scores",
     "rank_prefix",
     "select_early",
-    "spread_masks",
-    "expand_attention",
-    "expand_factors",
-    "expand_pairing",
-    "expand_merging",
-    "expand_selection",
-    "expand_packing",
 )
+IN_ONE_NODE = (*FUSED, "spread_masks", *EXPANDED)
 
 
 ONNXRUNTIME = Target(
@@ -210,7 +204,7 @@ OPENVINO = Target(
     precision=Precision.FP32,
     layouts=(Layout.PADDED,),
     opset=23,
-    passes=(*IN_ONE_NODE, "flat_gathers"),
+    passes=(*FUSED, "spread_masks", "turn_square_contexts", *EXPANDED, "flat_gathers"),
 )
 
 # OpenVINO's own conversion to bf16 at load time would convert the scores too.
@@ -227,10 +221,10 @@ OPENVINO_INT8 = replace(
     precision=Precision.INT8,
     # Attention is in parts, for pairs between them; their masks need a row for every head, not for every query.
     passes=(
-        *OPENVINO.passes[: OPENVINO.passes.index("spread_masks")],
-        *("masks_by_head", "split_heads"),
-        *OPENVINO.passes[OPENVINO.passes.index("spread_masks") + 1 :],
-        *("patches_as_linear", "split_gemm"),
+        *FUSED,
+        *("masks_by_head", "split_heads", "turn_square_contexts"),
+        *EXPANDED,
+        *("flat_gathers", "patches_as_linear", "split_gemm"),
     ),
     quantization="qdq",
 )

@@ -34,6 +34,7 @@ from exporter.lowering.passes.attention import (
     split_heads,
     spread_masks,
     sum_class_rows,
+    turn_square_contexts,
 )
 from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
 from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
@@ -110,6 +111,7 @@ _ROWS = (
     Pass(spread_masks, requires=(ATTENTION_NODES,), ends=(QUERIES_OPEN,)),
     Pass(masks_by_head, requires=(ATTENTION_NODES, ATTENTION)),
     Pass(split_heads, requires=(ATTENTION_NODES, ATTENTION), ends=(ATTENTION_NODES,)),
+    Pass(turn_square_contexts, requires=(NAMED, ATTENTION)),
     Pass(bare_projections, requires=(ATTENTION, CLASS_ROW, LINEAR)),
     Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),

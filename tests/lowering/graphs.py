@@ -57,6 +57,17 @@ def graph_of(
     return gs.import_onnx(onnx.shape_inference.infer_shapes(model, data_prop=True))
 
 
+def attention_on_heads(heads: int, tokens: int) -> gs.Graph:
+    """Attention on heads of 16 channels, as blocks have it that norm or rotate queries, and its turn to tokens."""
+    by_head = f"float[b, {heads}, {tokens}, 16]"
+    return graph_of(
+        f"({by_head} q, {by_head} k, {by_head} v) => (float[b, {tokens}, {heads * 16}] y) {{"
+        " context_01 = star.Attention <scale = 0.25> (q, k, v)"
+        " t = Transpose <perm = [0, 2, 1, 3]> (context_01) y = Reshape(t, merge) }",
+        {"merge": np.array([0, tokens, heads * 16])},
+    )
+
+
 def applied(
     run_pass: Callable[[gs.Graph, Artefact], int], graph: gs.Graph, of: Artefact | None = None
 ) -> int:

@@ -87,6 +87,17 @@ def early(family: str = "vit") -> PrunedViT:
     return _shared(family, "early", "")
 
 
+@cache
+def to_one(family: str = "vit", **settings: Any) -> PrunedViT:
+    """The same network, of whose 16 patches 8, 4, 2 and 1 go on: its last layer has as many tokens as heads."""
+    vit = _vit(family)
+    halves = dict.fromkeys(range(1, vit.spec.depth + 1), 0.5)
+    schedule = manual_schedule(vit.spec, halves, resolve(Prune(**settings)))
+    pruned = PrunedViT(vit, schedule, inter_of(vit), "padded").eval()
+    NAMES[pruned] = (family, "to one", *settings.values())
+    return pruned
+
+
 def dense(family: str = "vit") -> PrunedViT:
     """The same network unpruned."""
     return _shared(family, "dense", "")
@@ -141,7 +152,6 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
         settings = Prune(merge_embedded=True, exponent=1.0)
         pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.75, resolve(settings))).eval()
     elif method in (Method.TOME, Method.MATCHING):
-        # 3 or 4 patches are left of 16: of 2 or 3 tokens, OpenVINO 2026.4 computes some attention wrongly.
         rho = 0.4 if method == Method.TOME else 0.7
         pruned = PrunedViT(
             vit, shape_schedule(vit.spec, rho, resolve(Prune(method=Method(method))))

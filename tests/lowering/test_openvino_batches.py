@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import pytest
 
+from exporter.lowering.passes.attention import expand_attention, turn_square_contexts
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
@@ -19,7 +21,8 @@ from exporter.targets import (
     Target,
 )
 from tests.exhaustive import also
-from tests.lowering.models import a_star, dense, lowered, matching, merging, star, tome
+from tests.lowering.graphs import applied, attention_on_heads, noise, run
+from tests.lowering.models import a_star, dense, lowered, matching, merging, star, to_one, tome
 from tests.vits import random_images
 
 WAYS: dict[str, Callable[..., PrunedViT]] = {
@@ -30,20 +33,32 @@ WAYS: dict[str, Callable[..., PrunedViT]] = {
     "tome": tome,
     "matching": matching,
 }
+# Until one patch is left, two at the last attention.
+TO_ONE: dict[str, Callable[..., PrunedViT]] = {
+    "matching to one": partial(to_one, method="matching"),
+    "tome to one": partial(to_one, method="tome"),
+    "star to one": partial(to_one, method="star", reduce="drop"),
+    "merge-weighted to one": partial(to_one, method="star", reduce="merge-weighted"),
+    "padded to one": partial(to_one, method="a-star"),
+}
+WAYS.update(TO_ONE)
 TARGETS = (OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16)
 # Mean squared difference of logits, in squared standard deviations. Below fp32, another batch may round elsewhere,
 # and a few images then decide otherwise; a wrong mask of sizes gave 0.2 to 1.3.
 ALLOWED = {"fp32": 1e-8, "int8": 0.04, "bf16": 0.06}
 IMAGES = 16
+FIRST = (
+    ("matching", "vit", OPENVINO_INT8),
+    ("matching to one", "qk norm", OPENVINO),
+)
 
 
 def rows() -> Iterator[Any]:
     for target in TARGETS:
         for way in WAYS:
             for family in ("vit", "qk norm"):
-                first = (way, family, target) == ("matching", "vit", OPENVINO_INT8)
                 row = way, family, target
-                yield row if first else also(*row)
+                yield row if row in FIRST else also(*row)
 
 
 def skip_without(target: Target) -> None:
@@ -120,6 +135,22 @@ def test_no_mask_of_sizes_has_one_number_a_key(way: str, family: str) -> None:
         infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
     ran = {name for info in infos for name in str(info["originalLayersNames"].value).split(",")}
     assert all(names & ran for names in equal.values())
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("tokens", [2, 3, 4, 6, 7, 12])
+@pytest.mark.parametrize("heads", [2, 3, 6, 12])
+def test_attention_of_as_many_tokens_as_heads(heads: int, tokens: int, batch: int) -> None:
+    """What scales the queries leaves them where OpenVINO would write a result of the same shape."""
+    skip_without(OPENVINO)
+    graph = attention_on_heads(heads, tokens)
+    applied(turn_square_contexts, graph)
+    applied(expand_attention, graph)
+    model = gs.export_onnx(graph)
+    feed = {name: noise(batch, heads, tokens, 16) for name in "qkv"}
+    expected = run(graph, **feed)["y"]
+    with openvino(model, None) as runner:
+        np.testing.assert_allclose(runner.run(feed)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_only_sizes_are_fixed_that_are_asked_for() -> None:

@@ -315,8 +315,10 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     op = Builder(graph, node, prefix=name)
     by_head = []
     for part, tensor in zip(PARTS, parts, strict=True):
+        batch, tokens, width = tensor.shape
+        shape = [batch, heads, tokens, width // heads]
         split = op.Reshape(tensor, [0, 0, heads, -1], name=f"split_{part}")
-        by_head.append(op.Transpose(split, perm=SWAP_HEADS, name=f"{part}_heads"))
+        by_head.append(op.Transpose(split, perm=SWAP_HEADS, name=f"{part}_heads", shape=shape))
     context = op(
         ATTENTION,
         *by_head,
@@ -450,6 +452,32 @@ def masks_by_head(graph: gs.Graph, _: Artefact) -> int:
         ones = np.ones((1, heads, 1, 1), np.float32)
         node.inputs[3] = op.Mul(node.inputs[3], ones, name="mask_by_head")
     return len(masked)
+
+
+def turn_square_contexts(graph: gs.Graph, _: Artefact) -> int:
+    """Gather the rows of a context of as many queries as heads, in place of its Transpose to tokens.
+
+    OpenVINO 2026.4 makes that Transpose part of its attention, and with a fixed batch writes the result into the
+    queries' memory if both have the same shape: a head's result then replaces queries that later heads read.
+    """
+    changed = 0
+    for node in markers(graph, ATTENTION):
+        _, heads, queries, width = node.inputs[0].shape
+        merge = _merge(node.outputs[0])
+        if heads == queries and merge is not None:
+            _gather_rows(graph, merge.inputs[0].inputs[0], heads, width)
+            changed += 1
+    return changed
+
+
+def _gather_rows(graph: gs.Graph, turn: gs.Node, heads: int, width: int) -> None:
+    """Replace the Transpose of a context [batch, heads, heads, width]."""
+    context = turn.inputs[0]
+    op = Builder(graph, turn, prefix=f"{context.name}/turned")
+    rows = op.Reshape(context, [0, heads * heads, width], name="rows")
+    by_query = np.arange(heads * heads).reshape(heads, heads).T.ravel()
+    turned = op.Gather(rows, by_query, axis=1, name="gather")
+    replace(graph, turn, op.Reshape(turned, [0, heads, heads, width], name="heads"))
 
 
 def sum_class_rows(graph: gs.Graph, _: Artefact) -> int:

@@ -17,11 +17,20 @@ from exporter.lowering.passes.attention import (
     split_heads,
     spread_masks,
     sum_class_rows,
+    turn_square_contexts,
 )
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import IN_PARTS, ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
-from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
+from tests.lowering.graphs import (
+    applied,
+    artefact,
+    attention_on_heads,
+    graph_of,
+    noise,
+    operators,
+    run,
+)
 from tests.lowering.models import a_star, lowered, merging, star, tome
 from tests.lowering.models import run as run_model
 from tests.pruning.adaptive import RATES
@@ -290,6 +299,22 @@ def test_attention(kind: str, mask: np.ndarray | None) -> None:
     expected = softmax(logits) @ value
     feed = {"q": query, "k": key, "v": value, **({} if mask is None else {"m": mask})}
     np.testing.assert_allclose(run(graph, **feed)["context_01"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(("heads", "tokens"), [(3, 3), (3, 4), (4, 3)])
+def test_a_context_of_as_many_queries_as_heads_is_turned_by_a_gather(
+    heads: int, tokens: int
+) -> None:
+    graph, plain = (attention_on_heads(heads, tokens) for _ in range(2))
+    square = int(heads == tokens)
+    assert applied(turn_square_contexts, graph) == square
+    counts = operators(graph)
+    assert (counts["Gather"], counts["Transpose"]) == (square, 1 - square)
+    for unexpanded in (graph, plain):
+        applied(expand_attention, unexpanded)
+    feed = {name: noise(2, heads, tokens, 16) for name in "qkv"}
+    np.testing.assert_array_equal(run(graph, **feed)["y"], run(plain, **feed)["y"])
 
 
 @pytest.mark.ort
