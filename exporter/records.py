@@ -1,6 +1,6 @@
 """The frozen records that stages pass on; `exporter.formats.canonical_json` writes and reads them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta
@@ -44,6 +44,22 @@ class Preprocessing:
         )
         crop = f"{self.crop_mode} crop {self.crop_pct:.4g}"
         return f"{height}×{width}, {self.interpolation}, {crop}, mean {mean}, std {std}"
+
+
+# How the source of a fact begins that nothing tells.
+GUESS = "a guess: "
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where what decides a model's meaning and its pixels comes from, in words; a guess begins with `GUESS`.
+
+    `network` is that of activation, grid, pooling, prefix tokens and head. `class_names` is "" without names.
+    """
+
+    network: str = "its adapter"
+    preprocessing: str = "its adapter"
+    class_names: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,7 @@ class ModelSpec:
     probe_rows: int = 0
     class_names: tuple[str, ...] = ()
     read_tokens: Natural = 0
+    sources: Sources = field(default=Sources(), compare=False)
 
     @property
     def depth(self) -> int:

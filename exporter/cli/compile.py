@@ -169,7 +169,8 @@ def _print_use(report: Report) -> None:
 def _lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield images and parity, and what fine-tuning recorded of the weights, the last one first."""
     first = reports[0]
-    yield from wrap(f"images: {first.preprocessing.words}", 80, subsequent_indent="  ")
+    images = f"images: {first.preprocessing.words}, by {first.sources.preprocessing}"
+    yield from wrap(images, 80, subsequent_indent="  ")
     for parity in (first.parity.dense, *(report.parity.pruned for report in reports)):
         yield explain(parity)[0]
     if first.measured_on == "noise":

@@ -130,13 +130,14 @@ def class_indices(
     ordered = ORDERS["sorted" if class_map is None else str(class_map)](folders)
     if class_map is None:
         _require_one_order(ordered, subject)
-        if names:
-            pairs = ", ".join(
-                f"{folder!r} is {name!r}"
-                for folder, name in zip(ordered[:2], names, strict=False)
-            )
-            text = "%s: no class folder has the name of a class: their order decides, %s (%s)"
-            logger.warning(text, subject, pairs, MAP_HINT)
+        reason = "no class folder has the name of a class"
+        classes = [repr(name) for name in names]
+        if not names:
+            reason = "the model has no class names"
+            classes = [f"class {index}" for index in range(num_classes)]
+        first, second = ordered[:2]
+        text = "%s: %s: the order of the folders decides, %r is %s, %r is %s (%s)"
+        logger.warning(text, subject, reason, first, classes[0], second, classes[1], MAP_HINT)
     return {folder: index for index, folder in enumerate(ordered)}
 
 

@@ -114,11 +114,13 @@ def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -
     return ImageFolder(HERE, files)
 
 
-def require_normalised(images: ImageFolder, preprocessing: Preprocessing) -> None:
+def check_normalised(
+    images: ImageFolder, preprocessing: Preprocessing, *, noise: bool = True
+) -> None:
     """Raise ImageError where floats at hand are not what the model's mean and deviation make of pixels.
 
     Such floats are beyond the values of black and white by more than a resize adds; or all of them are from 0 to 1,
-    as pixels are before.
+    as pixels are before. Those below 0 among them may be `noise`, which one line names where it is allowed.
     """
     arrays = [file.pixels for file in images.files if isinstance(file, ArrayImage)]
     floats = [array for array in arrays if array.dtype == np.float32]
@@ -135,7 +137,10 @@ def require_normalised(images: ImageFolder, preprocessing: Preprocessing) -> Non
         got = f"floats from {lowest:.3g} to {highest:.3g}"
         expected = f"floats as normalised for the model, from {least:.3g} to {most:.3g}"
         hint = "apply its mean and deviation, or give uint8 pixels"
-        raise ImageError("images", got, f"{expected}, some below 0", hint)
+        error = ImageError("images", got, f"{expected}, some below 0", hint)
+        if not noise or lowest >= 0:
+            raise error
+        logger.warning("%s", error)
 
 
 def _is_array(images: Any) -> bool:

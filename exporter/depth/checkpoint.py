@@ -52,8 +52,10 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         if key in weights and weights[key].shape == value.shape:
             weights[key] = value
     network.load_state_dict(weights)
-    names = checkpoint_names(request.checkpoint)
-    vit = adapt(network, source.name, source.preprocessing, class_names=names)
+    named = checkpoint_names(request.checkpoint)
+    vit = adapt(
+        network, source.name, source.preprocessing, class_names=named, sources=source.sources
+    )
     vit = with_weights(vit, depth, state, str(request.checkpoint), source.requested)
     moved(vit.model, device)
     check_border(vit)

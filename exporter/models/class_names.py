@@ -5,12 +5,12 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from exporter.models.identity import read_identity
+from exporter.models.identity import CHECKPOINT, read_identity
 from exporter.models.weights import read_entries
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,17 @@ BY_NAME = ("class_to_idx", "label2id")
 PLACEHOLDER = re.compile(r"LABEL_\d+")
 
 
-def config_names(config: object, source: str) -> tuple[str, ...]:
+class ClassNames(NamedTuple):
+    """The names of classes in the order of the logits, and where they are from; both empty for none."""
+
+    names: tuple[str, ...] = ()
+    source: str = ""
+
+
+NAMELESS = ClassNames()
+
+
+def config_names(config: object, source: str) -> ClassNames:
     """Return the names in a config of Hugging Face's library: those of `id2label` or `label2id`.
 
     Placeholders are no names. A warning says so where the indices are not those of classes, or where both fields
@@ -33,10 +43,10 @@ def config_names(config: object, source: str) -> tuple[str, ...]:
     if not by_index and isinstance(labels, Mapping) and not _are_placeholders(labels.values()):
         text = "%s: id2label is not used: it does not give a name to each index from 0 to %d"
         logger.warning(text, source, len(labels) - 1)
-    return _agreed({"id2label": by_index, "label2id": by_name}, source)
+    return _agreed({"id2label": by_index, "label2id": by_name}, source, "its config")
 
 
-def checkpoint_names(path: Path) -> tuple[str, ...]:
+def checkpoint_names(path: Path) -> ClassNames:
     """Return the names of classes that a file of weights has beside them, none where it has none.
 
     They are those of star-export's own files, or under a key of `BY_INDEX` or `BY_NAME`: in a torch file's
@@ -44,37 +54,39 @@ def checkpoint_names(path: Path) -> tuple[str, ...]:
     """
     identity = read_identity(path)
     if identity is not None:
-        return identity.class_names
+        return ClassNames(identity.class_names, CHECKPOINT if identity.class_names else "")
     entries = _metadata(path) if path.suffix == ".safetensors" else read_entries(path)
     candidates = {key: _by_index(entries.get(key)) for key in BY_INDEX}
     candidates |= {key: _by_name(entries.get(key)) for key in BY_NAME}
-    return _agreed(candidates, str(path))
+    return _agreed(candidates, str(path), CHECKPOINT)
 
 
-def network_names(model: nn.Module) -> tuple[str, ...]:
+def network_names(model: nn.Module) -> ClassNames:
     """Return the names of classes in timm's config of a network, with a description first where there is one.
 
     WordNet's ids and their descriptions become "tench, Tinca tinca, n01440764", in which commas separate synonyms.
     """
     config = getattr(model, "pretrained_cfg", None)
     if not isinstance(config, Mapping):
-        return ()
+        return NAMELESS
     names, described = _by_index(config.get("label_names")), config.get("label_descriptions")
     described = described if isinstance(described, Mapping) else {}
-    return tuple(
+    synonyms = tuple(
         f"{described[name]}, {name}" if described.get(name, name) != name else name
         for name in names
     )
+    return ClassNames(synonyms, "label_names of timm's config" if names else "")
 
 
-def _agreed(candidates: Mapping[str, tuple[str, ...]], source: str) -> tuple[str, ...]:
+def _agreed(candidates: Mapping[str, tuple[str, ...]], source: str, place: str) -> ClassNames:
     """Return the names that fields have which are not placeholders; none, and a warning, where fields differ."""
     named = {key: names for key, names in candidates.items() if not _are_placeholders(names)}
     if len(set(named.values())) > 1:
         text = "%s: class names are not used: %s differ"
         logger.warning(text, source, " and ".join(sorted(named)))
-        return ()
-    return next(iter(named.values()), ())
+        return NAMELESS
+    fields = iter(named.items())
+    return next((ClassNames(names, f"{field} of {place}") for field, names in fields), NAMELESS)
 
 
 def _are_placeholders(names: Iterable[object]) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KEY = "star_export"
 NETWORK = "network"
+# The source of what a checkpoint of ours says.
+CHECKPOINT = "the checkpoint"
 
 RecordT = TypeVar("RecordT")
 

@@ -4,7 +4,7 @@ import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models import torchvision_vit
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.repository import Repository, is_path, repository_of
-from exporter.models.identity import Identity, read_identity
+from exporter.models.identity import CHECKPOINT, Identity, read_identity
 from exporter.models.listed import model_list
 from exporter.models.lvvit import LVVITS, LvVit
+from exporter.models.provenance import REQUEST, WHOLE_PREPROCESSING, overridden
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
+from exporter.models.training_arguments import saved_preprocessing
+from exporter.records import GUESS, Sources
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {
@@ -74,8 +77,6 @@ NO_SUCH_MODEL = "model"  # subject of the error for an unknown name
 TORCHVISION = "torchvision/"
 TIMM_HUB = ("hf-hub:", "hf_hub:")
 TIMM_PLACES = (*TIMM_HUB, "local-dir:")  # how timm's own names of such places start
-# Where a request gives all of these, what comes with the name is not read.
-WHOLE_PREPROCESSING = {"interpolation", "mean", "std", "crop_pct", "crop_mode"}
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Source(Identity):
     checkpoint: Path | None = None
     repository: Repository | None = None
     requested: frozenset[str] = frozenset()
+    sources: Sources = field(default_factory=Sources)
 
 
 def source_of(request: ModelRequest) -> Source:
@@ -103,22 +105,23 @@ def source_of(request: ModelRequest) -> Source:
     identity = None if checkpoint is None else read_identity(checkpoint)
     if identity is not None:
         _check_name(request, identity, repository)
+        source = Source(**vars(identity), sources=Sources(CHECKPOINT, CHECKPOINT, CHECKPOINT))
     elif repository is not None:
-        identity = _of_repository(repository, request)
+        source = _of_repository(repository, request)
     elif request.name in bundled.MODELS:
-        identity = _of_bundled(request)
+        source = _of_bundled(request)
         checkpoint = checkpoint or bundled.MODELS[request.name].weights
     else:
-        identity = _of_library(request)
-    return Source(
-        identity.name,
-        identity.architecture,
-        {**identity.model_kwargs, **kwargs},
-        {**identity.preprocessing, **request.preprocess},
-        identity.class_names,
-        checkpoint,
-        repository if checkpoint is None else None,
-        frozenset(request.model_kwargs),
+        source = _of_library(request)
+    prepared_by = overridden(source.sources.preprocessing, request.preprocess)
+    return replace(
+        source,
+        model_kwargs={**source.model_kwargs, **kwargs},
+        preprocessing={**source.preprocessing, **request.preprocess},
+        checkpoint=checkpoint,
+        repository=repository if checkpoint is None else None,
+        requested=frozenset(request.model_kwargs),
+        sources=replace(source.sources, preprocessing=prepared_by),
     )
 
 
@@ -141,12 +144,13 @@ def _check_name(
         raise CheckpointError(str(request.checkpoint), got, f"weights of {name}", hint)
 
 
-def _of_repository(repository: Repository, request: ModelRequest) -> Identity:
+def _of_repository(repository: Repository, request: ModelRequest) -> Source:
     """Return what a repository says; its network takes the size that its processor makes of images."""
     architecture, kwargs = repository.network
     preprocessing: dict[str, Any] = {}
+    prepared_by = REQUEST
     if not request.preprocess.keys() >= WHOLE_PREPROCESSING:
-        preprocessing = repository.preprocessing
+        preprocessing, prepared_by = repository.preprocessing
     size = preprocessing.pop("input_size", None)
     if size is not None and "img_size" not in request.model_kwargs:
         height, width = size[1:]
@@ -154,8 +158,9 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Identity:
         if kwargs["img_size"] not in (processed, [height, width]):
             _log_size(repository.root, str(kwargs["img_size"]), str(processed))
         kwargs = {**kwargs, "img_size": processed}
-    names = repository.class_names
-    return Identity(repository.name, architecture, kwargs, preprocessing, names)
+    names, named_by = repository.class_names
+    sources = Sources("its config", prepared_by, named_by)
+    return Source(repository.name, architecture, kwargs, preprocessing, names, sources=sources)
 
 
 @cache  # a command resolves its model more than once
@@ -165,21 +170,36 @@ def _log_size(name: str, size: str, processed: str) -> None:
     logger.warning(text, name, size, processed, processed, hint)
 
 
-def _of_bundled(request: ModelRequest) -> Identity:
+def _of_bundled(request: ModelRequest) -> Source:
     model = bundled.MODELS[request.name]
     names = model.class_names if request.checkpoint is None else ()
     kwargs, preprocessing = dict(model.model_kwargs), dict(model.preprocessing)
-    return Identity(request.name, model.architecture, kwargs, preprocessing, names)
+    sources = _sources_of_name("the bundled model", request)
+    return Source(
+        request.name, model.architecture, kwargs, preprocessing, names, sources=sources
+    )
 
 
-def _of_library(request: ModelRequest) -> Identity:
-    """Return what comes with a name of timm's, LV-ViT's or torchvision's."""
+def _of_library(request: ModelRequest) -> Source:
+    """Return what comes with a name of timm's, LV-ViT's or torchvision's, and with arguments of a training."""
     name = request.name.rpartition("/")[2]
-    if not request.name.startswith(TORCHVISION):
-        return Identity(name, request.name)
-    preprocessing, kwargs, categories = torchvision_vit.of_weights(name)
-    names = categories if request.checkpoint is None else ()
-    return Identity(name, request.name, kwargs, preprocessing, names)
+    if request.name.startswith(TORCHVISION):
+        preprocessing, kwargs, categories = torchvision_vit.of_weights(name)
+        names = categories if request.checkpoint is None else ()
+        sources = _sources_of_name(f"torchvision's weights of {name}", request)
+        return Source(name, request.name, kwargs, preprocessing, names, sources=sources)
+    sources = _sources_of_name(f"the config of {name}", request)
+    saved = saved_preprocessing(request.checkpoint, request.name)
+    if saved is not None:
+        prepared_by = f"training arguments in the checkpoint, else the config of {name}"
+        sources = replace(sources, preprocessing=prepared_by)
+    return Source(name, request.name, preprocessing=saved or {}, sources=sources)
+
+
+def _sources_of_name(words: str, request: ModelRequest) -> Sources:
+    """Return the sources of what comes with a name: other weights may have been trained on other pixels."""
+    prepared_by = words if request.checkpoint is None else f"{GUESS}{words}"
+    return Sources(f"the name {request.name}", prepared_by, words)
 
 
 def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:

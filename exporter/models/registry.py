@@ -1,7 +1,7 @@
 """Load a ViT from a name, a checkpoint file and keyword arguments, behind its adapter."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +18,26 @@ from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models.activation import log_activation
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
-from exporter.models.class_names import checkpoint_names, config_names, network_names
+from exporter.models.class_names import (
+    NAMELESS,
+    ClassNames,
+    checkpoint_names,
+    config_names,
+    network_names,
+)
 from exporter.models.fitting import Change, explained
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit import LvVit, LvVitAdapter
 from exporter.models.networks import NO_SUCH_MODEL, Source, create, source_of
+from exporter.models.provenance import guessed_for, log_guess, overridden
 from exporter.models.request import ModelRequest
 from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
 from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
+from exporter.records import Sources
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +81,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     with running_with(request.model_kwargs, source.name):
         vit = _adapted(moved(model, device), request, source)
     check_border(vit, None if reference is None else moved(reference, device))
+    log_guess(vit.spec)
     return vit
 
 
@@ -136,7 +145,9 @@ def adapt(
     name: str = "vit",
     preprocessing: Mapping[str, Any] | None = None,
     text_embeddings: Path | None = None,
-    class_names: Sequence[str] = (),
+    *,
+    class_names: ClassNames = NAMELESS,
+    sources: Sources | None = None,
 ) -> PrunableViT:
     """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
@@ -144,27 +155,31 @@ def adapt(
     Hugging Face's library is copied into timm's network first, with the usual preprocessing of its kind. A file of
     text embeddings makes a tower a classifier. The names of its classes are those of the embeddings, else
     `class_names`, else those of its own config, if there are as many as logits. Whether the adapter computes what
-    the instance computes is for `exporter.models.border` to say.
+    the instance computes is for `exporter.models.border` to say. Without `sources`, it is the instance that tells,
+    and its preprocessing is a guess but for what is given.
 
     Raises:
         ModelError: It cannot be pruned, or the embeddings are not of its width.
         CheckpointError: The file is not one of text embeddings.
     """
     model = _inside(model)
-    names, values = network_names(model), dict(preprocessing or {})
+    named, values = network_names(model), dict(preprocessing or {})
+    sources = sources or Sources("the module", overridden(guessed_for(model), values))
     if is_instance(model):
-        names = config_names(model.config, name)
+        named = config_names(model.config, name)
         model, usual = converted(model, name)
         values = {**usual, **values}
-    names = tuple(class_names) or names
+    named = class_names if class_names.names else named
     if text_embeddings is not None:
         texts = read_text_embeddings(text_embeddings)
-        model, names = zero_shot(model, texts, name), texts.names
+        named = ClassNames(texts.names, "the text embeddings")
+        model = zero_shot(model, texts, name)
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
             vit = adapter(model.eval().requires_grad_(False), name, values)
-            is_named = len(names) == vit.spec.num_classes
-            vit.spec = replace(vit.spec, class_names=names if is_named else ())
+            fitting = named if len(named.names) == vit.spec.num_classes else NAMELESS
+            sources = replace(sources, class_names=fitting.source)
+            vit.spec = replace(vit.spec, class_names=fitting.names, sources=sources)
             return vit
     got = f"a {type(model).__name__}, which has no adapter"
     if type(model) in NOT_ADAPTED:
@@ -177,14 +192,22 @@ def adapt(
 def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:
     """Wrap a requested network; the names of its classes come with its weights, else with its name."""
     file, texts = request.checkpoint, request.text_embeddings
-    names = () if file is None else checkpoint_names(file)
-    vit = adapt(network, source.name, source.preprocessing, texts, names or source.class_names)
+    saved = NAMELESS if file is None else checkpoint_names(file)
+    named = saved if saved.names else ClassNames(source.class_names, source.sources.class_names)
+    vit = adapt(
+        network,
+        source.name,
+        source.preprocessing,
+        texts,
+        class_names=named,
+        sources=source.sources,
+    )
     if file is None or texts is not None:
         return vit
-    if names and not vit.spec.class_names:
+    if saved.names and not vit.spec.class_names:
         text = "%s names %d classes, its head has %d: not used"
-        logger.warning(text, file, len(names), vit.spec.num_classes)
-    elif vit.spec.class_names and not names:
+        logger.warning(text, file, len(saved.names), vit.spec.num_classes)
+    elif vit.spec.class_names and not saved.names:
         text = "%s has no class names: those that come with %s are used"
         logger.warning(text, file, request.name)
     return vit

@@ -222,14 +222,9 @@ def _check_noise(images: Images) -> None:
 
 
 def _with_class_names(network: Network, folder: ImageFolder | None) -> Network:
-    """Return the network; if it has no names of its classes, with those of the images, which one line says."""
+    """Return the network; if it has no names of its classes, with those of the images."""
     vit = steps.with_class_names(network.full, folder)
-    if folder is None or vit is network.full:
-        return network
-    names = vit.spec.class_names
-    text = "%s has no class names: the files get those of %s, from 0, %s, to %d, %s"
-    logger.warning(text, vit.spec.name, folder.root, names[0], len(names) - 1, names[-1])
-    return replace(network, model=vit)
+    return network if vit is network.full else replace(network, model=vit)
 
 
 def _calibrated(variants: Sequence[Variant]) -> list[Variant]:

@@ -124,6 +124,7 @@ def _report(
         use=use,
         calibration=_calibrated_on(variant.calibration),
         class_names=spec.class_names,
+        sources=spec.sources,
         trtexec=tuple(lines),
     )
 

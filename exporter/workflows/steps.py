@@ -21,7 +21,7 @@ from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder
-from exporter.data.pixels import images_in, require_normalised
+from exporter.data.pixels import check_normalised, images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.errors import ImageError, ScheduleError
@@ -36,6 +36,7 @@ from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
 from exporter.models.own_module import copy_of, in_one_line
+from exporter.models.provenance import log_guess
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
 from exporter.models.weights import check_finite
@@ -63,7 +64,10 @@ MOST = 64
 
 
 def load_model(
-    model: str | ModelRequest | OwnModel, device: str = "cpu", name: str = "vit"
+    model: str | ModelRequest | OwnModel,
+    device: str = "cpu",
+    name: str = "vit",
+    preprocess: Mapping[str, Any] | None = None,
 ) -> PrunableViT:
     """Return a ViT behind its adapter.
 
@@ -72,13 +76,15 @@ def load_model(
             copied, and never changed. An adapter is returned as it is.
         device: Where a model that is loaded by name computes.
         name: The name of a module in artefacts.
+        preprocess: How the images of a module were prepared in training, by timm's keys, e.g. `{"crop_pct": 1.0}`;
+            what is not given is guessed, and a line says so.
 
     Raises:
         ModelError: The model is unknown or cannot be pruned.
         CheckpointError: The checkpoint does not fit the model.
     """
     if isinstance(model, PrunableViT | nn.Module):
-        return loaded(ModelRequest(name), model)
+        return loaded(ModelRequest(name, preprocess=dict(preprocess or {})), model)
     return loaded(ModelRequest(model, device=device) if isinstance(model, str) else model)
 
 
@@ -100,6 +106,7 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
             vit = adapt(copied, name, request.preprocess, request.text_embeddings)
             is_tower = request.text_embeddings and not is_instance(copied)
             check_border(vit, None if is_tower else copied)
+        log_guess(vit.spec)
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
     needed(known or None, "--model", A_MODEL)
@@ -210,9 +217,7 @@ def export(
     ranges = None
     if images is not None:
         spec = pruned.vit.spec
-        folder = folder_of(images, spec, MOST)
-        if how.row.measures:
-            require_normalised(folder, spec.preprocessing)
+        folder = folder_of(images, spec, MOST, noise=not how.row.measures)
         ranges = _pixels(folder, spec, how.input_kind)
     return lower(pruned, how.row, how.input_kind, ranges)
 
@@ -277,11 +282,15 @@ def bench(
     return bench_pair(models, reference, settings or BenchSettings(), stages)
 
 
-def folder_of(images: AnyImages, spec: ModelSpec, most: int | None = None) -> ImageFolder:
-    """Return the images for a model; of a loader the first `most`."""
+def folder_of(
+    images: AnyImages, spec: ModelSpec, most: int | None = None, *, noise: bool = True
+) -> ImageFolder:
+    """Return the images for a model; of a loader the first `most`. Floats that are not normalised are refused."""
     if isinstance(images, str | os.PathLike):
         return images_at(Path(images))
-    return images_in(images, spec.preprocessing.input_size, most)
+    folder = images_in(images, spec.preprocessing.input_size, most)
+    check_normalised(folder, spec.preprocessing, noise=noise)
+    return folder
 
 
 def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
@@ -302,5 +311,7 @@ def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableVi
     if vit.spec.class_names or not count or set(names) != set(range(count)):
         return vit
     named = copy(vit)
-    named.spec = replace(vit.spec, class_names=tuple(names[index] for index in range(count)))
+    in_order = tuple(names[index] for index in range(count))
+    sources = replace(vit.spec.sources, class_names="the classes of the images")
+    named.spec = replace(vit.spec, class_names=in_order, sources=sources)
     return named

@@ -184,9 +184,12 @@ def test_what_decides_against_the_names_is_said(caplog: pytest.LogCaptureFixture
             indices(["n1", "n2"]) == indices(["n1", "n2"], 2, "n1", "n2") == {"n1": 0, "n2": 1}
         )
     assert [record.getMessage() for record in caplog.records] == [
-        "photos: no class folder has the name of a class: their order decides, 'n1' is 'tench', 'n2' is 'shark' "
+        "photos: no class folder has the name of a class: the order of the folders decides, 'n1' is 'tench', "
+        "'n2' is 'shark' "
         "(--class-map FILE gives their indices)",
         "photos: images of 1 of the model's 2 classes",
+        "photos: the model has no class names: the order of the folders decides, 'n1' is class 0, 'n2' is class 1 "
+        "(--class-map FILE gives their indices)",
     ]
 
 

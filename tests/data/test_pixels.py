@@ -6,6 +6,7 @@ import struct
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from exporter.data.pixels import (
     ArrayImage,
     LoadedImage,
     SkippedImage,
+    check_normalised,
     images_in,
     load_image,
     normalise,
     read_rgb,
-    require_normalised,
     stream,
     to_pixels,
     to_rgb,
@@ -375,11 +376,23 @@ def test_floats_that_mean_and_deviation_cannot_give_are_refused(
     steps = replace(IMAGENET, input_size=(3, 8, 8), mean=mean, std=std)
     pixels = np.random.default_rng(0).integers(0, 256, (4, 3, 8, 8), np.uint8)
     for images in (pixels, normalise(pixels, steps)):
-        require_normalised(images_in(images, (3, 8, 8)), steps)
+        check_normalised(images_in(images, (3, 8, 8)), steps)
     floats = pixels.astype(np.float32)
     unlike = [floats]
     if any(mean):
         unlike.append(floats / np.float32(255))
-    for images in unlike:
+    for images, noise in product(unlike, (False, True)):
         with pytest.raises(ImageError, match="need floats as normalised for the model"):
-            require_normalised(images_in(images, (3, 8, 8)), steps)
+            check_normalised(images_in(images, (3, 8, 8)), steps, noise=noise)
+
+
+def test_noise_beyond_white_gives_no_ranges_and_elsewhere_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = replace(IMAGENET, input_size=(3, 8, 8))
+    noise = 9 * np.random.default_rng(0).standard_normal((4, 3, 8, 8), np.float32)
+    check_normalised(images_in(noise, (3, 8, 8)), steps)
+    (line,) = caplog.messages
+    assert line.startswith("images | got floats from -")
+    with pytest.raises(ImageError, match="got floats from -"):
+        check_normalised(images_in(noise, (3, 8, 8)), steps, noise=False)

@@ -13,7 +13,13 @@ from torch import nn
 
 from exporter.bundled import CIFAR_VIT
 from exporter.errors import CheckpointError
-from exporter.models.class_names import checkpoint_names, config_names, network_names
+from exporter.models.class_names import (
+    NAMELESS,
+    ClassNames,
+    checkpoint_names,
+    config_names,
+    network_names,
+)
 from exporter.models.identity import Identity, read_identity, read_metadata, save_weights
 from exporter.models.networks import identity_of, source_of
 from exporter.models.registry import adapt, describe, load
@@ -93,7 +99,7 @@ def test_the_labels_of_a_config(
 ) -> None:
     refused = isinstance(names, str)
     config = SimpleNamespace(id2label=labels)
-    assert config_names(config, "mine") == (() if refused else names)
+    assert config_names(config, "mine").names == (() if refused else names)
     said = "mine: id2label is not used: it does not give a name to each index from 0 to 1"
     assert [record.getMessage() for record in caplog.records] == [said] * refused
 
@@ -108,7 +114,7 @@ def test_names_come_from_each_field_that_has_them(by_index: Any, by_name: Any) -
     inverted = None if by_name is None else {name: index for index, name in by_name.items()}
     config = SimpleNamespace(id2label=by_index, label2id=inverted)
     has_names = BY_INDEX in (by_index, by_name)
-    assert config_names(config, "mine") == (NAMES if has_names else ())
+    assert config_names(config, "mine").names == (NAMES if has_names else ())
 
 
 def test_fields_of_a_config_that_contradict_each_other(
@@ -116,7 +122,7 @@ def test_fields_of_a_config_that_contradict_each_other(
 ) -> None:
     label2id = {"cat": 0, "dog": 1, "zebra": 2}
     config = SimpleNamespace(id2label=BY_INDEX, label2id=label2id)
-    assert config_names(config, "mine") == ()
+    assert config_names(config, "mine").names == ()
     (record,) = caplog.records
     said = "mine: class names are not used: id2label and label2id differ"
     assert record.getMessage().startswith(said)
@@ -152,7 +158,7 @@ def test_names_beside_weights(
     )
     save_file(weights, tmp_path / "a.safetensors", {key: json.dumps(told)})
     for path in sorted(tmp_path.iterdir()):
-        assert checkpoint_names(path) == names
+        assert checkpoint_names(path).names == names
         vit = load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE))
         assert vit.spec.class_names == names
         assert (
@@ -173,7 +179,7 @@ def test_names_that_contradict_each_other_or_the_head_are_said(
         },
         path,
     )
-    assert checkpoint_names(path) == ()
+    assert checkpoint_names(path).names == ()
     assert "class names are not used: class_to_idx and classes differ" in caplog.text
     torch.save({"model": weights, "classes": ["cat", "dog"]}, path)
     assert load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names == ()
@@ -186,7 +192,7 @@ def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(1)}, tmp_path / "b.safetensors", {"classes": "{"})
     torch.save([1], tmp_path / "b.pth")
     for name in ("a.pth", "a.safetensors", "b.safetensors", "b.pth", "none.pth"):
-        assert checkpoint_names(tmp_path / name) == ()
+        assert checkpoint_names(tmp_path / name).names == ()
         assert read_identity(tmp_path / name) is None
         assert read_metadata(tmp_path / name) == {}
 
@@ -196,7 +202,7 @@ def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
     save_weights(make_model(num_classes=3), identity_of(request, 3, NAMES), path)
     assert load(ModelRequest("", path)).spec.class_names == NAMES
     save_weights(nn.Linear(1, 1), Identity("a", "b"), path)
-    assert checkpoint_names(path) == ()
+    assert checkpoint_names(path).names == ()
 
 
 def test_the_names_of_timms_config() -> None:
@@ -206,14 +212,15 @@ def test_the_names_of_timms_config() -> None:
     }
     model = timm.create_model(NAME, **{**TINY, "num_classes": 2}, pretrained_cfg_overlay=config)
     assert (
-        network_names(model)
+        network_names(model).names
         == adapt(model).spec.class_names
         == ("tench, Tinca tinca, n1", "n2")
     )
-    assert adapt(model, class_names=("a", "b")).spec.class_names == ("a", "b")
+    named = ClassNames(("a", "b"), "these")
+    assert adapt(model, class_names=named).spec.class_names == named.names
     model.reset_classifier(3)
     assert adapt(model).spec.class_names == ()
-    assert network_names(nn.Identity()) == network_names(make_model()) == ()
+    assert network_names(nn.Identity()) == network_names(make_model()) == NAMELESS
 
 
 def test_names_come_with_the_weights_that_have_them(tmp_path: Path) -> None:

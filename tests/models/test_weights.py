@@ -21,6 +21,7 @@ from exporter.models.base import weights_sha256
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.models.weights import class_count, load_into, read_state_dict
+from exporter.records import GUESS
 from tests.vits import TINY_SHAPE, make_model
 
 
@@ -101,7 +102,8 @@ def test_forms_that_are_read(
         ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE)
     )
     assert vit.weights_sha256 == weights_sha256(make_model(seed=1))
-    assert len(caplog.messages) == bool(said)
+    lines = [message for message in caplog.messages if GUESS not in message]
+    assert len(lines) == bool(said)
     assert said in caplog.text
 
 

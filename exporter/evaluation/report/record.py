@@ -13,7 +13,7 @@ from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, front_of
 from exporter.evaluation.loss import NEAR, Agreement, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.machine import Hardware
-from exporter.records import Gain, Pair, Preprocessing, Schedule
+from exporter.records import Gain, Pair, Preprocessing, Schedule, Sources
 from exporter.schedule.macs import PatchUse
 from exporter.targets import target_named
 from exporter.tensor_names import Array
@@ -173,6 +173,7 @@ class Report:
     calibration: CalibratedOn | None = None
     examples: tuple[Example, ...] = ()
     class_names: tuple[str, ...] = ()
+    sources: Sources = field(default_factory=Sources)
     measured_on: str = "images"
     skipped: dict[str, str] = field(default_factory=dict)
     searched: TradeOff | None = None

@@ -28,7 +28,7 @@ from exporter.errors import (
     reason_of,
 )
 from exporter.files import path_of
-from exporter.models.class_names import config_names
+from exporter.models.class_names import ClassNames, config_names
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.instances import load_instance
 from exporter.models.huggingface.keys import UNUSED
@@ -38,6 +38,7 @@ from exporter.models.huggingface.preprocessing import (
     preprocessing_of,
     usual_preprocessing,
 )
+from exporter.records import GUESS
 
 CONFIG = "config.json"
 # What may have an image processor, and the text that tells that it has one.
@@ -72,8 +73,8 @@ class Repository:
             return network_of(self.config, self.root)
 
     @property
-    def preprocessing(self) -> dict[str, Any]:
-        """That of the image processor under timm's keys, with the `input_size` that it makes of images.
+    def preprocessing(self) -> tuple[dict[str, Any], str]:
+        """That of the image processor under timm's keys, with the `input_size` that it makes of images; its source.
 
         Where there is no file, it is the usual one of such models, at any size. ModelError where the processor does
         what is not done here.
@@ -83,9 +84,10 @@ class Repository:
         except ModelError:
             if not self._lacks_processor():
                 raise
-            return usual_preprocessing(kind_of(self.config, self.root))
+            values = usual_preprocessing(kind_of(self.config, self.root))
+            return values, f"{GUESS}the usual one of a {class_of(self.config)}"
         with one_line(self.root, PROCESSOR):
-            return preprocessing_of(processor, f"{self.root}: image processor")
+            return preprocessing_of(processor, f"{self.root}: image processor"), PROCESSOR
 
     def _lacks_processor(self) -> bool:
         """Whether it is known that no file has an image processor; of an id, the cache may not know."""
@@ -101,8 +103,8 @@ class Repository:
         return True
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes in the order of the logits, none where the config has none."""
+    def class_names(self) -> ClassNames:
+        """The names of the classes, none where the config has none."""
         return config_names(self.config, self.root)
 
     @cached_property

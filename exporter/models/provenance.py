@@ -1,0 +1,44 @@
+"""Name the sources of a model's facts, and say which of them are guesses together with what settles them."""
+
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from exporter.records import GUESS, ModelSpec
+
+logger = logging.getLogger(__name__)
+
+REQUEST = "the request"
+# Where a request gives all of these, what comes with the name is not read, and nothing is guessed.
+WHOLE_PREPROCESSING = {"interpolation", "mean", "std", "crop_pct", "crop_mode"}
+SETTLED_BY = "model.preprocess in a recipe, or --set model.preprocess.KEY=VALUE"
+
+
+def guessed_for(model: Any) -> str:
+    """Return the source of the preprocessing of a module: that of others with its name or of its class."""
+    config = getattr(model, "pretrained_cfg", None) or {}
+    name = config.get("architecture")
+    known = (
+        f"timm's for {name}"
+        if name
+        else f"that of most models of the class {type(model).__name__}"
+    )
+    return f"{GUESS}{known}"
+
+
+def overridden(source: str, keys: Collection[str]) -> str:
+    """Return the source of a preprocessing of which a request gives some keys, or all of them."""
+    if not keys:
+        return source
+    if set(keys) >= WHOLE_PREPROCESSING:
+        return REQUEST
+    return f"{source}; {', '.join(sorted(keys))} by {REQUEST}"
+
+
+def log_guess(spec: ModelSpec) -> None:
+    """Log one line where nothing says how a model's images are prepared, and what settles it."""
+    source = spec.sources.preprocessing
+    if source.startswith(GUESS):
+        text = "%s: how images are prepared is %s (%s); %s of %s settles it"
+        keys = ", ".join(sorted(WHOLE_PREPROCESSING))
+        logger.warning(text, spec.name, source, spec.preprocessing.words, keys, SETTLED_BY)
