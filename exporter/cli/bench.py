@@ -20,6 +20,7 @@ from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.settings.flags import add_flags, from_flags
+from exporter.targets import ONNXRUNTIME_CPU
 from exporter.workflows.folders.bench import Bench, bench
 from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
 
@@ -76,7 +77,8 @@ def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[s
 def _print(result: Bench) -> None:
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
     gmacs = f"{dense:.2f} → {pruned:.2f} GMACs"
-    title = f"{result.model}, {schedule_words(result.schedule)}: {gmacs}"
+    saved = 1 - pruned / dense
+    title = f"{result.model}, {schedule_words(result.schedule, saved)}: {gmacs}"
     columns = ("batch", "img/s", "median ms", "p99 ms", *COMPARED)
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
     if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
@@ -113,6 +115,8 @@ def _lines(result: Bench) -> Iterator[str]:
     for at in result.batches:
         yield _outcome_line(at)
         yield from _selection_line(at, "selection cost")
+    if result.runtime == ONNXRUNTIME_CPU.name and result.lacks_selection:
+        yield "selection cost: not measured here, where the libraries that export models are not installed"
     yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
     threads, cpus = "one thread per physical core", f"{hardware.usable_cpus} CPUs"

@@ -20,6 +20,8 @@ EXAMPLES = (
 
 # The processes of a launcher share the images.
 SPREAD = True
+# After an interruption, the same command goes on.
+RESUMES = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

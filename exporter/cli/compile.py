@@ -50,6 +50,8 @@ EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits --dry-run",
 )
 FAILS = "an exported model does not agree with PyTorch"
+# After an interruption, the same command goes on.
+RESUMES = True
 
 # Where the arguments have the method, or several with commas.
 METHOD = "prune.method"
@@ -87,15 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
     command = ("star-export", *sys.argv[1:])
     if methods:
         reports = compare_methods(recipe, methods, out, stages=stages, command=command)
-        show(arguments, reports, lambda: _print(reports, out))
+        show(arguments, reports, lambda: print_reports(reports, out))
     else:
         report = compile_model(recipe, out, stages=stages, command=command)
         reports = {report.schedule.method: report}
-        show(arguments, report, lambda: _print(reports, out))
+        show(arguments, report, lambda: print_reports(reports, out))
     return 0 if all(result.passed for result in reports.values()) else 1
 
 
-def _print(by_method: Mapping[Method, Report], out: Path) -> None:
+def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     """Print a row for the user's model, the dense one and each method, then what else was measured."""
     reports = list(by_method.values())
     first, alone, columns = reports[0], len(reports) == 1, _cells(reports[0])
@@ -105,7 +107,7 @@ def _print(by_method: Mapping[Method, Report], out: Path) -> None:
     for method, report in by_method.items():
         table.append(_row(method, _cells(report), "pruned"))
     print_lines(f"{report.schedule.method}: {report.sentence}" for report in reports)
-    how = schedule_words(first.schedule) if alone else first.target
+    how = schedule_words(first.schedule, first.gmacs.saved) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
     print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
     lines = list(_lines(reports))

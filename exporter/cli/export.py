@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     variant.network.check_images()
     variant.dense.check_needs()  # those of the target: a schedule says itself what it lacks
     pruned = variant.pruned
-    with stages.stage(f"lowering, {pruned.method}"):
+    with stages.stage(f"export, {pruned.method}"):
         save_onnx(variant.lower(), out)
     lines = _trtexec(out) if variant.network.recipe.lower.row.runtime.engines else []
     method, gmacs = pruned.method, pruned.macs.gmacs

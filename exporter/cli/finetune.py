@@ -43,6 +43,8 @@ FAILS = "no epoch is better than the pruned model before training"
 
 # The processes of a launcher share the images.
 SPREAD = True
+# After an interruption, the same command goes on.
+RESUMES = True
 DEFAULT_PRESET = "paper"
 
 

@@ -26,6 +26,8 @@ from exporter.settings.flags import Parser
 
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
 CLOSED = 141
+# That of one that Ctrl-C ended.
+INTERRUPTED = 130
 
 # The flags that take the name of a model; others are completed by their words, or with files.
 TAKES_MODEL = ("model.name", "why")
@@ -87,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -105,7 +107,14 @@ def _run(argv: Sequence[str] | None) -> int:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     _log(quiet=arguments.quiet, verbose=arguments.verbose)
     with _joined(arguments.verb, spread=arguments.spread):
-        return int(arguments.run(arguments))
+        try:
+            return int(arguments.run(arguments))
+        except KeyboardInterrupt:
+            if not arguments.resumes:
+                raise
+            text = "is not finished, and the same command goes on from what is done"
+            print(f"interrupted: {arguments.out} {text}", file=sys.stderr)
+            return INTERRUPTED
 
 
 def _log(*, quiet: bool, verbose: bool) -> None:
@@ -171,7 +180,11 @@ def build_parser(only: str | None = None) -> Parser:
         add_common(verb)
         module.add_arguments(verb)
         verb.set_defaults(
-            run=module.run, parser=verb, verb=name, spread=hasattr(module, "SPREAD")
+            run=module.run,
+            parser=verb,
+            verb=name,
+            spread=hasattr(module, "SPREAD"),
+            resumes=hasattr(module, "RESUMES"),
         )
     return parser
 

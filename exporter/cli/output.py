@@ -39,10 +39,12 @@ def percent_interval(interval: Interval) -> str:
     return f"{low:.2%} to {high:.2%}"
 
 
-def schedule_words(schedule: Schedule) -> str:
-    """Return how a schedule prunes, in short."""
-    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-    return f"{schedule.method}, {schedule.reduce}{rho}"
+def schedule_words(schedule: Schedule, saved: float | None = None) -> str:
+    """Return how a schedule prunes, in short, and how much: the share of the multiply-adds, else its rho."""
+    amount = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+    if saved is not None:
+        amount = f", {saved:.1%} of the multiply-adds saved"
+    return f"{schedule.method}, {schedule.reduce}{amount}"
 
 
 def print_json(record: object) -> None:

@@ -40,6 +40,8 @@ FAILS = "no model reaches the goal, or the compiled model does not agree with Py
 
 # The processes of a launcher share the runs for accuracy.
 SPREAD = True
+# After an interruption, the same command goes on.
+RESUMES = True
 # More images to measure on than other verbs take, since half of them judge, and fewer to calibrate on.
 DEFAULTS = {"images": {"max_eval_images": 4000}, "calibrate": {"max_images": 128}}
 PINS = ("method", "scorer", "reduce", "counts", "alpha", "rho", "mac_reduction")

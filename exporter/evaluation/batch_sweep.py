@@ -110,9 +110,7 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
     try:
         from exporter.lowering.instrumented import selection_nodes, sliced_model  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        logger.warning(
-            "the selection cost is left out: it needs %s, in star-export[export]", error.name
-        )
+        logger.info("the selection cost is left out: it needs %s", error.name)
         return NOT_SLICED
     model = load_onnx(pruned.path)
     load_external_data_for_model(model, str(pruned.path.parent))

@@ -167,7 +167,7 @@ def _compiled(
         variant.log_oddities()  # of its schedule, which is planned here
         _ = variant.pruned
     for variant in (dense, *variants):
-        with network.stages.stage(f"lowering, {variant.pruned.method}"):
+        with network.stages.stage(f"export, {variant.pruned.method}"):
             _ = variant.file
     reports = prove(dense, variants, folder=folder, pixels=pixels)
     run = None

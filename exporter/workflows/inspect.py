@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 # Keys of the metadata whose values are JSON.
 RECORDS = ("model", "schedule", "preprocessing")
+REPORT_KIND = "report"
 # A key that a file of JSON has → what the file is.
 KINDS = {
     "keep": "schedule",
     "engine_sha256": "engine manifest",
-    "parity": "report",
+    "parity": REPORT_KIND,
     "prune": "recipe",
 }
 

@@ -38,8 +38,8 @@ def test_a_model_in_memory(tiny_vit: PrunableViT, image_folder: Path, tmp_path: 
     )
     assert list(stages) == [
         "calibration",
-        "lowering, dense",
-        "lowering, star",
+        "export, dense",
+        "export, star",
         "parity, dense",
         "parity, star",
         "agreement of classes",

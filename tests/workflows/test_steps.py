@@ -98,7 +98,7 @@ def test_compiling_leaves_a_module_as_it_is(
     assert repr(report).startswith("<Report vit, matching, rho 0.5, onnxruntime-fp32: ")
     assert repr(report).endswith("GMACs, parity passed>")
     assert_untouched(network, before)
-    assert {"model", "lowering, dense", "lowering, matching", "report"} <= set(stages)
+    assert {"model", "export, dense", "export, matching", "report"} <= set(stages)
 
 
 def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(

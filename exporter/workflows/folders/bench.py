@@ -76,6 +76,11 @@ class Bench:
     built: Built | None = None
     gpu_failure: str = ""
 
+    @property
+    def lacks_selection(self) -> bool:
+        """Whether the selection cost is a ratio of time that was not measured; a-STAR has none."""
+        return not self.schedule.adaptive and all(at.selection is None for at in self.batches)
+
     def __repr__(self) -> str:
         faster = ", ".join(
             f"{times.comparison.speedup:.2f} × at batch {times.batch}" for times in self.batches
