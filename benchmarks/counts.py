@@ -9,7 +9,8 @@ thread, batch 8, in turns with the dense model.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,6 @@ from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.request import ModelRequest
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.refit import refit
-from exporter.records import Schedule
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.schedule.methods import METHODS
 from exporter.schedule.plan import keep_everything, schedule_of
@@ -36,8 +35,9 @@ from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
-from exporter.workflows import steps
-from exporter.workflows.variant import READ_FOR_REFIT
+from exporter.workflows.network import Network
+from exporter.workflows.recipe import Images, Recipe
+from exporter.workflows.variant import Variant
 
 HEADER = """\
 | saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
@@ -55,58 +55,56 @@ def loaded(vit: PrunableViT, place: Path, most: int) -> Sequence[tuple[Array, Ar
 def log_chances(model: PrunedViT, images: Sequence[tuple[Array, Array]]) -> Array:
     """Return the logarithm of each class's chance, [images, classes]."""
     with torch.inference_mode():
-        found = [
-            model.trace(torch.from_numpy(each)).logits.log_softmax(-1) for each, _ in images
+        chances = [
+            model.trace(torch.from_numpy(pixels)).logits.log_softmax(-1) for pixels, _ in images
         ]
-    return torch.cat(found).numpy()
+    return torch.cat(chances).numpy()
 
 
-def schedules(
-    vit: PrunableViT, share: float, ways: Sequence[str]
-) -> Iterator[tuple[str, Schedule]]:
-    """Plan each way that reaches this share."""
+def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, Variant]:
+    """Return each way that reaches this share, as is and, where images are given, refitted as `compile` does."""
+    planned = {}
     for way in ways:
         method, shape, *exponents = way.split(":")
         exponent = float(exponents[0]) if exponents else None
         settings = Prune(
             method=Method(method), counts=shape, exponent=exponent, mac_reduction=share
         )
+        name, policy = way.replace(":", ", "), resolve(settings)
         try:
-            schedule = schedule_of(resolve(settings), vit.spec)
+            schedule_of(policy, network.vit.spec)
         except ScheduleError as error:
             print(f"{way}: {error}")
-        else:
-            yield way.replace(":", ", "), schedule
+            continue
+        planned[name] = Variant(network, policy)
+        if network.recipe.images.images is not None:
+            refits = replace(policy, refit=True)
+            planned[f"{name}, refitted"] = Variant(network, refits)
+    return planned
 
 
 def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, str]]:
     """Return the time of each model over that of the dense one, and its quartiles."""
     runners = {
-        name: OnnxRuntimeRunner(lower(each.eval(), ONNXRUNTIME).SerializeToString(), threads=1)
-        for name, each in models.items()
+        name: OnnxRuntimeRunner(lower(model.eval(), ONNXRUNTIME).SerializeToString(), threads=1)
+        for name, model in models.items()
     }
     feed = {IMAGES: noise(next(iter(models.values())).vit.spec, "float32", 8)}
-    found = throughput(runners, feed, batch=8, rounds=rounds, warmup=3)
-    ratios = {name: ratio_of(each, found["dense"]) for name, each in found.items()}
-    return {
-        name: (f"{each.median:.3f}", " to ".join(f"{limit:.3f}" for limit in each.quartiles))
-        for name, each in ratios.items()
-    }
+    speeds = throughput(runners, feed, batch=8, rounds=rounds, warmup=3)
+    cells = {}
+    for name, speed in speeds.items():
+        ratio = ratio_of(speed, speeds["dense"])
+        quartiles = " to ".join(f"{limit:.3f}" for limit in ratio.quartiles)
+        cells[name] = f"{ratio.median:.3f}", quartiles
+    return cells
 
 
-def refitted(models: Mapping[str, PrunedViT], place: Path) -> dict[str, PrunedViT]:
-    """Refit each model on the images of a folder, as `compile --refit` does."""
-    vit = next(iter(models.values())).vit
-    images = [torch.from_numpy(each) for each, _ in loaded(vit, place, READ_FOR_REFIT)]
-    return {f"{name}, refitted": refit(each, images)[0] for name, each in models.items()}
-
-
-def row(dense: Array, found: Array, labels: Array) -> tuple[str, ...]:
+def row(dense: Array, pruned: Array, labels: Array) -> tuple[str, ...]:
     """Return the points lost and the mean divergence, each with its 95 % interval."""
-    right, still = dense.argmax(1) == labels, found.argmax(1) == labels
+    right, still = dense.argmax(1) == labels, pruned.argmax(1) == labels
     lost, gained, images = int((right & ~still).sum()), int((still & ~right).sum()), len(labels)
     low, high = (100 * limit for limit in loss_interval(lost, gained, images))
-    apart = (np.exp(dense) * (dense - found)).sum(1)
+    apart = (np.exp(dense) * (dense - pruned)).sum(1)
     mean, half = float(apart.mean()), 1.96 * float(apart.std()) / images**0.5
     return (
         f"{100 * (lost - gained) / images:.2f}",
@@ -133,42 +131,33 @@ def main() -> None:
     parser.add_argument(
         "--ways", nargs="+", default=ways, metavar="METHOD:COUNTS[:EXPONENT]", help="Ways."
     )
-    what = "Images to refit each way on, too, without labels."
-    parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=what)
+    text = "Images to refit each way on, too, without labels."
+    parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=text)
     parser.add_argument("--max-images", type=int, default=2000, help="Images of each folder.")
     parser.add_argument("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
     options = parser.parse_args()
-    unlabelled = dict(each.split("=", 1) for each in options.refit)
-    for model, place in (each.split("=", 1) for each in options.images):
-        vit = steps.load_model(ModelRequest(model))
-        images = loaded(vit, Path(place), options.max_images)
-        labels = np.concatenate([each for _, each in images])
-        dense = log_chances(PrunedViT(vit, keep_everything(vit.spec)), images)
+    unlabelled = dict(pair.split("=", 1) for pair in options.refit)
+    for model, place in (pair.split("=", 1) for pair in options.images):
+        read = Path(unlabelled[model]) if model in unlabelled else None
+        network = Network(Recipe(model=ModelRequest(model), images=Images(images=read)))
+        images = loaded(network.vit, Path(place), options.max_images)
+        labels = np.concatenate([classes for _, classes in images])
+        unpruned = PrunedViT(network.vit, keep_everything(network.vit.spec))
+        dense = log_chances(unpruned, images)
         top1 = 100 * float((dense.argmax(1) == labels).mean())
         print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
         print(HEADER, flush=True)
         for share in options.shares:
-            models = {
-                name: PrunedViT(vit, each).eval()
-                for name, each in schedules(vit, share, options.ways)
-            }
-            if model in unlabelled:
-                models |= refitted(models, Path(unlabelled[model]))
-            timed = (
-                times(
-                    {"dense": PrunedViT(vit, keep_everything(vit.spec)), **models},
-                    options.rounds,
-                )
-                if options.rounds
-                else {}
-            )
+            planned = variants(network, share, options.ways)
+            models = {name: variant.pruned.eval() for name, variant in planned.items()}
+            timed = {}
+            if options.rounds:
+                timed = times({"dense": unpruned, **models}, options.rounds)
             for name, pruned in models.items():
-                kept = ", ".join(map(str, pruned.schedule.keep))
-                cells = (
-                    *row(dense, log_chances(pruned, images), labels),
-                    *timed.get(name, ("", "")),
-                )
-                print(f"| {share:.0%} | {name} | {kept} | {' | '.join(cells)} |", flush=True)
+                counts = ", ".join(f"{count}" for _, _, count in pruned.schedule.rows)
+                losses = row(dense, log_chances(pruned, images), labels)
+                cells = " | ".join((*losses, *timed.get(name, ("", ""))))
+                print(f"| {share:.0%} | {name} | {counts} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

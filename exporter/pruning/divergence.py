@@ -4,7 +4,8 @@ The divergence of an image is the Kullback-Leibler divergence of its classes' ch
 nats), or one minus the cosine of its embeddings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,10 +17,72 @@ from exporter.intervals import mean_interval
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Output
+from exporter.schedule.plan import keep_everything
 from exporter.vocabulary import OutputKind
 
 # With fewer images to hold out, an interval says little.
 LEAST_IMAGES = 32
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Images that say, without labels, how far a model's answers are from the dense model's.
+
+    `images` are batches [b, c, h, w], `answers` those of the dense model.
+    """
+
+    vit: PrunableViT
+    images: Sequence[Tensor]
+    answers: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        vit: PrunableViT,
+        images: Sequence[Tensor],
+        on_progress: Callable[[int, int], object] = lambda *_: None,
+    ) -> "Judges":
+        """Return images with the answers of the dense model; progress is the number of batches done, and of all."""
+        dense = PrunedViT(vit, keep_everything(vit.spec)).eval()
+        rows = []
+        for done, batch in enumerate(images, start=1):
+            rows.append(answers(dense, [batch]))
+            on_progress(done, len(images))
+        return cls(vit, images, torch.cat(rows))
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def told_apart(self) -> float:
+        """Which share of the variety of the dense model's answers follows from the image; 1 without classes.
+
+        It is one less the answers' mean entropy over the entropy of their mean. To noise a model gives nearly the
+        same answer each time, however sure it is of it.
+        """
+        if _output(self.vit).kind == OutputKind.EMBEDDING:
+            return 1.0
+        chances = self.answers.double().softmax(-1)
+        doubt = torch.special.entr(chances).sum(-1).mean()
+        return float(1.0 - doubt / torch.special.entr(chances.mean(0)).sum().clamp(min=1e-12))
+
+    def some(self, count: int) -> "Judges":
+        """Return at most so many of them, spread over all."""
+        images = torch.cat(list(self.images))
+        _, places = set_apart(range(len(self)), min(1.0, count / len(self)))
+        few = images[places].split(len(self.images[0]))
+        return replace(self, images=few, answers=self.answers[places])
+
+    def divergences(self, pruned: PrunedViT) -> np.ndarray:
+        """Return the divergence of each image."""
+        changed = answers(pruned, self.images)
+        if _output(self.vit).kind == OutputKind.EMBEDDING:
+            return (
+                (1.0 - torch.cosine_similarity(self.answers, changed, dim=-1)).double().numpy()
+            )
+        log_chances = self.answers.double().log_softmax(-1)
+        excess = log_chances - changed.double().log_softmax(-1)
+        return (log_chances.exp() * excess).sum(-1).numpy()
 
 
 def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
@@ -28,6 +91,33 @@ def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
     return Gain(
         float(without.mean()), float(gains.mean()), mean_interval(gains), read, len(gains)
     )
+
+
+def nearest(
+    models: Sequence[PrunedViT],
+    images: Judges,
+    judges: Judges,
+    on_progress: Callable[[int, int], object] = lambda *_: None,
+) -> tuple[int, Gain]:
+    """Return the place of the model that is nearest to the dense one on images, and what it gains over the first.
+
+    Where `judges` show no gain, it is the first. Progress is the number of models done, and of all.
+    """
+    means = []
+    for done, model in enumerate(models, start=1):
+        means.append(float(images.divergences(model).mean()))
+        on_progress(done, len(models))
+    best = int(np.argmin(means))
+    first, chosen = (judges.divergences(models[place]) for place in (0, best))
+    gain = gain_of(first, chosen, len(images))
+    return (best if gain.shown else 0), gain
+
+
+def check_enough(images: Sequence[Tensor], what: str) -> None:
+    """Raise ImageError if batches have fewer than `LEAST_IMAGES`, which `what` needs."""
+    count = sum(map(len, images))
+    if count < LEAST_IMAGES:
+        raise ImageError(what, f"{count} images", f"at least {LEAST_IMAGES}")
 
 
 def held_out(
@@ -40,21 +130,11 @@ def held_out(
     Raises:
         ImageError: There are fewer than `LEAST_IMAGES`; `what` needs them.
     """
+    check_enough(images, what)
     every = torch.cat(list(images))
-    if len(every) < LEAST_IMAGES:
-        raise ImageError(what, f"{len(every)} images", f"at least {LEAST_IMAGES}")
     rest, apart = set_apart(range(len(every)), share)
     size = len(images[0])
     return every[rest].split(size), every[apart].split(size)
-
-
-def divergences(pruned: PrunedViT, right: Tensor, changed: Tensor) -> np.ndarray:
-    """Return the divergence of each image, from the `answers` of the dense and of the pruned model."""
-    if _output(pruned.vit).kind == OutputKind.EMBEDDING:
-        return (1.0 - torch.cosine_similarity(right, changed, dim=-1)).double().numpy()
-    log_chances = right.double().log_softmax(-1)
-    excess = log_chances - changed.double().log_softmax(-1)
-    return (log_chances.exp() * excess).sum(-1).numpy()
 
 
 def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:

@@ -6,6 +6,7 @@ leaves the block as the mean of the dense model's tokens that it stands for: the
 et al. (ICCV 2017, section 3.1), for tokens in place of channels. The network keeps its shape, and its speed.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -15,17 +16,14 @@ from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
 from exporter.models.base import MlpParts, Seen, weights_sha256
-from exporter.pruning.divergence import answers, divergences, gain_of, held_out
+from exporter.pruning.divergence import Judges, gain_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Grid
 from exporter.records import Gain, ModelSpec
-from exporter.schedule.plan import keep_everything
 
 # The penalty on a change of a weight, as a multiple of the mean square of what the weights multiply.
 RIDGE = 1.0
-# The share of the images that only says what was gained.
-HELD_OUT = 0.25
-# An image takes about as long as so many runs of the dense model: to be read, or to judge three models by.
+# To read an image takes about as long as so many runs of the dense model; to judge by it, one for each model.
 RUNS = 3
 # A channel whose branch is scaled by less than this share of the largest scale is left as it is.
 LEAST_FACTOR = 1e-2
@@ -34,6 +32,7 @@ LEAST_FACTOR = 1e-2
 def refit(
     pruned: PrunedViT,
     images: Sequence[Tensor],
+    judges: Judges,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> tuple[PrunedViT, Gain]:
     """Refit a copy of a pruned model, and measure what that gains on images which are not read for it.
@@ -43,10 +42,10 @@ def refit(
     Args:
         pruned: A model whose counts do not depend on the image; not changed.
         images: Batches of preprocessed images [b, c, h, w], without labels.
+        judges: Other images.
         on_progress: Called with the work done and all of it, as `runs_to_refit` counts it.
 
     Raises:
-        ImageError: There are too few images.
         ScheduleError: The counts depend on the image, or the model gives neither logits nor an embedding.
     """
     if pruned.schedule.adaptive:
@@ -55,30 +54,30 @@ def refit(
             f"the method {pruned.schedule.method}",
             "one with the same counts for all images",
         )
-    read, unseen = held_out(images, "refit", HELD_OUT)
     advance = on_progress or (lambda *_: None)
-    judged, total = sum(map(len, unseen)), runs_to_refit(images)
-    reading = total - RUNS * judged
+    read, total = sum(map(len, images)), runs_to_refit(images, judges)
     copy = deepcopy(pruned).eval()
     with torch.no_grad():
-        for layer in _blocks_refitted(pruned, copy, read):
-            advance(reading * layer // pruned.vit.spec.depth, total)
+        for layer in _blocks_refitted(pruned, copy, images):
+            advance(RUNS * read * layer // pruned.vit.spec.depth, total)
     copy.vit.weights_sha256 = weights_sha256(copy.model)
     copy.refit_of = pruned.vit.weights_sha256
-    dense = PrunedViT(pruned.vit, keep_everything(pruned.vit.spec)).eval()
-    outputs = []
-    for place, model in enumerate((dense, pruned, copy), start=1):
-        outputs.append(answers(model, unseen))
-        advance(reading + place * judged, total)
-    right, without, with_change = outputs
-    before, after = (divergences(pruned, right, changed) for changed in (without, with_change))
-    gain = gain_of(before, after, sum(map(len, read)))
+    before = judges.divergences(pruned)
+    advance(total - len(judges), total)
+    after = judges.divergences(copy)
+    advance(total, total)
+    gain = gain_of(before, after, read)
     return (copy if gain.shown else pruned), gain
 
 
-def runs_to_refit(images: Sequence[Tensor]) -> int:
-    """Return about how many images the dense model runs in the time that a refit on these batches takes."""
-    return RUNS * sum(map(len, images))
+def runs_to_refit(images: Sequence[Tensor], judges: Judges) -> int:
+    """Return at most about how many images the dense model runs in the time of a refit."""
+    return RUNS * sum(map(len, images)) + 2 * len(judges)
+
+
+def bytes_of_image(spec: ModelSpec) -> int:
+    """Return the memory of a preprocessed image."""
+    return 4 * math.prod(spec.preprocessing.input_size)
 
 
 def bytes_to_refit(spec: ModelSpec) -> int:

@@ -5,7 +5,7 @@ alpha is open until there is a model. `exporter.schedule.plan` makes a model's s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
@@ -26,7 +26,16 @@ from exporter.schedule.methods import (
     scorer_named,
 )
 from exporter.schedule.prune import NUMBERS, OF_STRETCHED, SHAPED, Prune
-from exporter.schedule.rates import SHAPES, STRETCHED, Curve, exponent_for, merges_at, stretched
+from exporter.schedule.rates import (
+    CANDIDATES,
+    CHOSEN_FROM,
+    SHAPES,
+    STRETCHED,
+    Curve,
+    exponent_for,
+    merges_at,
+    stretched,
+)
 from exporter.vocabulary import Anchors, Method
 
 
@@ -110,7 +119,8 @@ class Policy:
     """How patches are scored, reduced and counted, and how much is pruned.
 
     `counts` is one of `exporter.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates. Only
-    stretched counts have an `exponent` but 1, or merge embedded patches before the first layer.
+    stretched counts have an `exponent` but 1, or merge embedded patches before the first layer; `is_open` says
+    whether images may choose among such counts.
     """
 
     method: Method
@@ -119,6 +129,7 @@ class Policy:
     counts: str
     exponent: float
     merges_embedded: bool
+    is_open: bool
     amount: Amount
     anchors: Anchors
     alpha: float | Literal["of the model"]
@@ -135,6 +146,19 @@ class Policy:
     def curve(self) -> Curve:
         """How the patches that are left fall from layer to layer, where the counts are a shape."""
         return stretched(self.exponent) if self.counts == STRETCHED else SHAPES[self.counts]
+
+    @property
+    def alternatives(self) -> tuple["Policy", ...]:
+        """The same with other stretched counts, where images may choose among them."""
+        if not self.is_open:
+            return ()
+        early = (False, True) if self.scorer.by_tokens else (False,)
+        policies = [
+            replace(self, exponent=exponent, merges_embedded=merges)
+            for exponent in CANDIDATES
+            for merges in early
+        ]
+        return tuple(policy for policy in policies if policy != self)
 
     @property
     def name(self) -> str:
@@ -186,6 +210,7 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
         counts=counts,
         exponent=_exponent(prune, counts, amount),
         merges_embedded=_merges_embedded(prune, scorer, counts, amount),
+        is_open=_is_open(prune, counts, amount),
         amount=amount,
         anchors=said.anchors or Anchors.MINMAX,
         alpha=OF_MODEL if said.alpha is None else said.alpha,
@@ -241,6 +266,14 @@ def _merges_embedded(prune: Prune, scorer: Scorer, counts: str, amount: Amount) 
         return prune.merge_embedded
     stretches = counts == STRETCHED and scorer.by_tokens
     return stretches and isinstance(amount, MacShare) and merges_at(amount.share)
+
+
+def _is_open(prune: Prune, counts: str, amount: Amount) -> bool:
+    """Return whether stretched counts follow from the share to save, and so much that they decide the loss."""
+    if counts != STRETCHED or not isinstance(amount, MacShare):
+        return False
+    is_said = any(getattr(prune, name) is not None for name in OF_STRETCHED)
+    return not is_said and amount.share >= CHOSEN_FROM
 
 
 def _amount(prune: Prune, schedule: Schedule | None) -> Amount:

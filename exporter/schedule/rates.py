@@ -197,6 +197,8 @@ def exponent_for(share: float) -> float:
     return float(np.interp(share, list(EXPONENTS), list(EXPONENTS.values())))
 
 
+# Among these, images choose where this share or more is saved.
+CANDIDATES, CHOSEN_FROM = (1.0, 0.8, 0.6), 0.5
 # From this share on, some of the embedded patches merge before the first layer.
 MERGES_EMBEDDED = 0.8
 

@@ -17,9 +17,12 @@ from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
+from exporter.errors import ImageError
 from exporter.models.base import PrunableViT
 from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning
+from exporter.pruning.divergence import LEAST_IMAGES, Judges, check_enough, held_out
+from exporter.pruning.refit import bytes_of_image, bytes_to_refit
 from exporter.records import ModelSpec
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
@@ -31,8 +34,13 @@ from exporter.workflows.steps import OwnModel, loaded
 RANGE_IMAGES = 64
 # Images that PyTorch runs at a time.
 BATCH = 32
+# A model is fitted to so many images, judged on so many others or on this share, as far as so many bytes allow.
+FITTED_TO, JUDGING, LEAST_JUDGING, FIT_BYTES = 1536, 2560, 0.25, 4 << 30
 
 A_FOLDER = "a folder of images"
+
+# Our models tell noise, single colours and images of another kind apart by 0.3 at most, their own by 0.6 to 0.8.
+LEAST_TOLD_APART = 0.35
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +169,41 @@ class Network:
         seed, preprocessing = self.recipe.images.seed, self.vit.spec.preprocessing
         return draw_images(folder, count, seed, preprocessing, input_kind)
 
-    def batches(self, count: int) -> Sequence[Tensor]:
-        """Return images to calibrate on, drawn by the seed, in batches [b, 3, height, width]."""
-        pixels = self.pixels(self.folder, count, InputKind.FLOAT32)
+    @cached_property
+    def to_fit(self) -> tuple[Sequence[Tensor], Judges]:
+        """Images to fit a pruned model to, in batches [b, 3, height, width], and others that judge what is gained.
+
+        Those to evaluate on judge, where there are any; their labels are not read. Where there are none, images
+        that the model does not know would judge themselves: they are refused.
+        """
+        spec, images = self.vit.spec, self.recipe.images
+        most = min(FITTED_TO + JUDGING, FIT_BYTES // bytes_of_image(spec))
+        count = min(FITTED_TO, FIT_BYTES // bytes_to_refit(spec), most)
+        if images.eval_images in (None, images.images):
+            drawn = self._batches(self.folder, most)
+            share = max(LEAST_JUDGING, 1.0 - count / sum(map(len, drawn)))
+            fitted, judging = held_out(drawn, "refit", share)
+            judges = self._judges(judging)
+            self._check_known(judges)
+            return fitted, judges
+        fitted = self._batches(self.folder, count)
+        judging = self._batches(self.evaluated, max(most - count, LEAST_IMAGES))
+        check_enough(fitted, "refit")
+        check_enough(judging, "refit, images to evaluate on")
+        return fitted, self._judges(judging)
+
+    def _judges(self, images: Sequence[Tensor]) -> Judges:
+        with self.stages.stage("answers of the dense model") as advance:
+            return Judges.of(self.vit, images, advance)
+
+    def _check_known(self, images: Judges) -> None:
+        """Raise ImageError for images that the model tells apart no better than noise."""
+        if images.told_apart >= LEAST_TOLD_APART:
+            return
+        got = f"images that {self.vit.spec.name} tells apart as little as noise, by {images.told_apart:.2f}"
+        expected = f"images like those of its training, told apart by {LEAST_TOLD_APART:g}"
+        raise ImageError(f"refit on {self.folder.root}", got, expected, "--eval-images of such")
+
+    def _batches(self, folder: ImageFolder, count: int) -> Sequence[Tensor]:
+        pixels = self.pixels(folder, count, InputKind.FLOAT32)
         return torch.from_numpy(pixels).split(BATCH)

@@ -128,7 +128,8 @@ def dry_run(variant: Variant, recipe: Recipe, *settings: Settings, unknown: str 
     """
     spec, policy = variant.network.vit.spec, variant.policy
     calibration = variant.calibration
-    if not unknown and Need.COST in variant.needs:
+    chooses = policy is not None and policy.is_open and Need.REFIT in policy.needs
+    if not unknown and (chooses or Need.COST in variant.needs):
         unknown = "the images"
     elif not unknown and Need.ACS in variant.needs and calibration is None:
         unknown = "the calibration"

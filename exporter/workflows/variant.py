@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +14,13 @@ from exporter.calibration import sums
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import RecipeError
+from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower_each, save_onnx
+from exporter.pruning.divergence import Judges, held_out, nearest
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.refit import bytes_to_refit, refit, runs_to_refit
+from exporter.pruning.refit import refit, runs_to_refit
 from exporter.records import Gain, Schedule
 from exporter.runtimes.choice import on_this_cpu
 from exporter.schedule.plan import Cost, keep_everything, log_oddities, schedule_of
@@ -31,8 +33,8 @@ from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, lowered_model, torch_model
 from exporter.workflows.recipe import Lowering
 
-# A refit reads three quarters of so many, or of those whose tokens fit into so many bytes.
-READ_FOR_REFIT, REFIT_BYTES = 2048, 4 << 30
+# So many images choose counts, and others judge the choice.
+CHOOSING = 256
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +133,46 @@ class Variant:
         spec, stages = self.network.vit.spec, self.network.stages
         if self.policy is None:
             return keep_everything(spec)
+        if Need.REFIT in self.needs and self.policy.is_open:
+            return self._chosen_schedule(self.policy)
         if Need.COST not in self.needs or self.cost is not None:
             return schedule_of(self.policy, spec, self.calibration, image_cost=self.cost)
         with stages.stage("rho, on calibration images"):
             cost = self.count_on_images()
             return schedule_of(self.policy, spec, self.calibration, image_cost=cost)
+
+    def _chosen_schedule(self, policy: Policy) -> Schedule:
+        """Return the schedule of the counts with the answers nearest to the dense ones, where images show which."""
+        network = self.network
+        policies, models = [policy], [self._planned(policy)]
+        for alternative in policy.alternatives:
+            # Some exponents do not reach the share.
+            with suppress(ScheduleError):
+                models.append(self._planned(alternative))
+                policies.append(alternative)
+        images, judges = network.to_fit
+        _, few = held_out(images, "refit", min(1.0, CHOOSING / sum(map(len, images))))
+        with network.stages.stage("counts, on calibration images") as advance:
+            choosing = Judges.of(network.vit, few)
+            place, gain = nearest(models, choosing, judges.some(CHOOSING), advance)
+        chosen = policies[place]
+        logger.warning(
+            "counts: exponent %g%s%s: %d tried on %d images; on %d others the divergence falls by %.4f "
+            "(95 %% %.4f to %.4f)",
+            *(
+                chosen.exponent,
+                ", with a merge before the first layer" * chosen.merges_embedded,
+            ),
+            *("" if place else ", that of the share", len(models), gain.read, gain.held_out),
+            *(gain.gain, *gain.interval),
+        )
+        return models[place].schedule
+
+    def _planned(self, policy: Policy) -> PrunedViT:
+        """Return the pruned model of stretched counts, which follow from the share alone."""
+        network = self.network
+        schedule = schedule_of(policy, network.vit.spec, self.calibration)
+        return steps.prune(network.vit, schedule, self.calibration).eval()
 
     def count_on_images(self) -> Cost:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
@@ -168,12 +205,11 @@ class Variant:
         pruned = steps.prune(network.vit, self.schedule, self.calibration, layout)
         if Need.REFIT not in self.needs:
             return pruned, None
-        count = min(READ_FOR_REFIT, REFIT_BYTES // bytes_to_refit(pruned.vit.spec))
-        images = network.batches(count)
-        runs = runs_to_refit(images)
+        images, judges = network.to_fit
+        runs = runs_to_refit(images, judges)
         stage = f"refit: as long as about {runs:,} images of the unpruned model"
         with network.stages.stage(stage) as advance:
-            return refit(pruned, images, advance)
+            return refit(pruned, images, judges, advance)
 
     def lower(self) -> onnx.ModelProto:
         """Return the ONNX model for its target, by default ONNX Runtime in fp32."""
@@ -215,10 +251,8 @@ class Variant:
 def lowered_together(variants: Sequence[Variant]) -> Iterator[onnx.ModelProto]:
     """Yield the models of variants that differ in nothing but the target, which share torch's export."""
     first, targets = variants[0], [variant.target for variant in variants]
-    measures = any(target.measures for target in targets)
-    ranges = first.network.ranges if measures else None
-    if measures and ranges is None:
-        logger.warning("no images, which would show what fp16 cannot hold: give --images")
+    takes_ranges = any(target.takes_ranges for target in targets)
+    ranges = first.network.ranges if takes_ranges else None
     return lower_each(first.pruned, targets, first.network.recipe.lower.input_kind, ranges)
 
 

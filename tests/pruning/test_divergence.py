@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from exporter.pruning.divergence import held_out
+from exporter.models.base import PrunableViT
+from exporter.pruning.divergence import Judges, held_out, nearest
+from exporter.pruning.pruned_vit import PrunedViT
+from exporter.schedule.plan import keep_everything, manual_schedule
+from exporter.schedule.policy import resolve
+from exporter.schedule.prune import Prune
+from tests.vits import random_images
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.5, 20), (0.25, 10)])
@@ -13,3 +19,48 @@ def test_images_that_are_held_out_are_of_every_class(share: float, count: int) -
     assert torch.cat(list(others)).bincount().tolist() == pytest.approx([count / 4] * 4, abs=1)
     assert len(torch.cat(list(others))) == count and len(torch.cat(list(read))) == 40 - count
     assert torch.cat(list(read)).unique().tolist() == [0, 1, 2, 3]
+
+
+def pruned_to(vit: PrunableViT, rate: float) -> PrunedViT:
+    schedule = manual_schedule(vit.spec, {1: rate}, resolve(Prune()))
+    return PrunedViT(vit, schedule).eval()
+
+
+def test_the_nearest_model_is_taken_where_others_show_that_it_is(tiny_vit: PrunableViT) -> None:
+    """From the first model, which is the one to beat."""
+    images = random_images(tiny_vit, 64).split(16)
+    judges = Judges.of(tiny_vit, images)
+    models = [pruned_to(tiny_vit, rate) for rate in (0.3, 0.5, 0.95)]
+    progress: list[tuple[int, int]] = []
+    place, gain = nearest(models, judges, judges, lambda *done: progress.append(done))
+    assert (place, gain.shown, gain.held_out) == (2, True, 64)
+    assert progress == [(1, 3), (2, 3), (3, 3)]
+    place, gain = nearest([models[2], models[0]], judges, judges)
+    assert (place, gain.gain) == (0, 0.0)
+
+
+def test_some_judges_are_spread_over_all(tiny_vit: PrunableViT) -> None:
+    judges = Judges.of(tiny_vit, random_images(tiny_vit, 40).split(16))
+    few = judges.some(10)
+    images = torch.cat(list(few.images))
+    assert len(few) == len(images) == 10
+    assert torch.equal(few.answers, judges.answers[3::4])
+    assert torch.equal(images, torch.cat(list(judges.images))[3::4])
+    assert len(judges.some(100)) == 40
+    dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
+    assert few.divergences(dense).max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("answers", "share"),
+    [
+        ([[9.0, 0.0, 0.0], [9.0, 0.0, 0.0]], 0.0),  # sure, and always the same
+        ([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]], 0.0),
+        ([[99.0, 0.0, 0.0], [0.0, 99.0, 0.0]], 1.0),
+    ],
+)
+def test_images_are_told_apart_by_answers_that_follow_them(
+    tiny_vit: PrunableViT, answers: list[list[float]], share: float
+) -> None:
+    judges = Judges(tiny_vit, [], torch.tensor(answers))
+    assert judges.told_apart == pytest.approx(share, abs=1e-6)

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from exporter.errors import ImageError, RecipeError, ScheduleError
 from exporter.models.base import MlpParts, PrunableViT, mlp_half, weights_sha256
 from exporter.models.registry import adapt
+from exporter.pruning import divergence
 from exporter.pruning import refit as refit_module
-from exporter.pruning.divergence import answers, divergences
+from exporter.pruning.divergence import Judges, answers, held_out
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import _fit, refit, runs_to_refit
+from exporter.records import Gain
 from exporter.schedule.plan import as_read, keep_everything, shape_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
@@ -35,6 +37,12 @@ def _vit(family: str) -> PrunableViT:
         if "gamma" in name:
             torch.nn.init.uniform_(parameter, 0.3, 1.0)
     return adapt(model, name="tiny")
+
+
+def _refit(pruned: PrunedViT, images: list[Tensor]) -> tuple[PrunedViT, Gain]:
+    """A quarter of the images judges."""
+    read, judging = held_out(images, "refit", 0.25)
+    return refit(pruned, read, Judges.of(pruned.vit, judging))
 
 
 def _error(mlp: MlpParts, batches: list[tuple[Tensor, Tensor]]) -> float:
@@ -68,15 +76,11 @@ def test_what_is_missing_is_found_in_every_family(
 
 
 def test_the_copy_is_nearer_to_the_dense_model(tiny_vit: PrunableViT) -> None:
-    pruned, dense = (
-        _matched(tiny_vit),
-        PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval(),
-    )
-    copy, gain = refit(pruned, _images(tiny_vit))
+    pruned, judges = _matched(tiny_vit), Judges.of(tiny_vit, _images(tiny_vit))
+    copy, gain = _refit(pruned, _images(tiny_vit))
     assert gain.shown and "on 24 images (72 others read)" in gain.words
-    right, own, other = (answers(each, _images(tiny_vit)) for each in (dense, pruned, copy))
-    before, after = (divergences(pruned, right, changed) for changed in (own, other))
-    assert after.mean() < 0.9 * before.mean()
+    own, refitted = judges.divergences(pruned), judges.divergences(copy)
+    assert refitted.mean() < 0.9 * own.mean()
 
 
 def test_progress_counts_all_that_takes_time_and_ends_with_the_work(
@@ -85,25 +89,25 @@ def test_progress_counts_all_that_takes_time_and_ends_with_the_work(
     """Judging is part of it: nothing runs after the last call."""
     seen: list[tuple[int, int]] = []
     judged: list[int] = []
+    judges = Judges.of(tiny_vit, _images(tiny_vit))
 
     def noted(model: PrunedViT, images: list[Tensor]) -> Tensor:
         judged.append(len(seen))
         return answers(model, images)
 
-    monkeypatch.setattr(refit_module, "answers", noted)
-    images = _images(tiny_vit)
-    refit(_matched(tiny_vit), images, lambda *done: seen.append(done))
+    monkeypatch.setattr(divergence, "answers", noted)
+    refit(_matched(tiny_vit), _images(tiny_vit), judges, lambda *done: seen.append(done))
     counts, totals = zip(*seen, strict=True)
-    assert set(totals) == {runs_to_refit(images)}
+    assert set(totals) == {runs_to_refit(_images(tiny_vit), judges)}
     assert list(counts) == sorted(counts) and counts[-1] == totals[-1]
     depth = tiny_vit.spec.depth
-    assert judged == [depth, depth + 1, depth + 2] and len(seen) == depth + 3
+    assert judged == [depth, depth + 1] and len(seen) == depth + 2
 
 
 def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
     """And the copy differs from it in the second matrices and their biases alone."""
     pruned, before = _matched(tiny_vit), weights_sha256(tiny_vit.model)
-    copy, _ = refit(pruned, _images(tiny_vit))
+    copy, _ = _refit(pruned, _images(tiny_vit))
     assert weights_sha256(tiny_vit.model) == tiny_vit.weights_sha256 == before == copy.refit_of
     assert copy.vit.weights_sha256 == weights_sha256(copy.model) != before
     own, other = tiny_vit.model.state_dict(), copy.model.state_dict()
@@ -111,7 +115,7 @@ def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
     assert changed == {
         f"blocks.{at}.mlp.fc2.{kind}" for at in range(4) for kind in ("weight", "bias")
     }
-    again, _ = refit(pruned, _images(tiny_vit))
+    again, _ = _refit(pruned, _images(tiny_vit))
     assert again.vit.weights_sha256 == copy.vit.weights_sha256
 
 
@@ -131,7 +135,7 @@ def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
         errors.append((before, _error(mlp, given)))
 
     monkeypatch.setattr(refit_module, "_fit", noted)
-    refit(pruned_of(tiny_vit, reduce=reduce), _images(tiny_vit))
+    _refit(pruned_of(tiny_vit, reduce=reduce), _images(tiny_vit))
     first = (
         1 if reduce == "drop" else 0
     )  # what is dropped behind the attention is missed in the next block
@@ -140,7 +144,7 @@ def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
 
 def test_where_nothing_is_pruned_nothing_is_to_be_refitted(tiny_vit: PrunableViT) -> None:
     dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
-    taken, gain = refit(dense, _images(tiny_vit))
+    taken, gain = _refit(dense, _images(tiny_vit))
     assert (
         taken is dense and abs(gain.gain) < 1e-9 and gain.words.startswith("no gain is shown")
     )
@@ -154,14 +158,14 @@ def test_what_does_not_help_others_is_not_taken(
     images = torch.cat(_images(tiny_vit))
     images[torch.arange(len(images)) % 4 != 3] = images[0].clone()
     pruned = _matched(tiny_vit)
-    taken, gain = refit(pruned, images.split(16))
+    taken, gain = _refit(pruned, list(images.split(16)))
     assert taken is pruned and gain.gain < 0.0
 
 
 def test_what_cannot_be_refitted_is_one_line(tiny_vit: PrunableViT) -> None:
     with pytest.raises(ImageError, match="16 images"):
-        refit(_matched(tiny_vit), _images(tiny_vit, 16))
+        _refit(_matched(tiny_vit), _images(tiny_vit, 16))
     with pytest.raises(ScheduleError, match="a-star"):
-        refit(a_star(), _images(tiny_vit))
+        _refit(a_star(), _images(tiny_vit))
     with pytest.raises(RecipeError, match="its counts depend on the image"):
         resolve(Prune(method=Method.A_STAR, refit=True))

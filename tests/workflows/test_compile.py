@@ -118,15 +118,22 @@ def test_why_there_is_no_accuracy_is_said(
 
 @pytest.mark.ort
 def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
-    """It is held to its own reference; its dense model has the weights as they were trained."""
-    images = tmp_path / "images"
-    images.mkdir()
-    for at in range(96):  # each four times in a row: who is held out has been read
-        pixels = np.random.default_rng(at // 4).integers(0, 256, (40, 40, 3), np.uint8)
-        Image.fromarray(pixels).save(images / f"{at:02}.png")
-    recipe = recipe_with(images=images, rho=0.5, refit=True, rounds=0, threads=1)
+    """It is held to its own reference; its dense model has the weights as they were trained.
+
+    Images to evaluate on judge: here noise, as are those that are read.
+    """
+    images, judges = tmp_path / "images", tmp_path / "judges"
+    for place, count in ((images, 72), (judges, 40)):
+        place.mkdir()
+        for at in range(count):
+            pixels = np.random.default_rng(at).integers(0, 256, (40, 40, 3), np.uint8)
+            Image.fromarray(pixels).save(place / f"{at:02}.png")
+    recipe = recipe_with(
+        images=images, eval_images=judges, rho=0.5, refit=True, rounds=0, threads=1
+    )
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
-    assert report.passed and report.refit is not None and report.refit.read == 72
+    assert report.passed and report.refit is not None
+    assert (report.refit.read, report.refit.held_out) == (72, 40)
     assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(
         encoding="utf-8"
     )

@@ -1,18 +1,24 @@
 """A variant is made link by link, each once; the dense model is the one without pruning."""
 
+import logging
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from exporter.errors import RecipeError
+from exporter.errors import ImageError, RecipeError
 from exporter.models.base import PrunableViT
+from exporter.models.request import ModelRequest
 from exporter.schedule.plan import keep_everything
 from exporter.schedule.policy import Need, resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.network import Network
-from exporter.workflows.recipe import Lowering, Recipe
+from exporter.workflows.recipe import Images, Lowering, Recipe
 from exporter.workflows.variant import Variant
+from tests.digits import digits
 
 
 def variant_of(vit: PrunableViT, prune: Prune, target: str = "") -> Variant:
@@ -51,3 +57,65 @@ def test_the_layout_of_a_star_is_the_targets_and_shrinking_in_pytorch(
     assert variant_of(tiny_vit, prune).pruned.layout == Layout.SHRINKING
     packed = variant_of(tiny_vit, prune, "onnxruntime-fp32")
     assert packed.pruned.layout == packed.target.layout(None)
+
+
+def noise_at(place: Path, count: int) -> Path:
+    place.mkdir()
+    generator = np.random.default_rng(0)
+    for at in range(count):
+        pixels = generator.integers(0, 256, (28, 28, 3), np.uint8)
+        Image.fromarray(pixels).save(place / f"{at:03}.png")
+    return place
+
+
+def digits_network(images: Path, eval_images: Path | None = None) -> Network:
+    """A trained model, which knows digits."""
+    places = Images(images=images, eval_images=eval_images, max_eval_images=40)
+    return Network(Recipe(model=ModelRequest("digits_vit"), images=places))
+
+
+def test_images_that_the_model_does_not_know_are_refused(tmp_path: Path) -> None:
+    network = digits_network(noise_at(tmp_path / "noise", 64))
+    with pytest.raises(
+        ImageError, match=r"refit on .*noise \| got images that digits_vit tells"
+    ):
+        _ = network.to_fit
+
+
+def test_images_to_evaluate_on_judge_where_there_are_others(tmp_path: Path) -> None:
+    """They tell what foreign images are worth, which are not refused then."""
+    network = digits_network(noise_at(tmp_path / "noise", 64), digits() / "held_out")
+    read, judges = network.to_fit
+    assert (sum(map(len, read)), len(judges)) == (64, 40)
+    assert judges.told_apart > 0.6
+
+
+def test_images_choose_counts_where_nobody_has_and_much_is_saved(
+    tiny_vit: PrunableViT, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By far the best of the counts that they may choose among, which is said; else those of the share."""
+    places = Images(
+        images=noise_at(tmp_path / "read", 40), eval_images=noise_at(tmp_path / "judges", 40)
+    )
+    prune = Prune(mac_reduction=0.6, refit=True)
+    network = Network(Recipe(prune=prune, images=places), tiny_vit)
+    policy = resolve(prune)
+    assert policy.is_open and len(policy.alternatives) == 5
+    with caplog.at_level(logging.WARNING):
+        chosen = Variant(network, policy).schedule
+    assert (
+        "counts: exponent" in caplog.text and "tried on 40 images; on 40 others" in caplog.text
+    )
+    possible = {policy, *policy.alternatives}
+    assert chosen in {
+        Variant(network, replace(each, refit=False)).schedule for each in possible
+    }
+    said = resolve(replace(prune, exponent=0.5))
+    assert not said.is_open
+    assert Variant(network, said).schedule != chosen
+    for settings in (
+        Prune(mac_reduction=0.4),
+        Prune(rho=0.5),
+        Prune(mac_reduction=0.6, method=Method.TOME),
+    ):
+        assert not resolve(settings).alternatives
