@@ -131,10 +131,10 @@ def held_out(
         ImageError: There are fewer than `LEAST_IMAGES`; `what` needs them.
     """
     check_enough(images, what)
-    every = torch.cat(list(images))
-    rest, apart = set_apart(range(len(every)), share)
+    pixels = torch.cat(list(images))
+    rest, apart = set_apart(range(len(pixels)), share)
     size = len(images[0])
-    return every[rest].split(size), every[apart].split(size)
+    return pixels[rest].split(size), pixels[apart].split(size)
 
 
 def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:

@@ -161,7 +161,7 @@ METHODS = {
         (*_SCORES, "token-pairs", "pairs"), ("drop", *_MERGES), (ACS, STRETCHED)
     ),
     Method.A_STAR: Choices(_SCORES, ("drop",), (ACS,)),
-    Method.TOME: Choices(("pairs",), _MERGES, ("constant", "linear", STRETCHED)),
+    Method.TOME: Choices(("pairs",), _MERGES, ("constant", STRETCHED)),
 }
 
 

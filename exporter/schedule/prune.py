@@ -75,8 +75,8 @@ class Prune(Settings):
     counts: str | None = option(
         None,
         "How many patches each layer keeps. stretched: a similar share in every layer, larger in later ones (the "
-        "default of matching). constant: as many fewer in every layer (the default of tome). linear: fewer by a "
-        "falling number. acs: STAR's rates (the default of star).",
+        "default of matching). constant: as many fewer in every layer (the default of tome). acs: STAR's rates (of "
+        "star).",
         COUNTS,
         group="how to prune",
     )

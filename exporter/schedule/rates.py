@@ -183,9 +183,9 @@ HALVINGS = 40
 # A count that is an integer but for rounding must not be rounded up past it.
 GUARD = 1e-4
 
-# The share of the patches left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1;
-# the third number is one more than there are such layers. It never rises with the first two, and may be below 0.
-Curve = Callable[[float, int, int], float]
+# The share of the patches left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1. It
+# never rises with either, and may be below 0.
+Curve = Callable[[float, int], float]
 
 
 # The exponent by the share of multiply-adds saved, measured on two models (docs/results.md); linear in between.
@@ -213,18 +213,14 @@ def stretched(exponent: float) -> Curve:
 
     The lower the exponent, the more patches reach the last layers, and the fewer the first ones.
     """
-    return lambda steepness, layer, _: float((1.0 - steepness) ** (layer**exponent))
+    return lambda steepness, layer: float((1.0 - steepness) ** (layer**exponent))
 
 
 STRETCHED = "stretched"
 SHAPES: Mapping[str, Curve] = {
     STRETCHED: stretched(1.0),
     # ToMe, section 3: as many patches fewer in every layer.
-    "constant": lambda steepness, layer, _: 1.0 - steepness * layer,
-    # ToMe's decreasing schedule: how many patches fewer falls linearly, to none behind the last layer.
-    "linear": lambda steepness, layer, end: (
-        1.0 - steepness * layer * (2 * end - layer - 1) / (2 * end - 2)
-    ),
+    "constant": lambda steepness, layer: 1.0 - steepness * layer,
 }
 
 
@@ -316,11 +312,10 @@ def rates_of_counts(left_after: Sequence[int], patches: int) -> tuple[float, ...
 
 
 def _left(curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]) -> list[float]:
-    pruned, end = 0, sum(prunes) + 1
-    left = []
+    pruned, left = 0, []
     for layer_prunes in prunes:
         pruned += layer_prunes
-        left.append(patches * curve(steepness, pruned, end) if pruned else float(patches))
+        left.append(patches * curve(steepness, pruned) if pruned else float(patches))
     return left
 
 

@@ -230,14 +230,14 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     planned = Mock(side_effect=schedule_of)
     monkeypatch.setattr("exporter.workflows.variant.schedule_of", planned)
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
-    tome = {"method": Method.TOME, "counts": "linear"}
+    tome = {"method": Method.TOME, "counts": "stretched"}
     found = search(fast, (smaller,), calibration=None, images=None, **tome)
-    assert {call.args[0].counts for call in planned.call_args_list} == {"linear"}
+    assert {call.args[0].counts for call in planned.call_args_list} == {"stretched"}
     tried = [each.candidate for each in found.tried]
     methods = {(each.weights, each.prune.method) for each in tried if each.prune is not None}
     assert methods == {("", Method.TOME), ("smaller", Method.TOME)}
     assert found.choice is not None and found.choice.candidate.prune is not None
-    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "linear"
+    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "stretched"
 
 
 def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(
