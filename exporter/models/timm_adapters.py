@@ -244,7 +244,10 @@ class TimmEva(_Timm):
     @override
     def embed(self, images: Tensor) -> Tensor:
         # VisionTransformer's method, which differs in that it makes no rotation table: the blocks have theirs.
+        # Without embedded positions it drops out nothing, either, as Eva does in training.
         tokens = VisionTransformer._pos_embed(self.model, self.model.patch_embed(images))
+        if self.model.training and self.model.pos_embed is None:
+            tokens = self.model.pos_drop(tokens)
         return self.model.norm_pre(tokens)
 
     @override

@@ -113,10 +113,14 @@ def _shorten_stages(model: nn.Module) -> None:
 
 
 def _spread(model: nn.Module) -> None:
-    """Initialise weights so that activations keep their scale, and patches and classes differ."""
+    """Initialise weights so that activations keep their scale, and patches and classes differ.
+
+    No norm, bias or factor of a branch equals another one: an adapter that mixes them up is seen.
+    """
     for name, parameter in model.named_parameters():
-        if "gamma" in name:
-            nn.init.constant_(parameter, 0.5)
+        if parameter.ndim == 1:
+            mean = 0.5 if "gamma" in name else 0.0 if "bias" in name else 1.0
+            nn.init.normal_(parameter, mean, std=0.1)
         elif parameter.ndim in (2, 4):
             nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
         elif parameter.ndim > 2:

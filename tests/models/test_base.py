@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from exporter.errors import ModelError
 from exporter.lowering.pipeline import lower
@@ -26,17 +27,32 @@ from tests.rows import row_of
 from tests.vits import FAMILIES, POOLED, cut_vit, make_model, make_vit, random_images
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("family", [*FAMILIES, *POOLED])
-def test_the_parts_are_the_whole_bit_for_bit(family: str) -> None:
+def test_the_parts_are_the_whole_bit_for_bit(family: str, *, training: bool) -> None:
+    """Also of a model that is trained, whose parts drop out what the whole does."""
     model = make_model(family)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
     vit = adapt(model)
+    model.train(training)
     images = random_images(vit, 3)
     with torch.inference_mode():
+        torch.manual_seed(0)
         tokens = vit.embed(images)
         for block in vit.blocks:
             half, _ = attention_half(block, tokens)
             tokens = mlp_half(block, half)
-        assert torch.equal(vit.classify(vit.norm(tokens)), model(images))
+        normed = vit.norm(tokens)
+        drawn = torch.get_rng_state()
+        logits = vit.classify(normed)
+        torch.manual_seed(0)
+        assert torch.equal(logits, model(images))
+        if vit.pooling is not None:
+            torch.set_rng_state(drawn)
+            pooled = vit.pooling(normed, torch.ones_like(normed[..., 0]))
+            torch.testing.assert_close(vit.classify_pooled(pooled), logits)
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("lvvit")])

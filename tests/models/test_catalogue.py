@@ -19,6 +19,7 @@ from exporter.evaluation.parity.reference import check
 from exporter.lowering.pipeline import lower
 from exporter.models import hub
 from exporter.models.base import PrunableViT
+from exporter.models.border import check_border
 from exporter.models.listed import Answer, listed, model_list
 from exporter.models.lvvit import LVVITS
 from exporter.models.registry import describe, support_of
@@ -179,6 +180,7 @@ def test_every_name_is_exact_at_1_and_agrees_at_0_7(name: str) -> None:
     needs(name)
     vit = small_networks.small(name)
     assert (vit.spec.depth, vit.spec.num_patches) == (4, 16)
+    check_border(vit)
     assert_whole_at_rates_of_one(vit, random_images(vit, 2))
     skip_untranslated(
         "weights standardised as it runs", used=bool(re.search(r"_r\d*_s\d", name))
