@@ -296,25 +296,20 @@ def _instrumented(
     """
     if models.tracing is None or models.forced is None:
         return *dense, [], []
-    _, decisions = _checked_reference(models.reference, models.outputs)
-    traced = models.tracing.run(feed)
+    traced = _answers(models, models.tracing, feed, expected)
     # This validates the reference's survivors before they are passed to the forced variant.
-    results = kept_by(keep_layers(decisions), expected, traced)
+    results = kept_by(keep_layers(expected), expected, traced)
     layers, merges = compare_merges(results, expected, traced)
-    forced = {name: expected[name] for name in _forced_names(models.forced, decisions)}
-    _check_answers(models, models.tracing, traced, expected)
-    return traced, _answers(models, models.forced, {**feed, **forced}, expected), layers, merges
+    given = {**expected, **feed}
+    taken = {info.name: given[info.name] for info in models.forced.inputs}
+    return traced, _answers(models, models.forced, taken, expected), layers, merges
 
 
 def _answers(models: Models, model: Runner, feed: Feed, expected: Feed) -> Feed:
     answers = model.run(feed)
-    _check_answers(models, model, answers, expected)
-    return answers
-
-
-def _check_answers(models: Models, model: Runner, answers: Feed, expected: Feed) -> None:
     for output in models.outputs:
         check_shapes(model.name, output, answers, expected)
+    return answers
 
 
 def compare_lowered(
