@@ -155,16 +155,13 @@ class Variant:
         with network.stages.stage("counts, on calibration images") as advance:
             choosing = Judges.of(network.vit, few)
             place, gain = nearest(models, choosing, judges.some(CHOOSING), advance)
-        chosen = policies[place]
+        outcome = "no others are shown to be nearer to the unpruned model"
+        if place:
+            outcome = f"which lowers the divergence of those of the share by {gain.gain:.4f}"
+        early = ", with a merge before the first layer" * policies[place].merges_embedded
         logger.warning(
-            "counts: exponent %g%s%s: %d tried on %d images; on %d others the divergence falls by %.4f "
-            "(95 %% %.4f to %.4f)",
-            *(
-                chosen.exponent,
-                ", with a merge before the first layer" * chosen.merges_embedded,
-            ),
-            *("" if place else ", that of the share", len(models), gain.read, gain.held_out),
-            *(gain.gain, *gain.interval),
+            "counts: exponent %g%s; of %d tried on %d images and judged on %d others, %s",
+            *(policies[place].exponent, early, len(models), gain.read, gain.held_out, outcome),
         )
         return models[place].schedule
 

@@ -104,7 +104,8 @@ def test_images_choose_counts_where_nobody_has_and_much_is_saved(
     with caplog.at_level(logging.WARNING):
         chosen = Variant(network, policy).schedule
     assert (
-        "counts: exponent" in caplog.text and "tried on 40 images; on 40 others" in caplog.text
+        "counts: exponent" in caplog.text
+        and "tried on 40 images and judged on 40 others" in caplog.text
     )
     possible = {policy, *policy.alternatives}
     assert chosen in {
