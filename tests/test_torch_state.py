@@ -1,5 +1,6 @@
 """Public functions compute the same whatever their caller has set in PyTorch, and leave it as it was."""
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType
@@ -42,6 +43,20 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+@contextmanager
+def without(setter: Callable[[bool], object]) -> Iterator[None]:
+    """One of the kernels is switched off."""
+    setter(False)
+    try:
+        yield
+    finally:
+        setter(True)
+
+
+def mkldnn(is_enabled: bool) -> None:
+    setattr(torch.backends.mkldnn, "enabled", is_enabled)  # noqa: B010  (its type is a descriptor's)
+
+
 SETTINGS: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     "float64": lambda: dtype(torch.float64),
     "bfloat16": lambda: dtype(torch.bfloat16),
@@ -51,6 +66,11 @@ SETTINGS: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "no_grad": torch.no_grad,
     "inference": torch.inference_mode,
+    "anomaly": lambda: torch.autograd.set_detect_anomaly(True),
+    "flash": lambda: without(torch.backends.cuda.enable_flash_sdp),
+    "math": lambda: without(torch.backends.cuda.enable_math_sdp),
+    "fast path": lambda: without(torch.backends.mha.set_fastpath_enabled),
+    "mkldnn": lambda: without(mkldnn),
 }
 
 
@@ -64,6 +84,11 @@ def state() -> dict[str, Any]:
         "autocast": torch.is_autocast_enabled("cpu"),
         "gradients": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "flash": torch.backends.cuda.flash_sdp_enabled(),
+        "math": torch.backends.cuda.math_sdp_enabled(),
+        "fast path": torch.backends.mha.get_fastpath_enabled(),
+        "mkldnn": torch.backends.mkldnn.enabled,
     }
 
 
@@ -101,6 +126,17 @@ def usual_file() -> bytes:
 def test_a_file_is_the_same_under_each_setting(setting: str, usual_file: bytes) -> None:
     with SETTINGS[setting]():
         assert exported() == usual_file
+
+
+def test_a_file_is_the_same_from_each_seed(usual_file: bytes) -> None:
+    torch.manual_seed(77)
+    before = torch.get_rng_state()
+    assert exported() == usual_file
+    assert not before.equal(torch.get_rng_state())  # the test's own model took some
+    random.seed(7)
+    taken = random.Random(7)
+    in_usual_torch(lambda: (random.seed(1), torch.manual_seed(1)))()
+    assert random.random() == taken.random()
 
 
 def exported() -> bytes:

@@ -104,6 +104,7 @@ class PrunableViT(ABC):
         outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
             that it gives: `exporter.models.spec` chooses others.
         faithful: Whether `exporter.models.border` has found that it computes what its model computes.
+        frozen: The parameters that the model's owner had frozen; training leaves them as they are.
     """
 
     model: nn.Module
@@ -112,6 +113,7 @@ class PrunableViT(ABC):
     pooling: Pooling | None = None
     outputs: Sequence[Output] = (Output(LOGITS, OutputKind.LOGITS),)
     faithful: bool = False
+    frozen: Sequence[nn.Parameter] = ()
 
     def __init__(self, model: nn.Module, spec: ModelSpec) -> None:
         self.model, self.spec = model, spec

@@ -163,6 +163,7 @@ def adapt(
         CheckpointError: The file is not one of text embeddings.
     """
     model = _inside(model)
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     named, values = network_names(model), dict(preprocessing or {})
     sources = sources or Sources("the module", overridden(guessed_for(model), values))
     if is_instance(model):
@@ -177,6 +178,7 @@ def adapt(
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
             vit = adapter(model.eval().requires_grad_(False), name, values)
+            vit.frozen = frozen
             fitting = named if len(named.names) == vit.spec.num_classes else NAMELESS
             sources = replace(sources, class_names=fitting.source)
             vit.spec = replace(vit.spec, class_names=fitting.names, sources=sources)
@@ -228,13 +230,28 @@ def _has_weights(module: nn.Module, *, recurse: bool = True) -> bool:
     return next(module.parameters(recurse), None) is not None
 
 
+def check_trainable(vit: PrunableViT) -> None:
+    """Raise ModelError where nothing is to be trained, or what is frozen has other names in the network."""
+    own = {id(parameter) for parameter in vit.model.parameters()}
+    frozen = {id(parameter) for parameter in vit.frozen}
+    if not frozen <= own:
+        got = "a model of transformers with frozen parameters"
+        hint = "unfreeze them, or load it by its folder"
+        raise ModelError(vit.spec.name, got, "one whose parameters are all trained", hint)
+    if frozen == own:
+        got = "a model whose parameters are all frozen"
+        raise ModelError(vit.spec.name, got, "one that can be trained", "unfreeze some")
+
+
 @contextmanager
 def trainable(vit: PrunableViT) -> Iterator[None]:
-    """Let the parameters of an adapted ViT take gradients; after the `with` it is frozen and in eval mode again.
+    """Let an adapted ViT's parameters take gradients, but those that its owner froze; then none of them does.
 
     Its trained weights no longer match `weights_sha256`: adapt the model again before using it further.
     """
     vit.model.requires_grad_(True)
+    for parameter in vit.frozen:
+        parameter.requires_grad_(False)
     try:
         yield
     finally:

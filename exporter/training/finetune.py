@@ -174,6 +174,9 @@ class _Trainer:
         run, total, seen = self.run, 0.0, 0
         device = next(run.model.parameters()).device
         self.forward.train()
+        for part in run.model.modules():
+            if _is_frozen(part):
+                part.eval()
         try:
             for images, targets in batches:
                 loss = self._step(images.to(device), targets.to(device))
@@ -213,6 +216,12 @@ class _Trainer:
             return None
         with _autocast(self.settings, images.device):
             return self.teacher(images).argmax(dim=1)
+
+
+def _is_frozen(part: nn.Module) -> bool:
+    """Whether a module has parameters, and none of them is trained: then its statistics stay, too."""
+    needs = [parameter.requires_grad for parameter in part.parameters()]
+    return bool(needs) and not any(needs)
 
 
 def _diverged(run: RunState, loss: float) -> str:

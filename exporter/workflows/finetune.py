@@ -25,7 +25,7 @@ from exporter.machine import job_identity
 from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_record, save_weights
 from exporter.models.networks import identity_of
-from exporter.models.registry import trainable
+from exporter.models.registry import check_trainable, trainable
 from exporter.models.request import ModelRequest
 from exporter.processes import processes
 from exporter.pruning.checkpoint import TUNED, pruning_records
@@ -304,6 +304,7 @@ def models_of(network: Network, teacher: PathLike | OwnModel | None) -> Distilla
     student, request = network.full, network.recipe.model
     if student is network.model:
         student = deepcopy(student)
+    check_trainable(student)
     spec, identity = student.spec, None
     if network.model is None:
         identity = identity_of(request, spec.num_classes, spec.class_names)

@@ -25,6 +25,7 @@ from exporter.models.request import ModelRequest
 from exporter.processes import Processes
 from exporter.pruning.checkpoint import TUNED, read_pruning
 from exporter.pruning.pruned_vit import PrunedViT
+from exporter.records import GUESS
 from exporter.schedule.macs import dense_macs
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.policy import resolve
@@ -361,7 +362,8 @@ def test_a_teacher_in_a_file_is_the_same_network(
     with caplog.at_level(logging.WARNING):
         teacher = models_of(open_recipe(workplace.recipe()).network, tmp_path / "t.pth").teacher
     assert torch.equal(teacher.model.state_dict()["head.weight"], other["head.weight"])
-    assert teacher.spec.name == "vit_tiny_patch16_224" and caplog.text == ""
+    assert teacher.spec.name == "vit_tiny_patch16_224"
+    assert all(GUESS in message for message in caplog.messages)
 
 
 def answers(right: int) -> Predictions:

@@ -31,6 +31,7 @@ from exporter.tensor_names import (
     keep_name,
     score_name,
 )
+from exporter.torch_state import in_eval_mode
 from exporter.vocabulary import InputKind, Method
 
 
@@ -45,7 +46,7 @@ def reference_runner(
     """
     shape = ("batch", *pruned.vit.spec.preprocessing.input_size)
     return TorchRunner(
-        partial(_by_name, pruned.eval(), input_kind),
+        partial(_by_name, pruned, input_kind),
         inputs=[TensorInfo(IMAGES, shape, input_kind)],
         outputs=list(recorded(pruned.vit.spec, pruned.schedule)),
         name="PyTorch",
@@ -71,7 +72,8 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
 def _by_name(
     pruned: PrunedViT, input_kind: str, feed: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    trace = pruned.trace(_prepared(pruned, feed[IMAGES], input_kind))
+    with in_eval_mode(pruned):
+        trace = pruned.trace(_prepared(pruned, feed[IMAGES], input_kind))
     tensors = dict(trace.outputs)
     for layer, decision in trace.decisions.items():
         tensors[keep_name(layer)] = decision.index
