@@ -4,6 +4,7 @@ The pruned model is that of `tests.tiny_onnx`, the dense one the same without it
 and `check` finds nothing to say against them.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, Target
 from exporter.tensor_names import INSTRUMENTED, instrumented_path
-from exporter.vocabulary import InputKind, Layout, Method
+from exporter.vocabulary import CropRounding, InputKind, Layout, Method
 from exporter.workflows.folders.export_folder import save_checksums
 from tests.evaluation.parity.models import images as scored_images
 from tests.evaluation.parity.models import pruned_family
@@ -104,8 +105,10 @@ def write_engines(files: Pair[Path], manifest: EngineManifest) -> None:
 
 @cache
 def _spec() -> ModelSpec:
-    """Of a model with as many layers, patches and classes as the graph has."""
-    return make_vit(img_size=SIDE, patch_size=1, num_classes=WEIGHT.shape[1]).spec
+    """Of a model with as many layers, patches and classes as the graph has; its images any loader crops alike."""
+    spec = make_vit(img_size=SIDE, patch_size=1, num_classes=WEIGHT.shape[1]).spec
+    preprocessing = replace(spec.preprocessing, crop_rounding=CropRounding.DOWN)
+    return replace(spec, preprocessing=preprocessing)
 
 
 def _reference(method: Method, input_kind: InputKind) -> dict[str, np.ndarray]:

@@ -20,13 +20,14 @@ PAGES = tuple(
     )
 )
 FENCE = re.compile(
-    r"(?:<!-- (?P<marker>[^\n]*) -->\n)?```(?P<language>sh|python)\n(?P<text>.*?)```", re.DOTALL
+    r"(?:<!-- (?P<marker>[^\n]*) -->\n)?```(?P<language>sh|python|js)\n(?P<text>.*?)```",
+    re.DOTALL,
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of commands; `marker` is the comment before it, which says what runs it, or why nothing does."""
+    """A block of commands or code; `marker`, the comment before it, says what runs it, or why nothing does."""
 
     page: str
     line: int
@@ -39,7 +40,7 @@ class Block:
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """Yield the blocks of shell commands and of Python of a page."""
+    """Yield the blocks of shell commands, Python and JavaScript of a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for found in FENCE.finditer(text):
         line = text.count("\n", 0, found.start("text"))

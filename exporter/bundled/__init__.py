@@ -46,6 +46,8 @@ class BundledModel:
         return {
             "interpolation": trained["interpolation"],
             "crop_pct": trained["crop_pct"],
+            # Of the square images nothing is cropped: both roundings are theirs, and this is Hugging Face's.
+            "crop_rounding": "down",
             **colours,
         }
 

@@ -1,4 +1,4 @@
-"""Write a Triton model repository from an export folder, and print the command that loads it."""
+"""Write what Triton, Hugging Face's loaders or Immich load, from an export folder."""
 
 import argparse
 import shlex
@@ -6,27 +6,40 @@ import shlex
 from exporter.cli.flags import add_folder, add_out
 from exporter.cli.output import print_lines, show
 from exporter.settings.flags import add_flags, from_flags
-from exporter.workflows.folders.triton import ServeSettings, write_repository
+from exporter.workflows.folders.huggingface import write_huggingface
+from exporter.workflows.folders.immich import write_immich
+from exporter.workflows.folders.serving import HUGGINGFACE, IMMICH, ServeSettings
+from exporter.workflows.folders.triton import write_repository
 
-EXAMPLES = ("star-export serve-config build/digits --out repository/",)
+EXAMPLES = (
+    "star-export serve-config build/digits --loader huggingface --out models/digits",
+    "star-export serve-config build/digits --out repository/",
+)
+WRITERS = {HUGGINGFACE: write_huggingface, IMMICH: write_immich}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_folder(parser)
-    add_out(parser, "The model repository.", "DIR")
+    add_out(
+        parser,
+        "The folder to write; of Immich, the model's own, as clip/ViT-B-32__openai.",
+        "DIR",
+    )
     add_flags(parser, ServeSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the repository; the exit code is 0."""
-    repository = write_repository(
-        arguments.folder, arguments.out, from_flags(ServeSettings, arguments)
-    )
-    command = shlex.join(repository.command)
+    """Write the models; the exit code is 0."""
+    settings = from_flags(ServeSettings, arguments)
+    if settings.loader in WRITERS:
+        served = WRITERS[settings.loader](arguments.folder, arguments.out)
+    else:
+        served = write_repository(arguments.folder, arguments.out, settings)
+    models, command = [str(place) for place in served.models], shlex.join(served.command)
     show(
         arguments,
-        {"models": [str(place) for place in repository.models], "command": command},
-        lambda: print_lines([*map(str, repository.models), command]),
+        {"models": models, "command": command},
+        lambda: print_lines([*models, *filter(None, [command])]),
     )
     return 0

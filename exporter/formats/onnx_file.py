@@ -1,5 +1,6 @@
-"""Load an ONNX file, and read its inputs. The onnx library is imported by the first file."""
+"""Load an ONNX file, read its inputs, rename them. The onnx library is imported by the first file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,3 +62,13 @@ def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
             size.dim_value if size.HasField("dim_value") else size.dim_param for size in sizes
         )
     return shapes
+
+
+def rename_tensors(model: "ModelProto", names: Mapping[str, str]) -> None:
+    """Give tensors of a model's graph other names, its inputs and outputs among them."""
+    graph = model.graph
+    for tensor in (*graph.input, *graph.output, *graph.value_info):
+        tensor.name = names.get(tensor.name, tensor.name)
+    for node in graph.node:
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]

@@ -15,7 +15,7 @@ MODULES = (
     "training.settings",
     "workflows.recipe",
     "models.request",
-    "workflows.folders.triton",
+    "workflows.folders.serving",
     "workflows.tuning.choice",
 )
 

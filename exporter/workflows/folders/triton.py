@@ -5,11 +5,10 @@ It follows the documentation of the backends. No Triton server has loaded one ye
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.artefact import Artefact, output_names
-from exporter.errors import ArtefactError, OutputError
+from exporter.errors import ArtefactError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import to_json
 from exporter.runtimes.tensorrt.manifest import (
@@ -18,18 +17,11 @@ from exporter.runtimes.tensorrt.manifest import (
     engine_path,
     read_manifest,
 )
-from exporter.settings.fields import Instances, Microseconds, ServedBatch, Settings, option
 from exporter.targets import ONNXRUNTIME_CPU, RUNTIMES, Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
-from exporter.workflows.folders.export_folder import read_folder
+from exporter.workflows.folders.serving import BACKENDS, Served, ServeSettings, read_for
 
-# Triton's backend → (the file that it reads, the kind of device).
-BACKENDS = {
-    "onnxruntime": ("model.onnx", "KIND_AUTO"),
-    "openvino": ("model.onnx", "KIND_CPU"),
-    "tensorrt": ("model.plan", "KIND_GPU"),
-}
 TAKES = {
     InputKind.FLOAT32: "# float32: normalised.",
     InputKind.UINT8: "# uint8: pixels after resizing and cropping.",
@@ -37,41 +29,12 @@ TAKES = {
 TYPES = {InputKind.FLOAT32: "TYPE_FP32", InputKind.UINT8: "TYPE_UINT8"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeSettings(Settings):
-    """How Triton should run the models."""
-
-    backend: str | None = option(
-        None,
-        "Triton backend; by default the target's runtime. tensorrt uses the engines that `build` wrote.",
-        BACKENDS,
-    )
-    max_batch: ServedBatch = option(
-        32,
-        "Largest batch that Triton may form; for an engine, at most the largest batch it was built for.",
-    )
-    instances: Instances = option(1, "Instances of each model.")
-    queue_delay_us: Microseconds = option(
-        500, "Longest time that a request waits for a batch, in microseconds."
-    )
-
-
-@dataclass(frozen=True)
-class ModelRepository:
-    """A model repository: the folders of its models, and the command that starts Triton with it."""
-
-    models: tuple[Path, ...]
-    command: tuple[str, ...]
-
-
-def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelRepository:
+def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
 
     For TensorRT, the folder has the engines of `build`.
     """
-    if out.resolve().is_relative_to(folder.resolve()):
-        raise OutputError(str(out), "a place in the export folder", "another folder")
-    export = read_folder(folder)
+    export = read_for(folder, out)
     artefact = export.models.pruned.artefact
     backend = _backend(folder, export.target, settings)
     names, manifests = [], []
@@ -91,7 +54,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> ModelR
             )
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
             names.append(place.name)
-    return ModelRepository(tuple(out / name for name in names), _command(out, manifests))
+    return Served(tuple(out / name for name in names), _command(out, manifests))
 
 
 def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
-from exporter.workflows.folders.triton import ServeSettings, config_text, write_repository
+from exporter.workflows.folders.serving import ServeSettings
+from exporter.workflows.folders.triton import config_text, write_repository
 from exporter.workflows.inspect import inspect_artefact
 from tests.folders import write_engines, write_folder
 from tests.runtimes.tensorrt.engines import manifest

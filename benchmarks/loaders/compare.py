@@ -1,0 +1,231 @@
+r"""Print the logits of one image through every loader of a pruned model. Markdown.
+
+    star-export compile --model digits_vit --images TRAIN --mac-reduction 0.4 --out F
+    python benchmarks/loaders/compare.py F --place build/loaders
+
+The image is the first one of the folder's `reference.npz`, as a PNG of the model's size: nothing is left to resize.
+`--dense` takes the unpruned model, whose logits are the owner's.
+`--place` gets the packages that the loaders need, of pip and of npm, once; their versions are in OPTIMUM and NPM.
+A loader that cannot be installed here is a row with the reason.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sysconfig
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from exporter.records import Preprocessing
+from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.runtimes.playback_runner import dense_name
+from exporter.tensor_names import IMAGES, LOGITS, Array
+from exporter.workflows.folders.export_folder import ExportFolder, read_folder
+from exporter.workflows.folders.huggingface import write_model
+
+HERE = Path(__file__).parent
+# optimum-onnx 0.1 takes no transformers 5, so it has an environment of its own; torch and the rest are this one's.
+OPTIMUM = (
+    "optimum==2.1.0",
+    "optimum-onnx==0.1.0",
+    "transformers==4.57.6",
+    "huggingface-hub==0.36.2",
+    "tokenizers==0.22.2",
+)
+NPM = {
+    "@huggingface/transformers": "4.3.1",
+    "@sparticuz/chromium": "147.0.0",
+    "puppeteer-core": "24.43.1",
+}
+NAME = "model"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The logits that a loader gives, or why it was not installed."""
+
+    loader: str
+    logits: Array | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model as we wrote it and in a folder of Hugging Face's, an image of its size, and where packages lie.
+
+    `images` is the same image as the model takes it, `expected` PyTorch's logits.
+    """
+
+    model: Path
+    models: Path
+    image: Path
+    images: Array
+    expected: Array
+    place: Path
+
+
+class NotInstalledError(Exception):
+    """A loader's program is not there, or its packages cannot be got."""
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="An export folder of a classifier.")
+    parser.add_argument("--place", type=Path, required=True, help="Where packages are put.")
+    parser.add_argument("--dense", action="store_true", help="Take the unpruned model.")
+    options = parser.parse_args()
+    rows = logits_of(options.folder, options.place, dense=options.dense)
+    print("\n".join(table(rows)))
+
+
+def logits_of(folder: Path, place: Path, *, dense: bool = False) -> list[Row]:
+    """Return a row for each loader."""
+    question = question_of(read_folder(folder), place.absolute(), dense=dense)
+    return [_row(name, loader, question) for name, loader in LOADERS.items()]
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Return the lines of the table: the first three logits, and the largest difference from PyTorch's."""
+    lines = ["| loader | first logits | largest difference |", "|---|---|---|"]
+    expected = rows[0].logits
+    for row in rows:
+        if row.logits is None or expected is None:
+            lines.append(f"| {row.loader} | not run: {row.reason} | |")
+            continue
+        first = ", ".join(f"{value:.5f}" for value in row.logits[:3])
+        difference = float(np.abs(row.logits - expected).max())
+        lines.append(f"| {row.loader} | {first} | {difference:.1e} |")
+    return lines
+
+
+def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
+    """Write the model and the image for the loaders."""
+    models, image = place / "models", place / "image.png"
+    lowered = export.models.dense if dense else export.models.pruned
+    preprocessing = lowered.artefact.spec.preprocessing
+    if preprocessing.crop_pct != 1:
+        raise SystemExit(f"{lowered.path} | got {preprocessing.words} | need a crop_pct of 1")
+    shutil.rmtree(models, ignore_errors=True)
+    write_model(lowered, models / NAME)
+    reference = export.read_reference()
+    logits = reference[dense_name(LOGITS) if dense else LOGITS]
+    images = reference[IMAGES][:1]
+    pixels = to_bytes(images[0], preprocessing)
+    Image.fromarray(pixels).save(image)
+    return Question(lowered.path, models, image, images, logits[0], place)
+
+
+def to_bytes(image: Array, preprocessing: Preprocessing) -> Array:
+    """Return the pixels, [height, width, 3] uint8, of which an image was normalised."""
+    mean, std = (
+        np.reshape(values, (3, 1, 1)) for values in (preprocessing.mean, preprocessing.std)
+    )
+    return np.rint((image * std + mean) * 255).astype(np.uint8).transpose(1, 2, 0)
+
+
+def _row(name: str, loader: Callable[[Question], Array], question: Question) -> Row:
+    try:
+        return Row(name, loader(question))
+    except NotInstalledError as error:
+        return Row(name, reason=f"{error}")
+
+
+def _pytorch(question: Question) -> Array:
+    return question.expected
+
+
+def _onnxruntime(question: Question) -> Array:
+    with OnnxRuntimeRunner(question.model) as runner:
+        return runner.run({IMAGES: question.images})[LOGITS][0]
+
+
+def _optimum(question: Question) -> Array:
+    python = python_with(question.place / "optimum", OPTIMUM)
+    return _printed(
+        [python, HERE / "optimum_logits.py", question.models / NAME, question.image]
+    )
+
+
+def _node(question: Question) -> Array:
+    return _transformers(question, "node")
+
+
+def _chromium(question: Question) -> Array:
+    return _transformers(question, "chromium")
+
+
+def _transformers(question: Question, program: str) -> Array:
+    modules = node_modules(question.place / "npm", NPM)
+    script = HERE / "transformers.mjs"
+    arguments = (program, question.models, NAME, "fp32", question.image)
+    return _printed(["node", script, *arguments], modules)
+
+
+LOADERS: dict[str, Callable[[Question], Array]] = {
+    "PyTorch": _pytorch,
+    "ONNX Runtime": _onnxruntime,
+    "optimum": _optimum,
+    "transformers.js on Node": _node,
+    "transformers.js in Chromium, WASM": _chromium,
+}
+
+
+def _printed(command: list[str | Path], folder: Path | None = None) -> Array:
+    """Return the array that a command prints in its last line."""
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    return np.array(json.loads(done.stdout.splitlines()[-1]), np.float32)
+
+
+def python_with(place: Path, pins: tuple[str, ...]) -> Path:
+    """Return the interpreter of an environment with these packages before those of this one; made once."""
+    python = place / "bin/python"
+    if _is_made(place, pins):
+        return python
+    venv.create(place, clear=True, with_pip=True)
+    _install([python, "-m", "pip", "install", "--quiet", "--no-deps", *pins])
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    _mark(place, pins)
+    return python
+
+
+def node_modules(place: Path, pins: dict[str, str]) -> Path:
+    """Return a folder with these packages of npm; made once, and no script of theirs is run."""
+    if _is_made(place, pins):
+        return place
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            raise NotInstalledError(f"no {program} on PATH")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    (place / "package.json").write_text(json.dumps({"dependencies": pins}), encoding="utf-8")
+    _install(["npm", "install", "--ignore-scripts", "--silent"], place)
+    _mark(place, pins)
+    return place
+
+
+def _install(command: list[str | Path], folder: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
+        raise NotInstalledError(lines[-1])
+
+
+def _is_made(place: Path, pins: object) -> bool:
+    mark = place / "made.json"
+    return mark.is_file() and mark.read_text(encoding="utf-8") == json.dumps(pins)
+
+
+def _mark(place: Path, pins: object) -> None:
+    (place / "made.json").write_text(json.dumps(pins), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

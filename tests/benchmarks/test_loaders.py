@@ -1,0 +1,91 @@
+"""Loaders that people have give PyTorch's logits of one model: optimum, transformers.js on Node and in Chromium.
+
+Packages come from PyPI and npm once, into `.pytest_cache/loaders`. Without node or a network they are skipped.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from exporter.cli.main import main
+from exporter.workflows.folders.export_folder import read_folder
+from exporter.workflows.folders.huggingface import write_model
+from tests.benchmarks.scripts import script
+from tests.commands import Workplace
+from tests.disk_cache import shared_folder
+from tests.pages import ROOT, blocks
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.ort]
+
+PLACE = ROOT / ".pytest_cache/loaders"
+# Its images at the model's size are taken as they are.
+PLAIN = ("crop_rounding=down", "crop_pct=1.0")
+HERE = "tests/benchmarks/test_loaders.py"
+
+
+@pytest.fixture(scope="module")
+def compare() -> Any:
+    return script("loaders/compare.py")
+
+
+@pytest.fixture(scope="module")
+def folder(workplace: Workplace) -> Path:
+    flags = [word for value in PLAIN for word in ("--set", f"model.preprocess.{value}")]
+    flags += ["--mac-reduction", "0.4", "--rounds", "0", "--json"]
+    given = [*workplace.model, "--images", workplace.images, *flags]
+
+    def make(place: Path) -> None:
+        assert main([str(word) for word in ("compile", *given, "--out", place / "out")]) == 0
+
+    return shared_folder("for loaders", make) / "out"
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["pruned", "dense, the owner's"])
+def test_every_loader_gives_the_logits_of_pytorch(
+    compare: Any, folder: Path, dense: bool
+) -> None:
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with FileLock(PLACE / ".lock"):
+        rows = compare.logits_of(folder, PLACE, dense=dense)
+    expected = rows[0].logits
+    assert len(rows) == len(compare.LOADERS) and np.ptp(expected) > 0
+    for row in rows:
+        if row.logits is not None:
+            np.testing.assert_allclose(row.logits, expected, atol=2e-5, err_msg=row.loader)
+    missing = [f"{row.loader}: {row.reason}" for row in rows if row.logits is None]
+    assert len(compare.table(rows)) == len(rows) + 2
+    if missing:
+        pytest.skip("; ".join(missing))
+
+
+@pytest.mark.parametrize("language", ["python", "js"])
+def test_the_lines_of_the_readme(
+    compare: Any, folder: Path, tmp_path: Path, language: str
+) -> None:
+    marker = f"test: {HERE}::test_the_lines_of_the_readme"
+    (block,) = (
+        block
+        for block in blocks("README.md")
+        if block.marker == marker and block.language == language
+    )
+    write_model(read_folder(folder).models.pruned, tmp_path / "models/my-vit")
+    photo = compare.question_of(read_folder(folder), tmp_path / "place", dense=False).image
+    shutil.copyfile(photo, tmp_path / "photo.png")
+    text = block.text.replace("photo.jpg", "photo.png")
+    try:
+        with FileLock(PLACE / ".lock"):
+            if language == "python":
+                command = [compare.python_with(PLACE / "optimum", compare.OPTIMUM), "-c", text]
+            else:
+                modules = compare.node_modules(PLACE / "npm", compare.NPM) / "node_modules"
+                (tmp_path / "node_modules").symlink_to(modules)
+                command = ["node", "--input-type=module", "-e", text]
+    except compare.NotInstalledError as error:
+        pytest.skip(f"{error}")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "class_0" in done.stdout and "class_1" in done.stdout
