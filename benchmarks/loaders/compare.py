@@ -5,7 +5,7 @@ r"""Print the logits of one image through every loader of a pruned model. Markdo
 
 The image is the first one of the folder's `reference.npz`, as a PNG of the model's size: nothing is left to resize.
 `--dense` takes the unpruned model, whose logits are the owner's.
-`--place` gets the packages that the loaders need, of pip and of npm, once; their versions are in OPTIMUM and NPM.
+`--place` gets the packages that the loaders need once, of pip and npm; OPTIMUM, TRACT and NPM have their versions.
 A loader that cannot be installed here is a row with the reason.
 """
 
@@ -38,6 +38,7 @@ OPTIMUM = (
     "huggingface-hub==0.36.2",
     "tokenizers==0.22.2",
 )
+TRACT = ("tract==0.23.9",)
 NPM = {
     "@huggingface/transformers": "4.3.1",
     "@sparticuz/chromium": "147.0.0",
@@ -153,6 +154,13 @@ def _optimum(question: Question) -> Array:
     )
 
 
+def _tract(question: Question) -> Array:
+    python = python_with(question.place / "tract", TRACT)
+    images = question.place / "images.npy"
+    np.save(images, question.images)
+    return _printed([python, HERE / "tract_logits.py", question.model, images])
+
+
 def _node(question: Question) -> Array:
     return _transformers(question, "node")
 
@@ -174,6 +182,7 @@ LOADERS: dict[str, Callable[[Question], Array]] = {
     "optimum": _optimum,
     "transformers.js on Node": _node,
     "transformers.js in Chromium, WASM": _chromium,
+    "tract": _tract,
 }
 
 

@@ -1,10 +1,12 @@
-"""Loaders that people have give PyTorch's logits of one model: optimum, transformers.js on Node and in Chromium.
+"""Loaders that people have give PyTorch's logits: optimum, transformers.js on Node and in Chromium; tract.
 
 Packages come from PyPI and npm once, into `.pytest_cache/loaders`. Without node or a network they are skipped.
 """
 
 import shutil
 import subprocess
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,25 @@ def compare() -> Any:
 
 
 @pytest.fixture(scope="module")
-def folder(workplace: Workplace) -> Path:
+def exported(workplace: Workplace) -> Callable[..., Path]:
+    """Export folders with further flags."""
     flags = [word for value in PLAIN for word in ("--set", f"model.preprocess.{value}")]
     flags += ["--mac-reduction", "0.4", "--rounds", "0", "--json"]
     given = [*workplace.model, "--images", workplace.images, *flags]
 
-    def make(place: Path) -> None:
-        assert main([str(word) for word in ("compile", *given, "--out", place / "out")]) == 0
+    def folder(*more: str) -> Path:
+        def make(place: Path) -> None:
+            words = ["compile", *given, *more, "--out", place / "out"]
+            assert main([str(word) for word in words]) == 0
 
-    return shared_folder("for loaders", make) / "out"
+        return shared_folder("".join(("for loaders", *more)), make) / "out"
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(exported: Callable[..., Path]) -> Path:
+    return exported()
 
 
 @pytest.mark.parametrize("dense", [False, True], ids=["pruned", "dense, the owner's"])
@@ -89,3 +101,31 @@ def test_the_lines_of_the_readme(
         pytest.skip(f"{error}")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "class_0" in done.stdout and "class_1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "tolerance"),
+    [
+        ("tome", "onnxruntime-fp32", 2e-5),
+        ("star", "onnxruntime-fp32", 2e-5),
+        ("matching", "onnxruntime-int8", 2e-2),
+    ],
+)
+def test_tract_runs_these_targets(
+    compare: Any,
+    exported: Callable[..., Path],
+    tmp_path: Path,
+    method: str,
+    target: str,
+    tolerance: float,
+) -> None:
+    export = read_folder(exported("--method", method, "--target", target))
+    question = compare.question_of(export, tmp_path, dense=False)
+    try:
+        with FileLock(PLACE / ".lock"):
+            compare.python_with(PLACE / "tract", compare.TRACT)
+    except compare.NotInstalledError as error:
+        pytest.skip(f"{error}")
+    question = replace(question, place=PLACE)
+    expected = compare.LOADERS["ONNX Runtime"](question)
+    np.testing.assert_allclose(compare.LOADERS["tract"](question), expected, atol=tolerance)

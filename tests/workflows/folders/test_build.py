@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +23,8 @@ from exporter.targets import (
 from exporter.tensor_names import INSTRUMENTED, SLICED, instrumented_path
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders import build
-from exporter.workflows.folders.build import build_folder
-from tests.folders import save_all_checksums, write_folder
+from exporter.workflows.folders.build import build_folder, reports_on
+from tests.folders import artefacts, save_all_checksums, write_folder
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
@@ -210,3 +211,32 @@ def test_padded_a_star_needs_a_cumulative_sum(
 def test_a_plugin_that_is_not_there(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="build --plugin-source"):
         build_folder(folder, BuildSettings(plugin=folder / "none.so"))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "version", "issue"),
+    [
+        ("vit_small_patch16_dinov3", TENSORRT, "10.4.0.26", "4742"),
+        ("my-dinov3-vits16", TENSORRT_FP16, "10.3.0.30", "4742"),
+        ("vit_small_patch16_dinov3", TENSORRT, "10.16.1.11", ""),
+        ("vit_small_patch14_dinov2", TENSORRT, "10.4.0.26", ""),
+        ("vit_base_patch16_siglip2_256", TENSORRT_FP16, "11.4.0.106", "4373"),
+        ("vit_base_patch16_siglip2_256", TENSORRT, "11.4.0.106", ""),
+    ],
+)
+def test_a_reported_version_is_named(
+    name: str, target: Target, version: str, issue: str
+) -> None:
+    artefact = artefacts(target).pruned
+    artefact = replace(artefact, spec=replace(artefact.spec, name=name))
+    lines = reports_on(artefact, version)
+    assert len(lines) == bool(issue) and all(issue in line for line in lines)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_build_says_that_its_version_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(build, "REPORTS", (build.Report("", "1"),))
+    build_folder(folder, BuildSettings(batches=(1,)))
+    assert "computes such models wrongly (NVIDIA/TensorRT, issue 1)" in caplog.text
