@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -63,9 +64,6 @@ UINT8 = NumberFormat("uint8", np.dtype(np.uint8), 0, 255)
 E4M3 = NumberFormat("fp8", np.dtype(ml_dtypes.float8_e4m3fn), -448, 448)
 
 
-# Images per run, and the most values of all tensors of a run together: 0.5 GB.
-_BATCH = 8
-_MOST_VALUES = 2**27
 # At most one value in this many is clipped at each end.
 _ONE_OF = 10_000
 # Numbers of clipped values that are compared.
@@ -80,60 +78,57 @@ def activation_ranges(
     The model is in fp32, for ONNX Runtime; the images are [n, 3, H, W] as it takes them. `formats` has by
     name of a tensor what it will be rounded to.
     """
-    tails = {name: Tails(form) for name, form in formats.items()}
-    for values, runs in activations(model, formats, images):
+    tails: dict[str, Tails] = {}
+    for values in activations(model, formats, images):
         for name, array in values.items():
-            tails[name].add(array, runs=runs)
+            if name not in tails:
+                tails[name] = Tails(formats[name], array.size * len(images))
+            tails[name].add(array)
     return {name: tail.fitted() for name, tail in tails.items()}
 
 
 def activations(
     model: onnx.ModelProto, tensors: Collection[str], images: Array
-) -> Iterator[tuple[dict[str, Array], int]]:
-    """Yield the values of each tensor, run by run of a few images as memory allows, and the number of runs."""
+) -> Iterator[dict[str, Array]]:
+    """Yield the values of each tensor, image by image: those of a batch would fill gigabytes."""
     session = _session(model, tensors)
-
-    def run(batch: Array) -> dict[str, Array]:
-        return dict(zip(tensors, session.run(list(tensors), {IMAGES: batch}), strict=True))
-
-    values_of_one = sum(array.size for array in run(images[:1]).values())
-    size = min(max(_MOST_VALUES // max(values_of_one, 1), 1), _BATCH)
-    batches = np.array_split(images, -(-len(images) // size))
-    for batch in batches:
-        yield run(batch), len(batches)
+    for image in np.split(images, len(images)):
+        yield dict(zip(tensors, session.run(list(tensors), {IMAGES: image}), strict=True))
 
 
 @dataclass
 class Tails:
-    """The lowest and the highest values of a tensor, of all runs so far: these alone may be clipped.
+    """The lowest and the highest of the `size` values of a tensor in all images: these alone may be clipped.
 
     A format of floats clips nothing, since large values take no precision from small ones.
     """
 
     form: NumberFormat
-    size: int = 0
-    lowest: list[Array] = field(default_factory=list)
-    highest: list[Array] = field(default_factory=list)
+    size: int
+    lowest: Array = field(default_factory=partial(np.empty, 0, np.float32))
+    highest: Array = field(default_factory=partial(np.empty, 0, np.float32))
 
-    def add(self, values: Array, *, runs: int = 1) -> None:
-        """Take over the tails of one of `runs` runs, of about this size each."""
+    @property
+    def most(self) -> int:
+        """How many values may be clipped at each end."""
+        return self.size // _ONE_OF if self.form.has_steps else 0
+
+    def add(self, values: Array) -> None:
+        """Take over the tails of some of the values."""
         values = values.ravel()
-        self.size += values.size
-        last = min(self._clipped(values.size * runs), values.size - 1)
-        self.lowest.append(np.partition(values, last)[: last + 1])
-        self.highest.append(np.partition(values, values.size - 1 - last)[-1 - last :])
+        self.lowest = _lowest(self.lowest, values, self.most + 1)
+        self.highest = -_lowest(-self.highest, -values, self.most + 1)
 
     def fitted(self) -> Range:
         """Return the range of least squared error: values inside lose step² / 12 each, clipped ones what is cut.
 
         Large values stay where clipping them costs more than a finer step gains for the others.
         """
-        lowest = np.sort(np.concatenate(self.lowest)).astype(np.float64)
-        highest = np.sort(np.concatenate(self.highest)).astype(np.float64)
-        most = min(self._clipped(self.size), len(lowest) - 1)
+        lowest = np.sort(self.lowest).astype(np.float64)
+        highest = np.sort(self.highest).astype(np.float64)
         counts = {0}
-        if most:
-            counts.update(np.geomspace(1, most, _CANDIDATES).round().astype(int).tolist())
+        if self.most:
+            counts.update(np.geomspace(1, self.most, _CANDIDATES).round().astype(int).tolist())
 
         def error(values: Range) -> float:
             low, high = self.form.covered(values)
@@ -147,9 +142,13 @@ class Tails:
         ]
         return min(ranges, key=error)
 
-    def _clipped(self, size: int) -> int:
-        """Return how many of so many values may be clipped at each end."""
-        return size // _ONE_OF if self.form.has_steps else 0
+
+def _lowest(known: Array, values: Array, count: int) -> Array:
+    """Return the `count` lowest of both, in any order."""
+    if len(known) == count:
+        values = values[values < known.max()]
+    both = np.concatenate([known, values])
+    return both if len(both) <= count else np.partition(both, count - 1)[:count]
 
 
 def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from exporter.lowering import number_formats
 from exporter.lowering.number_formats import (
     E4M3,
     INT7,
@@ -18,7 +17,6 @@ from exporter.lowering.number_formats import (
     Range,
     Tails,
     activation_ranges,
-    activations,
 )
 from tests.lowering.graphs import graph_of
 
@@ -70,7 +68,7 @@ def test_two_products_of_int7_with_unsigned_bytes_fit_16_bits() -> None:
 
 
 def fitted(values: np.ndarray, form: NumberFormat) -> Range:
-    tails = Tails(form)
+    tails = Tails(form, values.size)
     tails.add(values)
     return tails.fitted()
 
@@ -126,11 +124,7 @@ def test_floats_clip_nothing() -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("most_values", "runs"), [(2**27, 3), (120_000, 11), (1, 21)])
-def test_the_same_as_of_all_images_at_once(
-    most_values: int, runs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(number_formats, "_MOST_VALUES", most_values)
+def test_the_same_as_of_all_images_at_once() -> None:
     graph = graph_of(
         "(float[b, 3, 100, 100] images) => (float[b, 3, 100, 100] y) { y = Tanh (images) }",
         {},
@@ -139,7 +133,6 @@ def test_the_same_as_of_all_images_at_once(
     model = gs.export_onnx(graph)
     model.ir_version = 10
     images = normal(21 * 30_000).reshape(21, 3, 100, 100)
-    assert [count for _, count in activations(model, ["images", "y"], images)] == [runs] * runs
     found = activation_ranges(model, dict.fromkeys(("images", "y"), INT8), images)
     assert found["images"] == fitted(images, INT8) and fitted(images, INT8)[1] < images.max()
     assert found["y"] == pytest.approx(fitted(np.tanh(images), INT8), rel=1e-5)
