@@ -1,5 +1,6 @@
 """A machine is described without loading a library; a job is named by all that it depends on."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,7 +9,17 @@ import pytest
 
 from exporter import machine
 from exporter.formats.canonical_json import from_json, to_json
-from exporter.machine import VNNI, cpu_lacks, environment, job_identity
+from exporter.machine import (
+    VNNI,
+    cpu_lacks,
+    cpu_quota,
+    environment,
+    job_identity,
+    within_quota,
+)
+from exporter.runtimes import onnxruntime_runner
+from exporter.runtimes.openvino_runner import OpenVinoRunner
+from tests.commands import Command
 
 
 def test_a_job_depends_on_settings_models_images_and_versions(
@@ -35,7 +46,7 @@ def test_the_environment_names_what_is_loaded_and_loads_nothing(
     assert {"torch", "timm", "onnx"} <= environment(installed=True).versions.keys()
     assert here.versions["numpy"] == np.__version__
     assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
-    assert len(here.cpus) in (0, here.usable_cpus)
+    assert here.cpu_quota is not None or len(here.cpus) in (0, here.usable_cpus)
     assert from_json(type(here), to_json(here), source="here") == here
 
 
@@ -74,3 +85,81 @@ def test_a_cpu_lacks_vnni_where_linux_says_so(
         cpuinfo.write_text(f"processor\t: 0\n{line}\nvmx flags\t: avx512_vnni\n")
     monkeypatch.setattr(machine, "CPUINFO", cpuinfo)
     assert cpu_lacks(*VNNI) == lacks
+
+
+# The lines of /proc/self/cgroup, the files of groups, and the CPUs that they allow of eight.
+UNIFIED = "0::/"
+CONTAINERS: dict[str, tuple[str, dict[str, str], float | None]] = {
+    "version 2": (UNIFIED, {"cpu.max": "200000 100000"}, 2.0),
+    "version 2, no limit": (UNIFIED, {"cpu.max": "max 100000"}, None),
+    "a group above has less": (
+        "0::/pod/app",
+        {"cpu.max": "max 100000", "pod/cpu.max": "150000 100000", "pod/app/cpu.max": "4 1"},
+        1.5,
+    ),
+    "half a CPU": (UNIFIED, {"cpu.max": "50000 100000"}, 0.5),
+    "version 1": (
+        "4:memory:/a\n3:cpu,cpuacct:/docker/1",
+        {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
+        3.0,
+    ),
+    "version 1, no limit": (
+        "3:cpu:/",
+        {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
+        None,
+    ),
+    "both": (
+        "1:cpu:/x\n0::/",
+        {"cpu/x/cpu.cfs_quota_us": "400000", "cpu/x/cpu.cfs_period_us": "100000"},
+        4.0,
+    ),
+    "more than there are": (UNIFIED, {"cpu.max": "1600000 100000"}, 16.0),
+    "something else": (UNIFIED, {"cpu.max": "?"}, None),
+    "no files": ("0::/a", {}, None),
+    "no groups": ("", {}, None),
+}
+
+
+@pytest.fixture
+def container(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> float | None:
+    """A machine of eight CPUs, of which the groups of a container allow some."""
+    membership, files, quota = CONTAINERS[request.param]
+    (tmp_path / "membership").write_text(membership)
+    for name, content in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    monkeypatch.setattr(machine, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(machine, "_affinity", lambda: tuple(range(8)))
+    return quota
+
+
+@pytest.mark.parametrize("container", CONTAINERS, indirect=True)
+def test_threads_follow_the_quota_of_a_container(container: float | None) -> None:
+    here = environment()
+    assert here.cpu_quota == cpu_quota() == container
+    is_limited = container is not None and container < 8
+    expected = max(1, int(container)) if container is not None and is_limited else 0
+    assert within_quota() == expected
+    assert here.usable_cpus == (expected or 8)
+    assert within_quota(5) == 5
+
+
+@pytest.mark.parametrize("container", ["version 2"], indirect=True)
+def test_every_runtime_has_as_many_threads_as_the_quota_allows(
+    container: float, star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert onnxruntime_runner._options(onnxruntime, 0).intra_op_num_threads == container
+    assert onnxruntime_runner._options(onnxruntime, 3).intra_op_num_threads == 3
+    assert OpenVinoRunner(b"")._threads == container
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    star_export("models", "--why", "digits_vit")
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    star_export("models", "--why", "digits_vit")
+    assert os.environ["OMP_NUM_THREADS"] == "1"

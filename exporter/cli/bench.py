@@ -120,6 +120,8 @@ def _lines(result: Bench) -> Iterator[str]:
     yield break_even_words(result.batches)
     hardware, settings = result.hardware, result.settings
     threads, cpus = "one thread per physical core", f"{hardware.usable_cpus} CPUs"
+    if hardware.cpu_quota is not None:
+        threads = f"{hardware.usable_cpus} threads (a quota of {hardware.cpu_quota:g} CPUs)"
     if settings.threads:
         threads = f"{settings.threads} threads"
     if hardware.cpus:

@@ -21,6 +21,7 @@ from exporter.errors import (
     UserError,
     reason_of,
 )
+from exporter.machine import within_quota
 from exporter.processes import processes
 from exporter.settings.flags import Parser
 
@@ -106,6 +107,9 @@ def _run(argv: Sequence[str] | None) -> int:
             raise RecipeError(unknown[0], "no flag of this verb", key)
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     _log(quiet=arguments.quiet, verbose=arguments.verbose)
+    if threads := within_quota():
+        # Read by PyTorch and NumPy when they are imported.
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     with _joined(arguments.verb, spread=arguments.spread):
         try:
             return int(arguments.run(arguments))

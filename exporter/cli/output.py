@@ -159,6 +159,10 @@ class RichStages:
                 yield advance
         self._print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
 
+    def say(self, line: str) -> None:
+        """Print a line."""
+        self._print(line)
+
     def _print(self, line: str) -> None:
         # Whole, however narrow the terminal is.
         self._console.print(line, soft_wrap=True, markup=False)

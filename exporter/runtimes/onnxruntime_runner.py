@@ -14,6 +14,7 @@ from typing import Any
 from exporter.artefact import artefact_of
 from exporter.errors import ArtefactError, UserError, imported
 from exporter.formats.onnx_file import inputs_of, load_onnx
+from exporter.machine import within_quota
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 from exporter.tensor_names import Array
@@ -232,7 +233,7 @@ class OnnxRuntimeRunner(Runner):
 
 def _options(runtime: Any, threads: int) -> Any:
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = within_quota(threads)
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True

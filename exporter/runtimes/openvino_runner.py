@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from exporter.errors import ArtefactError, UserError, imported
+from exporter.machine import within_quota
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.tensor_names import Array
 
@@ -40,7 +41,7 @@ class OpenVinoRunner(Runner):
         )
         super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
         self._model = model
-        self._threads = threads
+        self._threads = within_quota(threads)
         self._fixed: Collection[int] | None = None
         self._network: Any = None
         # By batch size, -1 for a dynamic one; the latest last.

@@ -7,7 +7,7 @@ from exporter.settings.fields import option
 
 def threads_option(*, flag: bool = True) -> Any:
     """Declare the threads of a runtime; `flag` as of `option`."""
-    text = "CPU threads of the runtime; 0: one per physical core."
+    text = "CPU threads of the runtime; 0: one per physical core, or as many as a container's CPU quota allows."
     return option(0, text, group="measurement", flag=flag)
 
 

@@ -14,6 +14,9 @@ class Stages(Protocol):
     def stage(self, name: str) -> AbstractContextManager[Advance]:
         """Open a stage; the returned function reports its progress."""
 
+    def say(self, line: str) -> None:
+        """Tell between stages what there is to know of the job, which is no warning."""
+
 
 class CallbackStages:
     """Report progress to a function: it is called at the start of each stage and whenever the stage advances.
@@ -34,6 +37,10 @@ class CallbackStages:
             self._tell(name, done, total)
 
         yield advance
+
+    def say(self, line: str) -> None:
+        """Tell a line as a stage that has nothing to do."""
+        self._tell(line, 0, None)
 
 
 # Shows nothing.

@@ -204,8 +204,8 @@ class Variant:
             return pruned, None
         images, judges = network.to_fit
         runs = runs_to_refit(images, judges)
-        stage = f"refit: as long as about {runs:,} images of the unpruned model"
-        with network.stages.stage(stage) as advance:
+        network.stages.say(f"refit takes as long as {runs:,} images of the unpruned model")
+        with network.stages.stage("refit") as advance:
             return refit(pruned, images, judges, advance)
 
     def lower(self) -> onnx.ModelProto:

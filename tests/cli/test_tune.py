@@ -41,6 +41,7 @@ def point(share: float, points: float, ms: float) -> Point:
         margin_points=0.4,
         timed=Timed(Throughput(1, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 3_000_000),
         gain=Ratio(2.5, (2.4, 2.6)),
+        images_per_s=1e3 / ms,
     )
 
 

@@ -159,8 +159,8 @@ def _annotate(
 def chart_of(trade_off: TradeOff, model: str) -> Chart:
     """Draw the accuracy of models against their speed."""
     words = (
-        f"Loss on {trade_off.images} images, speed at batch {trade_off.batch}, all models measured interleaved "
-        "in one run. Bars are 95 % intervals. Right and up is better."
+        f"Loss on {trade_off.images} images, speed at batch {trade_off.batch}; each model ran in turns with the "
+        "unpruned one. Bars are 95 % intervals. Right and up is better."
     )
     light, dark = (
         data_address("image/png", trade_off_chart(trade_off, model, palette))

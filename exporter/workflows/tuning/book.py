@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,15 +35,19 @@ class Book:
     """Finished measurements, a line of a file each: a run that was killed goes on, and measures nothing twice.
 
     Under a launcher, the main process reads and writes. `identity` is what the measurements depend on beside
-    what each one names: images, versions.
+    what each one names: images, versions. `spent_s` is how long those took that were asked for, now or before.
     """
+
+    spent_s = 0.0
 
     def __init__(self, path: Path, identity: str) -> None:
         self._file = Unfinished(path, "search", identity)
-        self._known = {}
+        self._known: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
         for line in self._file.records() if processes().main else ():
-            with suppress(KeyError, TypeError):
+            with suppress(KeyError, TypeError, ValueError):
                 self._known[line["key"]] = line["value"]
+                self._seconds[line["key"]] = float(line["seconds"])
 
     def record(
         self, subject: str, of: object, measure: Callable[[], Any], *, together: bool = False
@@ -56,11 +61,15 @@ class Book:
         key = hashlib.sha256(to_json([subject, of]).encode()).hexdigest()[:24]
         known = crew.of_main(self._known.get(key))
         if known is None:
+            start_s = time.perf_counter()
             value = measure() if together or crew.main else None
             known = crew.of_main(json.loads(to_json(value)))
             if crew.main:
-                self._known[key] = known
-                self._file.append({"key": key, "what": subject, "value": known})
+                seconds = time.perf_counter() - start_s
+                self._known[key], self._seconds[key] = known, seconds
+                line = {"key": key, "what": subject, "seconds": seconds, "value": known}
+                self._file.append(line)
+        self.spent_s += self._seconds.pop(key, 0.0)
         return known
 
     def calibration(self, network: Network, path: Path) -> tuple[Calibration, dict[str, str]]:

@@ -91,6 +91,7 @@ class Point:
     """A measured candidate: its loss on the search half, and its time in one run with the unpruned model.
 
     `margin_points` is the loss plus two standard errors; `gain` is over the unpruned model in fp32 on ONNX Runtime.
+    `images_per_s` is that model's speed, once for the whole search, times the gain.
     """
 
     candidate: Candidate
@@ -99,16 +100,12 @@ class Point:
     margin_points: float
     timed: Timed
     gain: Ratio
-
-    @property
-    def images_per_s(self) -> float:
-        """Images per second, at the median time of a batch."""
-        return self.timed.throughput.images_per_s
+    images_per_s: float
 
     @property
     def median_ms(self) -> float:
-        """The median time of a batch."""
-        return self.timed.throughput.median_ms
+        """The median time of a batch at that speed."""
+        return 1e3 * self.timed.throughput.batch / self.images_per_s
 
     @property
     def loss_points(self) -> float:
@@ -157,16 +154,25 @@ class TuneResult:
 
 
 def point_of(
-    candidate: Candidate, macs: float, answers: Pair[Predictions], base: Timed, timed: Timed
+    candidate: Candidate,
+    macs: float,
+    answers: Pair[Predictions],
+    times: Pair[Timed],
+    base_rate: float,
 ) -> Point:
-    """Return a measured candidate, whose answers and times are paired with those of the unpruned model."""
+    """Return a measured candidate, whose answers and times are paired with those of the unpruned model.
+
+    `base_rate` is the unpruned model's images per second.
+    """
+    gain = ratio_of(times.dense.throughput, times.pruned.throughput)
     return Point(
         candidate=candidate,
         gmacs=macs / 1e9,
         loss=loss_of_choice(answers),
         margin_points=100 * margin_of(answers),
-        timed=timed,
-        gain=ratio_of(base.throughput, timed.throughput),
+        timed=times.pruned,
+        gain=gain,
+        images_per_s=base_rate * gain.median,
     )
 
 

@@ -1,7 +1,8 @@
 """A search, step by step: screen the ways, time what is left, judge the choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.batch_sweep import filled_batch
 from exporter.evaluation.benchmark import front_of, ratio_of
+from exporter.evaluation.loss import points_words
 from exporter.records import Pair
 from exporter.runtimes.choice import targets_here
 from exporter.schedule.plan import Cost, schedule_of
@@ -26,6 +28,7 @@ from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import Lowering
 from exporter.workflows.tuning.book import Book
 from exporter.workflows.tuning.choice import (
+    LEFT,
     ROUNDING,
     Judged,
     Point,
@@ -45,6 +48,8 @@ from exporter.workflows.variant import Variant
 
 # At about this share of saved multiply-adds ways are screened.
 AT_SHARE = 0.4
+# Steps of the bisection over the shares of a way.
+STEPS = 4
 # Candidates to be timed: about so many in all, and no fewer of a way.
 TIMED, OF_A_WAY = 12, 3
 # A target on which the unpruned model has less than this share of the best speed is timed once.
@@ -86,19 +91,31 @@ class Search:
     calibration_skipped: dict[str, str] = field(default_factory=dict)
     _variants: dict[Candidate, Variant | None] = field(default_factory=dict)
 
-    def run(self) -> TuneResult:
-        """Run all steps but the compilation."""
-        settings, rates = self.settings, self.unpruned()
+    def run(self, on_points: Callable[[Sequence[Point]], None]) -> TuneResult:
+        """Run all steps but the compilation.
+
+        `on_points` is called with all that is measured whenever that is more: the first time after minutes.
+        """
+        settings = self.settings
+        start_s = self.book.spent_s
+        self._check_goal()
+        way_s = self.book.spent_s - start_s
+        rates = self.rates
         names = [target.name for target in self.targets]
         names.sort(key=rates.__getitem__, reverse=True)
         worth = [name for name in names if rates[name] >= WORTH * rates[names[0]]]
+        first = [UNPRUNED, *self._early(worth[0])]
+        start_s = self.book.spent_s
+        early = self.points(first, worth, (), on_points)
+        self._say_estimate(way_s, (self.book.spent_s - start_s) / len(first))
         ways = self.screened()
         count = max(OF_A_WAY, TIMED // len(ways))
         candidates = list[Candidate]()
-        with self.stages.stage(f"how much to prune, {len(ways)} ways"):
-            for way in ways:
+        with self.stages.stage(f"how much to prune, {len(ways)} ways") as advance:
+            for done, way in enumerate(ways, 1):
                 candidates += self.listed(way, worth[0], count)
-        points = self.points(candidates, worth)
+                advance(done, len(ways))
+        points = self.points(candidates, worth, early, on_points)
         choice = chosen(points, settings)
         return TuneResult(
             model=self.network.full.spec.name,
@@ -129,21 +146,56 @@ class Search:
         """The targets to search."""
         return targets_here(self.settings.runtime, self.settings.target)
 
-    def unpruned(self) -> dict[str, float]:
-        """Return images per second of the unpruned model on every target, whose accuracy allows for the loss."""
-        settings = self.settings
+    def _check_goal(self) -> None:
+        """Raise RecipeError where the unpruned model has no more accuracy than may be lost."""
+        drop = self.settings.max_drop
         with self.stages.stage("the unpruned model"):
             top1 = 100 * self.answers(UNPRUNED, "screen").accuracy.top1
-        drop = settings.max_drop
-        if settings.metric == "top1" and drop is not None and drop >= top1:
+        if self.settings.metric == "top1" and drop is not None and drop >= top1:
             raise RecipeError("max_drop", f"{drop:g}", f"less than the accuracy, {top1:.3g} %")
+
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """Images per second of the unpruned model on every target."""
         targets = dict.fromkeys((*self.targets, ONNXRUNTIME))
         with self.stages.stage(f"speed of the unpruned model on {len(targets)} targets"):
             speeds = self.speeds([UNPRUNED.on(target.name) for target in targets])
-        return {
-            candidate.target: timed.throughput.images_per_s
-            for candidate, timed in speeds.items()
-        }
+        rates = {}
+        for candidate, timed in speeds.items():
+            rates[candidate.target] = timed.throughput.images_per_s
+        return rates
+
+    @property
+    def base_rate(self) -> float:
+        """Images per second of the unpruned model in fp32 on ONNX Runtime, on which all speeds are based.
+
+        A machine's speed drifts from run to run; ratios within a run do not.
+        """
+        return self.rates[ONNXRUNTIME.name]
+
+    def _early(self, fastest: str) -> list[Candidate]:
+        """Return a candidate that needs no calibration, for a result in the first minutes; none if all need one."""
+        for way in self.ways:
+            if way[0].calibrated:
+                continue
+            reached = tuple(candidate for candidate in way if self.variant(candidate))
+            if reached:
+                with self.stages.stage("how much to prune, the first way"):
+                    return self.listed(reached, fastest, 1)
+        return []
+
+    def _say_estimate(self, way_s: float, candidate_s: float) -> None:
+        """Say how long the whole search takes, by what one way to prune and the first candidates took."""
+        ways = len(self.ways)
+        left = min(ways, LEFT)
+        timed = max(TIMED, OF_A_WAY * left)
+        whole_s = (ways + STEPS * left) * way_s + timed * candidate_s
+        calibrates = any(way[0].calibrated for way in self.ways)
+        more = " and a calibration" if calibrates and not self.network.has_calibration else ""
+        self.stages.say(
+            f"the whole search takes about {timedelta(seconds=round(whole_s))}{more}: {ways} ways, then about "
+            f"{timed} candidates; Ctrl-C keeps the best so far, and the same command goes on"
+        )
 
     def screened(self) -> list[Way]:
         """Return different ways that lose little on a few images, at about one share; calibrate if one needs it."""
@@ -202,34 +254,63 @@ class Search:
         return around(way, loses, count, milder=True)
 
     def points(
-        self, candidates: Sequence[Candidate], targets: Sequence[str]
+        self,
+        candidates: Sequence[Candidate],
+        targets: Sequence[str],
+        known: Sequence[Point],
+        on_points: Callable[[Sequence[Point]], None],
     ) -> tuple[Point, ...]:
-        """Time candidates and the unpruned model in one run, and return them with their losses, fastest first.
+        """Time candidates, each in a run with the unpruned model, and measure their losses.
+
+        Return them with the points that are known before, the fastest first.
+        """
+        points = [*known]
+        measured = {point.candidate.on("") for point in known}
+        left = [candidate for candidate in candidates if candidate not in measured]
+        stage = f"speed and loss of {len(left)} candidates on {len(targets)} targets"
+        with self.stages.stage(stage) as advance:
+            for done, candidate in enumerate(left, 1):
+                best = chosen(points, self.settings)
+                points += self._measured(candidate, targets, points)
+                self._say_best(chosen(points, self.settings), best)
+                on_points(points)
+                advance(done, len(left))
+        return tuple(sorted(points, key=lambda point: -point.images_per_s))
+
+    def _measured(
+        self, candidate: Candidate, targets: Sequence[str], known: Sequence[Point]
+    ) -> list[Point]:
+        """Return a candidate on targets, with its speeds and losses.
 
         In fp32 the loss is that of the PyTorch model. In lower precision it is measured on the runtime: on
-        the first target of all, on the others of those that no faster one beats whose loss qualifies.
+        the first target always, on the others unless a faster point is known whose loss qualifies.
         """
-        placed = [
-            candidate.on(target) for candidate in (UNPRUNED, *candidates) for target in targets
-        ]
-        stage = f"speed of {len(candidates)} candidates on {len(targets)} targets"
-        with self.stages.stage(stage):
-            speeds = self.speeds([BASE, *placed])
-        points, limit = list[Point](), self.settings.max_drop
-        placed.sort(key=lambda candidate: -speeds[candidate].throughput.images_per_s)
-        with self.stages.stage(f"accuracy of {len(placed)} models") as advance:
-            for done, candidate in enumerate(placed, 1):
-                fp32 = not TARGETS[candidate.target].reduced
-                beaten = limit is not None and any(
-                    qualifies(point, self.settings) for point in points
-                )
-                if fp32 or candidate.target == targets[0] or not beaten:
-                    measured = candidate.on("") if fp32 else candidate
-                    answers = self.paired(measured, "screen", "rest")
-                    macs, timed = self.macs(candidate), speeds[candidate]
-                    points.append(point_of(candidate, macs, answers, speeds[BASE], timed))
-                advance(done, len(placed))
-        return tuple(points)
+        placed = [candidate.on(target) for target in targets]
+        speeds = self.speeds([BASE, *placed])
+        limit = self.settings.max_drop
+        points = list[Point]()
+        for on_target in placed:
+            times = Pair(speeds[BASE], speeds[on_target])
+            is_fp32 = not TARGETS[on_target.target].reduced
+            gain = ratio_of(times.dense.throughput, times.pruned.throughput)
+            rate = self.base_rate * gain.median
+            is_beaten = limit is not None and any(
+                point.images_per_s >= rate and qualifies(point, self.settings)
+                for point in (*known, *points)
+            )
+            if is_fp32 or on_target.target == targets[0] or not is_beaten:
+                answers = self.paired(candidate if is_fp32 else on_target, "screen", "rest")
+                macs = self.macs(candidate)
+                points.append(point_of(on_target, macs, answers, times, self.base_rate))
+        return points
+
+    def _say_best(self, choice: Point | None, before: Point | None) -> None:
+        """Say the best choice so far where it is a new one."""
+        if choice is not None and choice != before:
+            speed, loss = f"{choice.gain.median:.2f} ×", points_words(choice.loss_points)
+            self.stages.say(
+                f"the best so far: {choice.candidate.label}: {speed}, points of top-1: {loss}"
+            )
 
     def judged(self, choice: Point) -> Judged:
         """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""

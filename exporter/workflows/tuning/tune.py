@@ -28,7 +28,14 @@ from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe, needed, save_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.tuning.book import Book
-from exporter.workflows.tuning.choice import USUAL, TuneResult, TuneSettings, images_needed
+from exporter.workflows.tuning.choice import (
+    USUAL,
+    Point,
+    TuneResult,
+    TuneSettings,
+    chosen,
+    images_needed,
+)
 from exporter.workflows.tuning.search import Search
 from exporter.workflows.tuning.ways import AXES, OWN, Candidate, Way, ways_of
 from exporter.workflows.variant import Variant
@@ -89,7 +96,18 @@ def tune(
     book = Book(place / MEASUREMENTS, _identity(network, parts))
     with TemporaryDirectory(prefix="star-export-") as scratch:
         search = Search(opened, _ways(opened), settings, book, parts, place, Path(scratch))
-        result = search.run()
+
+        def keep(points: Sequence[Point]) -> None:
+            """Write the best choice so far as the recipe: an interrupted search has a result too."""
+            best = chosen(points, settings)
+            if best is not None and processes().main:
+                head = f"The best so far of: {shlex.join(command)}"
+                recipe_so_far = _recipe_of(
+                    recipes[best.candidate.weights], best.candidate, search
+                )
+                save_recipe(recipe_so_far, place / RECIPE, head)
+
+        result = search.run(keep)
         if not processes().main:
             return result
         trade_off = _trade_off(result, recipe.measure.batch)
