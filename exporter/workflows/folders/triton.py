@@ -26,6 +26,8 @@ TAKES = {
     InputKind.FLOAT32: "# float32: normalised.",
     InputKind.UINT8: "# uint8: pixels after resizing and cropping.",
 }
+# The names of the classes, by which a client may ask for the best few.
+LABELS = "labels.txt"
 TYPES = {InputKind.FLOAT32: "TYPE_FP32", InputKind.UINT8: "TYPE_UINT8"}
 
 
@@ -53,8 +55,15 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
                 place.name, artefact, settings, backend=backend, manifest=manifest
             )
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
+            if artefact.spec.class_names:
+                (place / LABELS).write_text(labels_text(artefact), encoding="utf-8")
             names.append(place.name)
     return Served(tuple(out / name for name in names), _command(out, manifests))
+
+
+def labels_text(artefact: Artefact) -> str:
+    """Return the names of the classes, a line each."""
+    return "".join(f"{' '.join(name.split())}\n" for name in artefact.spec.class_names)
 
 
 def _command(out: Path, manifests: Sequence[EngineManifest]) -> tuple[str, ...]:
@@ -137,6 +146,8 @@ def _outputs(artefact: Artefact) -> list[str]:
             OutputKind.GRID: f"{artefact.spec.num_patches}, ",
         }.get(output.kind, "")
         dims = f"[ {rows}{output.channels} ]"
+        if output.kind == OutputKind.LOGITS and artefact.spec.class_names:
+            dims = f'{dims} label_filename: "{LABELS}"'
         entries = {output.name: ("FP32", dims)}
         if is_tokens:
             entries[token_positions_name(output.name)] = ("INT64", "[ -1 ]")

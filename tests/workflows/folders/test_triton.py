@@ -8,12 +8,15 @@ import pytest
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
 from exporter.models.spec import with_outputs
+from exporter.records import Pair
 from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
+from exporter.workflows.folders import triton
+from exporter.workflows.folders.export_folder import read_folder
 from exporter.workflows.folders.serving import ServeSettings
 from exporter.workflows.folders.triton import config_text, write_repository
 from exporter.workflows.inspect import inspect_artefact
@@ -51,7 +54,26 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
         assert line in text.splitlines()
     assert '"interpolation"' in text.splitlines()[0]
     assert made.command == ("tritonserver", f"--model-repository={tmp_path}/models")
-    assert "graphs" not in text
+    assert "graphs" not in text and "label" not in text and not (dense / "labels.txt").exists()
+
+
+def test_names_of_classes_are_a_file_of_labels_line_by_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name is a line, whatever is in it: the line says which class it is."""
+    export = read_folder(folder)
+    names = ("tench, Tinca tinca", "two\nlines", *(f"class {index}" for index in range(2, 8)))
+    named = []
+    for file in (export.models.dense, export.models.pruned):
+        spec = replace(file.artefact.spec, class_names=names)
+        named.append(replace(file, artefact=replace(file.artefact, spec=spec)))
+    with_names = replace(export, models=Pair(*named))
+    monkeypatch.setattr(triton, "read_for", lambda *_: with_names)
+    for place in write_repository(folder, tmp_path / "models", ServeSettings()).models:
+        text = (place / "config.pbtxt").read_text()
+        assert 'dims: [ 8 ] label_filename: "labels.txt" } ]' in text
+        lines = (place / "labels.txt").read_text().splitlines()
+        assert lines == ["tench, Tinca tinca", "two lines", *names[2:]]
 
 
 def test_a_file_name_cannot_add_to_a_config() -> None:
