@@ -24,7 +24,12 @@ from exporter.tensor_names import EMBEDDING, TOKENS
 from exporter.vocabulary import OutputKind
 
 # How far rounding takes two ways to compute the same, in standard deviations: as `check` has it for a runtime.
-ROUNDING = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.2}
+ROUNDED_WITHIN = {
+    torch.float64: 1e-4,
+    torch.float32: 1e-4,
+    torch.float16: 2e-2,
+    torch.bfloat16: 0.2,
+}
 SUMS = 4  # roundings of the sum of tokens and branches in a block
 PATCHES = "the embedding of patches"
 SEED = 0
@@ -118,6 +123,8 @@ def _own_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str,
     values: dict[str, Tensor] = {}
     with _watched(vit, values):
         output = model(images)
+    # A wrapper may give what the library's model in it gives.
+    output = getattr(output, "logits", output)
     if not isinstance(output, Tensor):
         raise TypeError(f"it returns a {type(output).__name__}, not a tensor")
     network: Any = vit.model
@@ -187,7 +194,7 @@ def _difference(part: Part, expected: Tensor) -> str:
         unit = (expected - part.before).std()
         difference = (difference - SUMS * precision.eps * expected.abs()).clamp_min(0)
     largest = float((difference / unit.clamp_min(precision.tiny)).max())
-    if largest <= ROUNDING[expected.dtype]:
+    if largest <= ROUNDED_WITHIN[expected.dtype]:
         return ""
     return f"differs by up to {largest:.2g} standard deviations"
 

@@ -1,13 +1,19 @@
-"""Take a module of the caller's: a copy of it, and one line for whatever goes wrong with that copy."""
+"""Take a module of the caller's: a copy of it with plain layers, and one line for whatever is wrong with that copy.
+
+A layer is taken for linear if its function is: a wrapper with a branch of low rank, a mask, a parametrization.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 from exporter.errors import ModelError, UserError, reason_of
+from exporter.models.border import LIBRARIES, ROUNDED_WITHIN
 
 EXPECTED = "a module of parameters and of layers as their libraries have them"
 MERGE = (
@@ -16,18 +22,98 @@ MERGE = (
 )
 # What Python and PyTorch say where an attribute is missing.
 LACKS = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+SEED = 0
+# Tokens of noise on which a merged layer is compared with what it replaces.
+TOKENS = 8
 
 
 def copy_of(model: nn.Module, name: str) -> nn.Module:
-    """Return a copy in eval mode; ModelError where a tensor of it is computed from others, as masks are."""
-    for place, module in model.named_modules():
-        for attribute, value in vars(module).items():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                got = f"{f'{place}.{attribute}'.lstrip('.')}, a tensor that is computed from others"
-                hint = f"of a pruning mask: torch.nn.utils.prune.remove(module, {attribute!r})"
-                raise ModelError(name, got, "parameters in its place", hint)
+    """Return a copy in eval mode, as it computes."""
+    # Tensors that are computed from others cannot be copied as such; masks compute them anew in every call.
+    computed = {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
     with in_one_line(model, name):
-        return deepcopy(model).eval()
+        return deepcopy(model, computed).eval()
+
+
+@torch.no_grad()
+def with_plain_layers(model: nn.Module, name: str) -> nn.Module:
+    """Return a copy whose masked, parametrized and wrapped layers are plain ones; the model itself if all are.
+
+    Raises:
+        ModelError: A weight is computed from other tensors in another way.
+    """
+    with in_one_line(model, name):
+        plain = deepcopy(model)
+        has_masks = _remove_masks(plain)
+        merged: list[str] = []
+        for place, module in [*plain.named_modules(remove_duplicate=False)]:
+            is_within = place.startswith(tuple(f"{wrapper}." for wrapper in merged))
+            if not place or is_within or not _may_be_wrapped(module):
+                continue
+            linear = _merged(module)
+            if linear is not None:
+                plain.set_submodule(place, linear)
+                merged.append(place)
+    for place, module in plain.named_modules():
+        if _computes_weight(module):
+            got = f"{place}.weight, a tensor that is computed from others"
+            hint = "write its value into a parameter of a plain layer"
+            raise ModelError(name, got, "parameters in its place", hint)
+    return plain if has_masks or merged else model
+
+
+def _remove_masks(model: nn.Module) -> bool:
+    """Put the values of masked tensors into plain parameters; return whether there are any."""
+    masks = [
+        (module, hook)
+        for module in model.modules()
+        for hook in module._forward_pre_hooks.values()
+        if isinstance(hook, prune.BasePruningMethod)
+    ]
+    for module, mask in masks:
+        prune.remove(module, mask._tensor_name)
+    return bool(masks)
+
+
+def _may_be_wrapped(module: nn.Module) -> bool:
+    """Whether a module is of no library, or computes its weight; libraries' other layers are what they seem."""
+    is_of_library = type(module).__module__.partition(".")[0] in LIBRARIES
+    return not is_of_library or _computes_weight(module)
+
+
+def _computes_weight(module: nn.Module) -> bool:
+    return parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor)
+
+
+def _merged(module: nn.Module) -> nn.Linear | None:
+    """Return the linear layer that computes the same; None if the module's function is another one."""
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    channels = getattr(module, "in_features", layers[0].in_features if layers else None)
+    like = next(module.parameters(), None)
+    if not isinstance(channels, int) or like is None:
+        return None
+    units = torch.eye(channels).to(like)[None]
+    generator = torch.Generator().manual_seed(SEED)
+    noise = torch.randn(1, TOKENS, channels, generator=generator).to(like)
+    try:
+        bias = module(torch.zeros_like(units[:, :1]))
+        weight = module(units) - bias
+        expected = module(noise)
+    except Exception:  # of a module that takes something else than tokens
+        return None
+    if not isinstance(expected, Tensor) or weight.shape[:-1] != units.shape[:-1]:
+        return None
+    linear = nn.Linear(channels, weight.shape[-1]).to(like)
+    linear.weight.copy_(weight[0].T)
+    assert linear.bias is not None
+    linear.bias.copy_(bias[0, 0])
+    difference = (linear(noise) - expected).abs().max()
+    return linear.eval() if difference <= ROUNDED_WITHIN[like.dtype] * expected.std() else None
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+from exporter.errors import ModelError
+
 
 class WeightedModule(nn.Module, ABC):
     """A stand-in for one linear layer; relevance and gradients read its weight."""
@@ -130,6 +132,23 @@ class Rotary(nn.Module):
             table = table.to(rows)
         turned = apply_rot_embed_cat(patches, table, half=self.rotate_half)
         return torch.cat([prefix, turned], dim=2)
+
+
+def split_head(head: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
+    """Return what a head does before its linear layer, and that layer; None if it has none.
+
+    Raises:
+        ModelError: It does more than that; `name` is the model's.
+    """
+    layers = list(head) if isinstance(head, nn.Sequential) else [head]
+    last = layers[-1] if layers and isinstance(layers[-1], nn.Linear) else None
+    layers = layers[:-1] if last is not None else layers
+    for layer in layers:
+        if not isinstance(layer, nn.LayerNorm | nn.Dropout | nn.Identity):
+            got = f"a head with a {type(layer).__name__} before or behind the linear layer"
+            expected = "one linear layer, with a LayerNorm or dropout before it, or nn.Identity"
+            raise ModelError(name, got, expected)
+    return nn.Sequential(*layers), last
 
 
 class Pooling(nn.Module, ABC):

@@ -27,6 +27,7 @@ from exporter.models.parts import (
     Rotary,
     Scaled,
     WeightedModule,
+    split_head,
 )
 from exporter.models.spec import preprocessing_from, spec_of
 from exporter.records import Output
@@ -88,7 +89,7 @@ def why_not_head(model: Any) -> str:
     if model.global_pool == "token":
         if model.cls_token is None:
             return "a head on the class token, and no class token"
-        return _why_not_kind(model.head)
+        return ""
     attention = getattr(model, "attn_pool", None)
     if attention is None:
         is_known = model.global_pool in ("avg", "max", "avgmax")
@@ -96,12 +97,7 @@ def why_not_head(model: Any) -> str:
         is_known = _is_plain(attention, model.embed_dim)
     if not is_known:
         return f"pooling {model.global_pool!r}, which is none of avg, max, avgmax and map with one query"
-    return _why_not_kind(model.head)
-
-
-def _why_not_kind(head: nn.Module) -> str:
-    is_known = isinstance(head, nn.Linear | nn.Identity)
-    return "" if is_known else f"a head of the kind {type(head).__name__}"
+    return ""
 
 
 def _is_plain(attention: Any, channels: int) -> bool:
@@ -129,11 +125,11 @@ def _pools_prefix(model: Any) -> bool:
     return bool(getattr(model, "pool_include_prefix", model.global_pool == "map"))
 
 
-def classifiers_of(model: Any) -> list[Classifier]:
-    """Return the classifiers on class tokens or on the pooled patches, if there is one."""
-    if not isinstance(model.head, nn.Linear):
+def classifiers_of(model: Any, linear: nn.Linear | None) -> list[Classifier]:
+    """Return the classifiers on class tokens or on the pooled patches, if the head has a linear layer."""
+    if linear is None:
         return []
-    classifiers = [Classifier(0 if model.global_pool == "token" else None, model.head)]
+    classifiers = [Classifier(0 if model.global_pool == "token" else None, linear)]
     if isinstance(model, VisionTransformerDistilled):
         classifiers.append(Classifier(1, model.head_dist))
     return classifiers
@@ -145,7 +141,7 @@ def outputs_of(model: Any) -> tuple[Output, ...]:
     timm loads the projection of a pretrained CLIP or PE tower as the head, with as many "classes" as the embedding
     has channels and a bias of zeros. The tag of a tower shows whether it was fine-tuned on labels.
     """
-    if not isinstance(model.head, nn.Linear) or _is_projection(model):
+    if isinstance(model.head, nn.Identity) or _is_projection(model):
         return (Output(EMBEDDING, OutputKind.EMBEDDING),)
     return (Output(LOGITS, OutputKind.LOGITS),)
 
@@ -154,7 +150,8 @@ def _is_projection(model: Any) -> bool:
     config = getattr(model, "pretrained_cfg", None) or {}
     name = f"{config.get('architecture')}.{config.get('tag')}"
     is_towers = ("clip" in name or "_pe_core_" in name) and "_ft_" not in name
-    if not is_towers or model.num_classes != config.get("num_classes"):
+    is_linear = isinstance(model.head, nn.Linear)
+    if not is_towers or not is_linear or model.num_classes != config.get("num_classes"):
         return False
     bias = model.head.bias
     return bias is None or bias.is_meta or not bias.any()
@@ -175,7 +172,8 @@ class _Timm(PrunableViT):
             raise ModelError(name, reason, "a ViT whose head and blocks are supported")
         self.model = model
         self.blocks = self.parts()
-        self.classifiers = classifiers_of(model)
+        self.before, linear = split_head(model.head, name)
+        self.classifiers = classifiers_of(model, linear)
         self.pooling, self.outputs = pooling_of(model), outputs_of(model)
         config = {**resolve_model_data_config(model), **(preprocessing or {})}
         spec = spec_of(
@@ -197,7 +195,7 @@ class _Timm(PrunableViT):
 
     @override
     def features(self, normed: Tensor) -> Tensor:
-        return self.model.fc_norm(normed)
+        return self.before(self.model.fc_norm(normed))
 
     @override
     def pooled(self, normed: Tensor) -> Tensor:
@@ -209,7 +207,7 @@ class _Timm(PrunableViT):
 
     @override
     def classify_pooled(self, pooled: Tensor) -> Tensor:
-        return self.model.head(self.model.head_drop(self.features(pooled)))
+        return self.model.head(self.model.head_drop(self.model.fc_norm(pooled)))
 
 
 class TimmViT(_Timm):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from typing_extensions import override
 
-from exporter.errors import ModelError
 from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
+from exporter.models.parts import split_head
 from exporter.models.spec import crop_share, preprocessing_from, spec_of
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING
@@ -40,7 +40,7 @@ class TorchvisionViT(PrunableViT):
     ) -> None:
         self.model = model
         self.blocks = [_parts(block) for block in model.encoder.layers]
-        self.before, last = _head(model.heads, name)
+        self.before, last = split_head(model.heads, name)
         self.classifiers = [] if last is None else [Classifier(token=0, linear=last)]
         if last is None:
             self.outputs = (Output(EMBEDDING, OutputKind.EMBEDDING),)
@@ -73,19 +73,6 @@ class TorchvisionViT(PrunableViT):
     @override
     def classify(self, normed: Tensor) -> Tensor:
         return self.model.heads(normed[:, 0])
-
-
-def _head(heads: nn.Module, name: str) -> tuple[nn.Module, nn.Linear | None]:
-    """Return what a head does to the class token before its linear layer, and that layer; None if it has none."""
-    layers = list(heads) if isinstance(heads, nn.Sequential) else [heads]
-    last = layers[-1] if layers and isinstance(layers[-1], nn.Linear) else None
-    layers = layers[:-1] if last is not None else layers
-    for layer in layers:
-        if not isinstance(layer, nn.LayerNorm | nn.Dropout | nn.Identity):
-            got = f"heads with a {type(layer).__name__} before or behind the linear layer"
-            expected = "one linear layer, with a LayerNorm or dropout before it, or nn.Identity"
-            raise ModelError(name, got, expected)
-    return nn.Sequential(*layers), last
 
 
 def of_weights(name: str) -> tuple[dict[str, Any], dict[str, int], tuple[str, ...]]:

@@ -35,7 +35,7 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
-from exporter.models.own_module import copy_of, in_one_line
+from exporter.models.own_module import copy_of, in_one_line, with_plain_layers
 from exporter.models.provenance import log_guess
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
@@ -103,7 +103,8 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
         check_finite(model.state_dict(), name)
         copied = copy_of(model, name)
         with in_one_line(copied, name):
-            vit = adapt(copied, name, request.preprocess, request.text_embeddings)
+            plain = with_plain_layers(copied, name)
+            vit = adapt(plain, name, request.preprocess, request.text_embeddings)
             is_tower = request.text_embeddings and not is_instance(copied)
             check_border(vit, None if is_tower else copied)
         log_guess(vit.spec)

@@ -1,16 +1,21 @@
 """Modules of the caller's that are not as libraries make them: taken, or refused in one line."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, prune
+from torch.optim.swa_utils import AveragedModel
+from transformers.utils.hub import PushToHubMixin
 
 import exporter
 from exporter.errors import ModelError
 from exporter.models.own_module import in_one_line
-from tests.vits import make_model
+from tests.models.huggingface.saved import make
+from tests.vits import make_model, make_torchvisions
 
 
 class Lora(nn.Module):
@@ -18,10 +23,31 @@ class Lora(nn.Module):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.layer, self.branch = layer, nn.Linear(layer.in_features, layer.out_features)
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, 4, bias=False)
+        self.up = nn.Linear(4, layer.out_features, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.layer(tokens) + self.branch(tokens)
+        return self.layer(tokens) + self.up(self.down(tokens))
+
+
+class Adapted(nn.Linear):
+    """A subclass with a branch of its own, as some libraries have it."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
+        self.load_state_dict(layer.state_dict())
+        self.branch = nn.Parameter(torch.full((layer.out_features, layer.in_features), 0.01))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) + tokens @ self.branch.T
+
+
+class Bent(Lora):
+    """A wrapper whose function is not linear."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens).tanh()
 
 
 class Nameless(nn.Module):
@@ -36,32 +62,167 @@ class Nameless(nn.Module):
 
 
 LAYERS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+IN_FAMILIES = ("vit", "distilled", "deit3, layer scale", "lvvit", "pooled", "clip")
+ANYWHERE = [("vit", layer) for layer in LAYERS] + [
+    (family, LAYERS[0]) for family in IN_FAMILIES
+]
+
+
+def _masked(layer: nn.Module) -> nn.Module:
+    return prune.l1_unstructured(layer, "weight", 0.5)
+
+
+def _masked_twice(layer: nn.Module) -> nn.Module:
+    prune.random_unstructured(layer, "weight", 0.2)
+    return prune.ln_structured(layer, "weight", 0.5, 2, 0)
+
+
+CHANGES: dict[str, Callable[[Any], nn.Module]] = {
+    "branch": Lora,
+    "subclass": Adapted,
+    "branch of a branch": lambda layer: Lora(Adapted(layer)),
+    "mask": _masked,
+    "masks": _masked_twice,
+    "weight norm": parametrizations.weight_norm,
+    "spectral norm": parametrizations.spectral_norm,
+    "orthogonal": parametrizations.orthogonal,
+}
+
+
+def _changed(family: str, layer: str, change: Callable[[Any], nn.Module]) -> Any:
+    model: Any = make_model(family)
+    place = f"blocks.1.{layer}"
+    model.set_submodule(place, change(model.get_submodule(place)))
+    return model.eval()
+
+
+def _assert_same(model: nn.Module) -> None:
+    vit = exporter.load_model(model)
+    size = vit.spec.preprocessing.input_size
+    images = torch.randn(2, *size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        expected = model(images)
+        expected = getattr(expected, "logits", expected)
+        ours = exporter.dense(vit)(images)
+    torch.testing.assert_close(ours, expected, atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("family", "layer"), ANYWHERE)
+def test_a_layer_is_linear_whose_function_is(family: str, layer: str, change: str) -> None:
+    model = _changed(family, layer, CHANGES[change])
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    _assert_same(model)
+    again = model.state_dict()
+    assert before.keys() == again.keys()
+    assert all(value.equal(again[name]) for name, value in before.items())
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_wrapper_without_the_attributes_of_its_layer(layer: str) -> None:
-    model = make_model()
-    place = f"blocks.1.{layer}"
-    model.set_submodule(place, Lora(model.get_submodule(place)).eval())  # type: ignore[arg-type]
+def test_one_whose_function_is_another_is_refused_by_its_place(layer: str) -> None:
+    model = _changed("vit", layer, Bent)
     with pytest.raises(ModelError) as error:
         exporter.load_model(model)
     assert "\n" not in str(error.value)
     with (
-        pytest.raises(ModelError, match=rf"{place}, a Lora without weight"),
+        pytest.raises(ModelError, match=rf"blocks.1.{layer}, a Bent without weight"),
         in_one_line(model, "vit"),
     ):
-        _ = model.get_submodule(place).weight
+        _ = model.get_submodule(f"blocks.1.{layer}").weight
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_mask_is_refused_by_its_place_and_taken_once_it_is_removed(layer: str) -> None:
-    model = make_model()
-    masked: Any = model.get_submodule(f"blocks.0.{layer}")
-    prune.l1_unstructured(masked, "weight", 0.5)
-    with pytest.raises(ModelError, match=rf"blocks\.0\.{layer}\.weight.*prune\.remove"):
+def test_masks_of_patches_and_heads_are_taken_too() -> None:
+    model: Any = make_model()
+    prune.l1_unstructured(model.patch_embed.proj, "weight", 0.5)
+    prune.global_unstructured([(model.head, "weight")], prune.L1Unstructured, amount=0.3)
+    _assert_same(model.eval())
+
+
+def test_a_kernel_that_is_computed_is_refused_by_its_place() -> None:
+    model: Any = make_model()
+    parametrizations.spectral_norm(model.patch_embed.proj)
+    with pytest.raises(ModelError, match=r"patch_embed\.proj\.weight, a tensor .* computed"):
+        exporter.load_model(model.eval())
+
+
+HEADS: dict[str, Callable[[Any], nn.Module]] = {
+    "dropout": lambda linear: nn.Sequential(nn.Dropout(0.1), linear),
+    "norm": lambda linear: nn.Sequential(nn.LayerNorm(linear.in_features), linear),
+    "alone": nn.Sequential,
+    "branch": Lora,
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family", ["vit", "registers", "eva02, joined, rotary", "pooled"])
+def test_a_head_of_several_layers(family: str, head: str) -> None:
+    model: Any = make_model(family)
+    model.head = HEADS[head](model.head)
+    if (family, head) == ("pooled", "norm"):
+        with pytest.raises(ModelError, match="embedding differs"):
+            exporter.load_model(model.eval())
+        return
+    _assert_same(model.eval())
+    model.head = nn.Sequential(nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 7))
+    with pytest.raises(ModelError, match="a head with a Linear before or behind"):
         exporter.load_model(model)
-    prune.remove(masked, "weight")
-    assert exporter.load_model(model).faithful
+
+
+class Trained(nn.Module):
+    """What training libraries make: the network beside a loss and counters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.net, self.loss = model, nn.CrossEntropyLoss()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.net(images)
+
+
+class Listed(nn.Module):
+    """A wrapper that has its network in a list."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.models = nn.ModuleList([model])
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.models[0](images)
+
+
+class Tuned(PushToHubMixin, nn.Module):
+    """A wrapper with a base of transformers, as adapters' libraries have it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.base_model = Trained(model)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.base_model(images)
+
+
+WRAPPERS: dict[str, Callable[[Any], nn.Module]] = {
+    "data parallel": nn.DataParallel,
+    "compiled": torch.compile,  # type: ignore[dict-item]
+    "trained": Trained,
+    "listed": Listed,
+    "tuned": Tuned,
+    "all": lambda model: Tuned(Listed(nn.DataParallel(model))),
+    "averaged": AveragedModel,
+    "accelerated": lambda model: Accelerator(cpu=True).prepare_model(model),
+}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "timm": make_model,
+    "torchvision": make_torchvisions,
+    "library": lambda: make("vit"),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrappers_of_whole_models(wrapper: str, network: str) -> None:
+    _assert_same(WRAPPERS[wrapper](NETWORKS[network]()).eval())
 
 
 @pytest.mark.parametrize("error", [KeyError, RuntimeError, TypeError, ZeroDivisionError])

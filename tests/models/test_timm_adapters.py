@@ -179,7 +179,6 @@ def test_a_head_reads_the_class_token_or_pools_the_patches() -> None:
             "pooling 'map', which is none",
         ),
         ("vit", "", "cls_token", None, "a head on the class token, and no class token"),
-        ("pooled", "", "head", nn.Bilinear(2, 2, 2), "a head of the kind Bilinear"),
     ],
 )
 def test_a_head_of_another_kind_is_refused(

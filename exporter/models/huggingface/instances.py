@@ -25,7 +25,8 @@ RESULTS = (
 
 def is_instance(model: nn.Module) -> bool:
     """Whether a network is one of the library's, which is not imported for that."""
-    return any(base.__module__.startswith("transformers.") for base in type(model).__mro__)
+    bases = type(model).__mro__
+    return any(base.__module__ == "transformers.modeling_utils" for base in bases)
 
 
 def results_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
