@@ -3,9 +3,9 @@ r"""Compare the ways to merge at equal multiply-adds: points lost, divergence, a
     python benchmarks/counts.py --images cifar_vit=cifar10/test digits_vit=build/digits/held_out \
         --ways tome:constant matching:stretched matching:stretched:1 --shares 0.2 0.4 0.6 0.7 --rounds 20
 
-A way is a method, its counts, and their exponent, by default that of the share. Shares are of the multiply-adds of
-the model as its owner runs it (`ModelSpec.as_it_came`). All see the same images. Times are of ONNX Runtime, one
-thread, batch 8, in turns with the dense model.
+A way is a method, its counts, their exponent and whether embedded patches merge, by default as the share says.
+Shares are of the multiply-adds of the model as its owner runs it (`ModelSpec.as_it_came`). All see the same images.
+Times are of ONNX Runtime, one thread, batch 8, in turns with the dense model.
 """
 
 import argparse
@@ -65,11 +65,11 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
     """Return each way that reaches this share, as is and, where images are given, refitted as `compile` does."""
     planned = {}
     for way in ways:
-        method, shape, *exponents = way.split(":")
-        exponent = float(exponents[0]) if exponents else None
-        settings = Prune(
-            method=Method(method), counts=shape, exponent=exponent, mac_reduction=share
-        )
+        method, shape, *details = way.split(":")
+        settings = Prune(method=Method(method), counts=shape, mac_reduction=share)
+        if details:
+            exponent, early = float(details[0]), "early" in details
+            settings = replace(settings, exponent=exponent, merge_embedded=early)
         name, policy = way.replace(":", ", "), resolve(settings)
         try:
             schedule_of(policy, network.vit.spec)
@@ -129,7 +129,11 @@ def main() -> None:
         for shape in METHODS[method].counts
     ]
     parser.add_argument(
-        "--ways", nargs="+", default=ways, metavar="METHOD:COUNTS[:EXPONENT]", help="Ways."
+        "--ways",
+        nargs="+",
+        default=ways,
+        metavar="METHOD:COUNTS[:EXPONENT[:early]]",
+        help="Ways.",
     )
     text = "Images to refit each way on, too, without labels."
     parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=text)

@@ -12,16 +12,13 @@ import torch
 from torch import Tensor
 
 from exporter.data.images import set_apart
-from exporter.errors import ImageError, ScheduleError
+from exporter.errors import ScheduleError
 from exporter.intervals import mean_interval
 from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Output
 from exporter.schedule.plan import keep_everything
 from exporter.vocabulary import OutputKind
-
-# With fewer images to hold out, an interval says little.
-LEAST_IMAGES = 32
 
 
 @dataclass(frozen=True)
@@ -68,10 +65,8 @@ class Judges:
 
     def some(self, count: int) -> "Judges":
         """Return at most so many of them, spread over all."""
-        images = torch.cat(list(self.images))
-        _, places = set_apart(range(len(self)), min(1.0, count / len(self)))
-        few = images[places].split(len(self.images[0]))
-        return replace(self, images=few, answers=self.answers[places])
+        images, places = spread(self.images, count)
+        return replace(self, images=images, answers=self.answers[places])
 
     def divergences(self, pruned: PrunedViT) -> np.ndarray:
         """Return the divergence of each image."""
@@ -113,28 +108,13 @@ def nearest(
     return (best if gain.shown else 0), gain
 
 
-def check_enough(images: Sequence[Tensor], what: str) -> None:
-    """Raise ImageError if batches have fewer than `LEAST_IMAGES`, which `what` needs."""
-    count = sum(map(len, images))
-    if count < LEAST_IMAGES:
-        raise ImageError(what, f"{count} images", f"at least {LEAST_IMAGES}")
-
-
-def held_out(
-    images: Sequence[Tensor], what: str, share: float
-) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Divide batches of images [b, c, h, w] into those to read and a share that only says what is gained.
-
-    The share is spread over all images (`exporter.data.images.set_apart`): a folder has them class by class.
-
-    Raises:
-        ImageError: There are fewer than `LEAST_IMAGES`; `what` needs them.
-    """
-    check_enough(images, what)
-    pixels = torch.cat(list(images))
-    rest, apart = set_apart(range(len(pixels)), share)
-    size = len(images[0])
-    return pixels[rest].split(size), pixels[apart].split(size)
+def spread(images: Sequence[Tensor], count: int) -> tuple[Sequence[Tensor], list[int]]:
+    """Return at most so many images of batches, and their places, spread over all: a folder has them by class."""
+    total, size = sum(map(len, images)), len(images[0])
+    _, places = set_apart(range(total), min(1.0, count / total))
+    # Row by row: all images of a large input in one tensor would be there twice.
+    rows = [images[place // size][place % size] for place in places]
+    return torch.stack(rows).split(size), places
 
 
 def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:

@@ -14,14 +14,14 @@ from exporter.calibration.calibrate import resized_to
 from exporter.calibration.record import Calibration, check_calibration, load_calibration
 from exporter.data.batches import draw_images
 from exporter.data.class_map import MAP_HINT
-from exporter.data.images import ImageFolder, check_readable, sample
+from exporter.data.images import ImageFolder, check_readable, sample, set_apart
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import ImageError
 from exporter.models.base import PrunableViT
 from exporter.models.spec import with_outputs
 from exporter.pruning.checkpoint import Pruning
-from exporter.pruning.divergence import LEAST_IMAGES, Judges, check_enough, held_out
+from exporter.pruning.divergence import Judges
 from exporter.pruning.refit import bytes_of_image, bytes_to_refit
 from exporter.records import ModelSpec
 from exporter.tensor_names import Array
@@ -34,6 +34,8 @@ from exporter.workflows.steps import OwnModel, loaded
 RANGE_IMAGES = 64
 # Images that PyTorch runs at a time.
 BATCH = 32
+# With fewer images, an interval says little.
+LEAST_IMAGES = 16
 # A model is fitted to so many images, judged on so many others or on this share, as far as so many bytes allow.
 FITTED_TO, JUDGING, LEAST_JUDGING, FIT_BYTES = 1536, 2560, 0.25, 4 << 30
 
@@ -179,22 +181,20 @@ class Network:
         spec, images = self.vit.spec, self.recipe.images
         most = min(FITTED_TO + JUDGING, FIT_BYTES // bytes_of_image(spec))
         count = min(FITTED_TO, FIT_BYTES // bytes_to_refit(spec), most)
-        if images.eval_images in (None, images.images):
-            drawn = self._batches(self.folder, most)
-            share = max(LEAST_JUDGING, 1.0 - count / sum(map(len, drawn)))
-            fitted, judging = held_out(drawn, "refit", share)
-            judges = self._judges(judging)
-            self._check_known(judges)
-            return fitted, judges
-        fitted = self._batches(self.folder, count)
-        judging = self._batches(self.evaluated, max(most - count, LEAST_IMAGES))
-        check_enough(fitted, "refit")
-        check_enough(judging, "refit, images to evaluate on")
-        return fitted, self._judges(judging)
+        if images.eval_images not in (None, images.images):
+            judging = sample(self.evaluated, most - count, images.seed)
+            return self._batches(self.folder, count), self._judges(judging)
+        drawn = sample(self.folder, most, images.seed)
+        share = max(LEAST_JUDGING, 1.0 - count / len(drawn.files))
+        read, apart = set_apart(drawn.files, share)
+        judges = self._judges(replace(drawn, files=tuple(apart)))
+        self._check_known(judges)
+        return self._batches(replace(drawn, files=tuple(read)), count), judges
 
-    def _judges(self, images: Sequence[Tensor]) -> Judges:
+    def _judges(self, folder: ImageFolder) -> Judges:
+        batches = self._batches(folder, len(folder.files))
         with self.stages.stage("answers of the dense model") as advance:
-            return Judges.of(self.vit, images, advance)
+            return Judges.of(self.vit, batches, advance)
 
     def _check_known(self, images: Judges) -> None:
         """Raise ImageError for images that the model tells apart no better than noise."""
@@ -205,5 +205,8 @@ class Network:
         raise ImageError(f"refit on {self.folder.root}", got, expected, "--eval-images of such")
 
     def _batches(self, folder: ImageFolder, count: int) -> Sequence[Tensor]:
+        if len(folder.files) < LEAST_IMAGES:
+            got, expected = f"{len(folder.files)} images", f"at least {LEAST_IMAGES}"
+            raise ImageError(f"refit on {folder.root}", got, expected)
         pixels = self.pixels(folder, count, InputKind.FLOAT32)
         return torch.from_numpy(pixels).split(BATCH)

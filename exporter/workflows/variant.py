@@ -18,7 +18,7 @@ from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.lowering.pipeline import lower_each, save_onnx
-from exporter.pruning.divergence import Judges, held_out, nearest
+from exporter.pruning.divergence import Judges, nearest, spread
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import refit, runs_to_refit
 from exporter.records import Gain, Schedule
@@ -151,7 +151,7 @@ class Variant:
                 models.append(self._planned(alternative))
                 policies.append(alternative)
         images, judges = network.to_fit
-        _, few = held_out(images, "refit", min(1.0, CHOOSING / sum(map(len, images))))
+        few, _ = spread(images, CHOOSING)
         with network.stages.stage("counts, on calibration images") as advance:
             choosing = Judges.of(network.vit, few)
             place, gain = nearest(models, choosing, judges.some(CHOOSING), advance)

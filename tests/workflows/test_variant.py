@@ -82,6 +82,12 @@ def test_images_that_the_model_does_not_know_are_refused(tmp_path: Path) -> None
         _ = network.to_fit
 
 
+def test_too_few_images_are_one_line(tmp_path: Path) -> None:
+    network = digits_network(noise_at(tmp_path / "noise", 30))
+    with pytest.raises(ImageError, match=r"got 7 images \| need at least 16"):
+        _ = network.to_fit
+
+
 def test_images_to_evaluate_on_judge_where_there_are_others(tmp_path: Path) -> None:
     """They tell what foreign images are worth, which are not refused then."""
     network = digits_network(noise_at(tmp_path / "noise", 64), digits() / "held_out")
