@@ -91,7 +91,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     stages = RichStages(quiet=arguments.quiet)
     network = open_recipe(recipe, stages).network
     network.check_images()
-    threads = settings.threads or network.recipe.measure.threads
+    threads = settings.threads or network.measuring.threads
     model = load_onnx(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))

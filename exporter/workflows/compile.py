@@ -157,7 +157,7 @@ def _compiled(
     for variant in variants:
         _check(variant)
     network = variants[0].network
-    warn_where_slow(network.recipe.lower.row)
+    warn_where_slow(variants[0].target)
     folder = None if network.on_noise else network.evaluated
     network = _with_class_names(network, folder)
     variants = _calibrated([replace(variant, network=network) for variant in variants])
@@ -171,7 +171,7 @@ def _compiled(
             _ = variant.file
     reports = prove(dense, variants, folder=folder, pixels=pixels)
     run = None
-    if network.recipe.measure.rounds:
+    if reports[0].batches:
         date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
         run = TimedRun(date, shlex.join(command))
     with network.stages.stage("report"):
@@ -245,7 +245,7 @@ def _calibrated(variants: Sequence[Variant]) -> list[Variant]:
 
 def _pixels(network: Network, folder: ImageFolder | None) -> Array:
     """Return the images to compare on, [n, 3, H, W] as the models take them; noise where there is no folder."""
-    images, kind = network.recipe.images, network.recipe.lower.input_kind
+    images, kind = network.recipe.images, network.input_kind
     if folder is None:
         return noise(network.vit.spec, kind, images.check_images, images.seed)
     return network.pixels(folder, images.check_images, kind)

@@ -27,7 +27,7 @@ from exporter.records import ModelSpec
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.recipe import A_MODEL, Recipe, needed
+from exporter.workflows.recipe import A_MODEL, Measuring, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
 
 # Activation ranges settle within a few dozen images.
@@ -78,6 +78,16 @@ class Network:
         """The shape of `full`, without weights."""
         needed(self.recipe.model.name or None, "--model", A_MODEL)
         return describe_vit(self.recipe.model)
+
+    @property
+    def input_kind(self) -> InputKind:
+        """How its lowered models take images."""
+        return self.recipe.lower.input_kind
+
+    @property
+    def measuring(self) -> Measuring:
+        """How its models are measured."""
+        return self.recipe.measure
 
     def with_outputs(self, *names: str) -> "Network":
         """Return the same with other outputs than the recipe's; without names, with the model's own."""
@@ -163,8 +173,8 @@ class Network:
             return None
         most = recipe.calibrate.max_images
         count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
-        preprocessing, kind = self.vit.spec.preprocessing, recipe.lower.input_kind
-        return draw_images(self.folder, count, recipe.calibrate.seed, preprocessing, kind)
+        seed, preprocessing = recipe.calibrate.seed, self.vit.spec.preprocessing
+        return draw_images(self.folder, count, seed, preprocessing, self.input_kind)
 
     def pixels(self, folder: ImageFolder, count: int, input_kind: InputKind) -> Array:
         """Return at most so many images of a folder, drawn by the seed, as a model takes them."""

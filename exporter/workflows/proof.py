@@ -60,7 +60,7 @@ def prove(
             where there are only pixels to check: noise.
         pixels: [n, 3, H, W] for parity and speed, as the models take them.
     """
-    spec, measuring = dense.network.vit.spec, dense.network.recipe.measure
+    spec, measuring = dense.network.vit.spec, dense.network.measuring
     models = [dense.ready("dense")]
     models += [variant.ready(str(place)) for place, variant in enumerate(variants)]
     reports = _with_parity(dense, variants, pixels)
@@ -77,7 +77,7 @@ def prove(
 
 def _with_parity(dense: Variant, variants: Sequence[Variant], pixels: Array) -> list[Report]:
     """Return the reports of variants, before anything is measured but parity and the patches that are left."""
-    stages, measuring = dense.network.stages, dense.network.recipe.measure
+    stages, measuring = dense.network.stages, dense.network.measuring
     with stages.stage("parity, dense"):
         parity = _parity(dense, pixels)
     reports = []
@@ -99,7 +99,7 @@ def _report(
     dense: Variant, variant: Variant, parity: Pair[ParityReport], use: PatchUse | None
 ) -> Report:
     spec, target = variant.pruned.vit.spec, variant.file.artefact.target
-    measuring, macs = variant.network.recipe.measure, _macs(dense, variant, use)
+    measuring, macs = variant.network.measuring, _macs(dense, variant, use)
     paths = {"dense": dense.file.path, "pruned": variant.file.path}
     lines = list[str]()
     if target.runtime == TENSORRT.runtime:
@@ -145,7 +145,7 @@ def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCou
 
 
 def _parity(variant: Variant, pixels: Array) -> ParityReport:
-    model, threads = load_onnx(variant.file.path), variant.network.recipe.measure.threads
+    model, threads = load_onnx(variant.file.path), variant.network.measuring.threads
     return check(variant.pruned, model, pixels, threads=threads)
 
 
@@ -162,7 +162,7 @@ def _with_classes(
 
     The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    batch = dense.network.recipe.measure.batch
+    batch = dense.network.measuring.batch
     stage = "accuracy" if folder.labelled else "agreement of classes"
     with dense.network.stages.stage(stage) as advance:
         answers = predict_models(models, folder, batch, advance, crew=ALONE)
@@ -199,7 +199,7 @@ def _with_embeddings(
     reports: Sequence[Report], models: Sequence[EvalModel], dense: Variant, folder: ImageFolder
 ) -> list[Report]:
     """Return the reports with how far the embeddings agree with the dense model's."""
-    batch = dense.network.recipe.measure.batch
+    batch = dense.network.measuring.batch
     with dense.network.stages.stage("agreement of embeddings") as advance:
         answers = embed_models(models, folder, batch, advance, crew=ALONE)
     unpruned, *pruned = answers.found
@@ -226,7 +226,7 @@ def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
     path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
     model = steps.dense(as_it_came(dense.pruned.vit))
     save_onnx(lower(model, fp32, dense.file.artefact.input_kind), path)
-    return {AS_IT_CAME: runner_here(path, fp32, dense.network.recipe.measure.threads)}
+    return {AS_IT_CAME: runner_here(path, fp32, dense.network.measuring.threads)}
 
 
 def _with_speeds(
@@ -237,7 +237,7 @@ def _with_speeds(
     pixels: Array,
 ) -> list[Report]:
     """Time all models in one run; return the reports with the times at every batch size."""
-    measuring = dense.network.recipe.measure
+    measuring = dense.network.measuring
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
     runners = {model.name: model.runner for model in models}

@@ -173,9 +173,10 @@ class Variant:
 
     def count_on_images(self) -> Cost:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
-        network, recipe = self.network, self.network.recipe
-        pixels = network.pixels(network.folder, recipe.images.check_images, InputKind.FLOAT32)
-        return image_cost(network.vit, pixels, self.calibration, recipe.measure.batch)
+        network = self.network
+        count = network.recipe.images.check_images
+        pixels = network.pixels(network.folder, count, InputKind.FLOAT32)
+        return image_cost(network.vit, pixels, self.calibration, network.measuring.batch)
 
     def log_oddities(self) -> None:
         """Log what an owner should know of the schedule and of the calibration behind it."""
@@ -237,10 +238,9 @@ class Variant:
 
     def ready(self, name: str) -> EvalModel:
         """Return the model on its runtime, on this machine's CPU; or in PyTorch."""
-        recipe = self.network.recipe
-        threads = recipe.measure.threads
+        threads = self.network.measuring.threads
         if self.lowering is None:
-            kind = recipe.lower.input_kind
+            kind = self.network.input_kind
             return torch_model(self.pruned, name, threads=threads, input_kind=kind)
         return lowered_model(self.file, on_this_cpu(self.target, threads), name)
 
@@ -250,7 +250,7 @@ def lowered_together(variants: Sequence[Variant]) -> Iterator[onnx.ModelProto]:
     first, targets = variants[0], [variant.target for variant in variants]
     takes_ranges = any(target.takes_ranges for target in targets)
     ranges = first.network.ranges if takes_ranges else None
-    return lower_each(first.pruned, targets, first.network.recipe.lower.input_kind, ranges)
+    return lower_each(first.pruned, targets, first.network.input_kind, ranges)
 
 
 def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:

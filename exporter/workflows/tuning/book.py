@@ -114,7 +114,7 @@ class Book:
         """Return the multiply-adds of an image, under a-STAR the mean of these images."""
         if not variant.schedule.adaptive:
             return float(variant.pruned.macs.total)
-        kind = variant.network.recipe.lower.input_kind
+        kind = variant.network.input_kind
         count = partial(mean_useful_macs, variant.pruned, pixels, kind)
         return float(self.record("multiply-adds", identity_of(variant), count))
 
@@ -158,7 +158,7 @@ def predict(name: str, variant: Variant, images: ImageFolder) -> dict[str, Any]:
 def time_together(variants: Mapping[str, Variant], pixels: Array) -> dict[str, Timed]:
     """Time variants, each on its target, interleaved in one run."""
     _lower(list(variants.values()))
-    measuring = next(iter(variants.values())).network.recipe.measure
+    measuring = next(iter(variants.values())).network.measuring
     runners = {name: variant.ready(name).runner for name, variant in variants.items()}
     feed = {IMAGES: filled_batch(pixels, measuring.batch)}
     times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds)

@@ -359,7 +359,7 @@ class Search:
             return None
         folder = self.scratch / str(len(self._variants))
         folder.mkdir()
-        kind = variant.network.recipe.lower.input_kind
+        kind = variant.network.input_kind
         return variant.on(Lowering(candidate.target, input_kind=kind), folder)
 
     def reached(self, candidate: Candidate) -> Variant:
@@ -379,9 +379,9 @@ class Search:
     @cached_property
     def _pixels(self) -> Array:
         """Images to time on, as the lowered models take them."""
-        recipe = self.network.recipe
-        batch = recipe.measure.batch
-        pixels = self.network.pixels(self._sample, batch, recipe.lower.input_kind)
+        network = self.network
+        batch = network.measuring.batch
+        pixels = network.pixels(self._sample, batch, network.input_kind)
         return filled_batch(pixels, batch)
 
     def macs(self, candidate: Candidate) -> float:

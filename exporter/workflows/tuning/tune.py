@@ -257,10 +257,10 @@ def _as_trained(name: str, schedule: Schedule | None) -> Candidate | None:
 
 def _identity(network: Network, parts: Mapping[str, ImageFolder]) -> str:
     """Return what all measurements depend on, beside the model of each, and beside the CPU of some."""
-    recipe = network.recipe
-    ranges = None if recipe.images.images is None else listing_sha256(network.folder)
+    images = network.recipe.images.images
+    ranges = None if images is None else listing_sha256(network.folder)
     return job_identity(
-        (recipe.measure, recipe.lower.input_kind),
+        (network.measuring, network.input_kind),
         images=[*map(listing_sha256, parts.values()), ranges],
     )
 
