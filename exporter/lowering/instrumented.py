@@ -276,8 +276,9 @@ def save_instrumented(path: Path) -> dict[str, str]:
         variant.metadata_props.extend(model.metadata_props)
         for tensor in variant.graph.initializer:
             _point(tensor, path.name, offsets)
-        save_onnx(variant, instrumented_path(path, role))
-        names[role] = instrumented_path(path, role).name
+        place = instrumented_path(path, role)
+        save_onnx(variant, place)
+        names[role] = place.name
     return names
 
 

@@ -40,13 +40,12 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import UnitType
 from exporter.workflows.exam import (
-    TRAIN_IMAGES,
     Exam,
     require_images,
     train_images,
     with_progress,
 )
-from exporter.workflows.network import Network
+from exporter.workflows.network import TRAIN_IMAGES, Network
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed

@@ -14,17 +14,14 @@ from exporter.records import ModelSpec
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch
-from exporter.workflows.network import Network
+from exporter.workflows.network import BATCH, TRAIN_IMAGES, Network
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import Images, needed
 
-# Images per run when measuring; a larger batch gains nothing on a CPU.
-BATCH = 32
 # The share of the training images that is held out to choose the best epoch by, the most, and too few to tell.
 HELD_OUT, MOST, FEW = 0.1, 2000, 5
 
-TRAIN_IMAGES = "labelled images to train on"
 HELD_OUT_IMAGES = "labelled images that training does not see"
 
 

@@ -32,7 +32,7 @@ from exporter.workflows.steps import OwnModel, loaded
 
 # Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64
-# Images that PyTorch runs at a time.
+# Images per run; a larger batch gains nothing on a CPU.
 BATCH = 32
 # With fewer images, an interval says little.
 LEAST_IMAGES = 16
@@ -40,6 +40,7 @@ LEAST_IMAGES = 16
 FITTED_TO, JUDGING, LEAST_JUDGING, FIT_BYTES = 1536, 2560, 0.25, 4 << 30
 
 A_FOLDER = "a folder of images"
+TRAIN_IMAGES = "labelled images to train on"
 
 # Our models tell noise, single colours and images of another kind apart by 0.3 at most, their own by 0.6 to 0.8.
 LEAST_TOLD_APART = 0.35
@@ -144,7 +145,7 @@ class Network:
     @cached_property
     def labelled(self) -> ImageFolder:
         """The images to train on, with their labels. Errors as of `folder`."""
-        place = needed(self.recipe.images.images, "--images", "labelled images to train on")
+        place = needed(self.recipe.images.images, "--images", TRAIN_IMAGES)
         return self._with_labels(place, self.full.spec)
 
     @cached_property

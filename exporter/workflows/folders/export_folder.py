@@ -392,10 +392,8 @@ def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
                 raise ArtefactError(str(path), got, expected)
 
 
-def save_reference(
-    reference: Runner, dense: Runner, images: Array, path: Path
-) -> dict[str, Array]:
-    """Write real images and PyTorch's outputs for them as `reference.npz`, and return the arrays.
+def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> None:
+    """Write real images and PyTorch's outputs for them as `reference.npz`.
 
     The arrays are `images` as the models take them; the outputs of the pruned model with `keep_NN`, `score_NN`, for
     a-STAR `count_NN`, with merging `into_NN` and `gap_NN`; and the outputs of the dense model as `dense_…`. Scores
@@ -411,4 +409,3 @@ def save_reference(
     with written_beside(path) as partial, partial.open("wb") as file:
         # NumPy 1 would store a keyword as an array; the stub takes an array's name for one.
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    return arrays
