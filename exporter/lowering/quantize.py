@@ -6,7 +6,7 @@ all operands of attention, TensorRT makes a fused kernel in FP8, OpenVINO one in
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.errors import ModelError, imported
 from exporter.lowering.decisions import behind, scoring_nodes
-from exporter.lowering.graph import Builder, import_graph, producer
+from exporter.lowering.graph import Builder, import_graph, producer, sort_nodes
 from exporter.lowering.number_formats import (
     E4M3,
     INT7,
@@ -42,22 +42,29 @@ class Formats:
         weights: Of their matrices, and of key and value, the second operands in attention; without a zero point.
         attention: Of the query, and of the softmax; None to leave attention as it is.
         moves: Operators that only move values, and lie between a pair and its product.
+        in_biases: Whether biases take in the zero points of activations.
     """
 
     activations: NumberFormat
     weights: NumberFormat
     attention: tuple[NumberFormat, NumberFormat] | None = None
     moves: frozenset[str] = frozenset()
+    in_biases: bool = False
 
 
 # The forms of pairs. "qdq": INT8 for OpenVINO, whose products of two activations have no zero points; a softmax is
 # never negative and needs none. It moves bytes in place of floats, and its product takes in the key's Transpose.
 # Second operands for CPUs are INT7: the sums of two products saturate nowhere.
-# "qdq-linear": linear layers alone, each pair directly before its product. "symmetric": INT8 for TensorRT, which
-# supports no zero point anywhere. "fp8": E4M3. TensorRT's fusions need the pairs directly before the products.
+# "qdq-linear": linear layers alone, each pair directly before its product; in bf16, biases are too coarse to take
+# in zero points. "symmetric": INT8 for TensorRT, which supports no zero point anywhere. "fp8": E4M3. TensorRT's
+# fusions need the pairs directly before the products.
 FORMS = {
     "qdq": Formats(
-        UINT8, INT7, attention=(INT8, UINT8), moves=frozenset({"Transpose", "Reshape"})
+        UINT8,
+        INT7,
+        attention=(INT8, UINT8),
+        moves=frozenset({"Transpose", "Reshape"}),
+        in_biases=True,
     ),
     "qdq-linear": Formats(UINT8, INT7),
     "symmetric": Formats(INT8, INT8),
@@ -91,6 +98,8 @@ def quantized(
     slots = slots_of(graph, products, attention, FORMS[form])
     formats = {slot.operand.name: slot.form for slot in slots if not slot.has_range}
     to_pairs(graph, slots, activation_ranges(model, formats, images))
+    if FORMS[form].in_biases:
+        zero_points_into_biases(graph, products, FORMS[form].moves)
     return gs.export_onnx(graph)
 
 
@@ -253,3 +262,44 @@ def _pair(op: Builder, tensor: gs.Variable, values: Range, form: NumberFormat) -
     result = op.DequantizeLinear(quantized, step, zero, name="dequantize", shape=tensor.shape)
     result.dtype = np.dtype(np.float32)
     return result
+
+
+def zero_points_into_biases(
+    graph: gs.Graph, products: Iterable[gs.Node], moves: Collection[str]
+) -> None:
+    """Give what linear layers read the zero point 0, and take what that adds to their results from their biases.
+
+    scale · (x − zero) · W is scale · x · W less one row. OpenVINO subtracts a zero point behind each product, in a
+    step of its own; a bias is part of the product.
+    """
+    pairs: dict[str, gs.Node] = {}
+    for node in products:
+        pair = node.inputs[0].inputs[0]
+        while pair.op in moves:
+            pair = pair.inputs[0].inputs[0]
+        scale, zero = (operand.values.astype(np.float64) for operand in pair.inputs[1:])
+        stored, steps = node.inputs[1].inputs[0].inputs[:2]
+        columns = stored.values.sum(axis=0, dtype=np.float64) * steps.values
+        if zero:
+            _add_to_bias(graph, node, -scale * zero * columns)
+            pairs[pair.name] = pair
+    for pair in pairs.values():
+        zero = pair.inputs[2].values
+        pair.inputs[2] = gs.Constant(f"{pair.name}/zero", np.zeros_like(zero))
+    sort_nodes(graph)
+
+
+def _add_to_bias(graph: gs.Graph, product: gs.Node, row: Array) -> None:
+    """Add a row to the bias behind a product, which gets one where it has none."""
+    result = product.outputs[0]
+    add = result.outputs[0] if len(result.outputs) == 1 else None
+    if add is not None and add.op == "Add" and isinstance(add.inputs[1], gs.Constant):
+        bias = add.inputs[1].values
+        if bias.shape == row.shape:
+            shifted = (bias + row).astype(np.float32)
+            add.inputs[1] = gs.Constant(f"{product.name}/bias", shifted)
+            return
+    product.outputs = [gs.Variable(f"{product.name}/sums", result.dtype, result.shape)]
+    op = Builder(graph, prefix=product.name)
+    biased = op.Add(product.outputs[0], row.astype(np.float32), name="bias")
+    biased.inputs[0].outputs = [result]

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.cli import finetune
 from exporter.cli.flags import recipe_of
-from exporter.cli.main import build_parser
+from exporter.cli.main import build_parser, verb_modules
 from exporter.workflows import steps
 from tests.commands import Command
 
@@ -38,6 +38,26 @@ from exporter.cli.main import main
 for words in sys.stdin.read().splitlines():
     main(words.split())
 """
+
+
+HELP = """
+import sys
+from contextlib import suppress
+from exporter.cli.main import EXPORT_LIBRARIES, main, verb_modules
+for name in (*EXPORT_LIBRARIES, "onnxruntime", "openvino", "torchvision"):
+    assert name not in sys.modules
+    sys.modules[name] = None
+for verb, _ in verb_modules():
+    with suppress(SystemExit):
+        main([verb, "--help"])
+"""
+
+
+def test_help_of_every_verb_needs_no_library() -> None:
+    command = [sys.executable, "-c", HELP]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.count("usage: ") == len([*verb_modules()])
+    assert not done.stderr
 
 
 def test_a_wrong_setting_needs_no_library_to_be_refused() -> None:

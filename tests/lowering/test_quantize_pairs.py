@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx.reference import ReferenceEvaluator
 
+from exporter.lowering.graph import sort_nodes
 from exporter.lowering.number_formats import E4M3, INT7, INT8, UINT8, NumberFormat
-from exporter.lowering.quantize import FORMS, Slot, attention_products, slots_of, to_pairs
-from exporter.targets import TENSORRT_FP8
+from exporter.lowering.quantize import (
+    FORMS,
+    Slot,
+    attention_products,
+    slots_of,
+    to_pairs,
+    zero_points_into_biases,
+)
+from exporter.targets import OPENVINO_INT8, TENSORRT_FP8
 from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
+from tests.lowering.graphs import run as run_small
 from tests.lowering.models import lowered, run, star
 from tests.pruning.adaptive import RATES
 from tests.vits import random_images
@@ -227,3 +236,48 @@ def test_onnx_s_reference_computes_what_onnx_runtime_does() -> None:
 def test_nothing_is_said_on_stdout(capfd: pytest.CaptureFixture[str]) -> None:
     for_tensorrt()
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("bias", [True, False])
+def test_biases_take_in_the_zero_points_of_activations(bias: bool) -> None:
+    """Two products read the same pair, one of them behind what only moves values."""
+    add = "y = Add (a, c)" if bias else "y = Identity (a)"
+    text = (
+        "(float[b, 4] x) => (float[b, 3] y, float[b, 3] z) {"
+        f" a = MatMul (x, w) {add} m = Reshape (x, s) n = MatMul (m, w) z = Add (n, c) }}"
+    )
+    constants = {"w": noise(4, 3), "c": noise(3), "s": np.array([-1, 4])}
+    x = noise(20, 4)
+    results = []
+    for moves in (None, FORMS["qdq"].moves):
+        graph = graph_of(text, constants, opset=20)
+        products = [node for node in graph.nodes if node.op == "MatMul"]
+        slots = slots_of(graph, products, [], FORMS["qdq"])
+        assert to_pairs(graph, slots, {"x": (-4.0, 3.0)}) == 2
+        sort_nodes(graph.cleanup())
+        if moves is not None:
+            zero_points_into_biases(graph, products, moves)
+        zeros = {
+            node.op: int(node.inputs[2].values)
+            for node in graph.nodes
+            if node.op.endswith("Linear") and node.inputs[2].values.ndim == 0
+        }
+        assert zeros == {"QuantizeLinear": 146, PAIR: 146 if moves is None else 0}
+        results.append(run_small(graph, x=x))
+    for name in ("y", "z"):
+        np.testing.assert_allclose(results[1][name], results[0][name], atol=1e-5)
+
+
+def test_no_activation_of_a_linear_layer_has_a_zero_point_for_openvino() -> None:
+    images = random_images(star().vit, 4).numpy()
+    model = lowered(star(), OPENVINO_INT8, images=images)
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+    }
+    zeros = {PAIR: set[int](), "QuantizeLinear": set[int]()}
+    for node in model.graph.node:
+        if node.op_type in zeros:
+            zeros[node.op_type] |= set(values[node.input[2]].ravel().tolist())
+    assert zeros[PAIR] == {0}
+    assert len(zeros["QuantizeLinear"]) > 1
