@@ -8,7 +8,7 @@ import timm
 import torch
 from torch import nn
 
-from exporter.lowering.pipeline import save_onnx
+from exporter.formats.large_onnx import save_onnx
 from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT

@@ -19,7 +19,8 @@ from exporter.artefact import read_pair
 from exporter.data.batches import noise
 from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.formats.canonical_json import save_json
-from exporter.lowering.pipeline import lower, save_onnx
+from exporter.formats.large_onnx import save_onnx
+from exporter.lowering.pipeline import lower
 from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import IMAGES

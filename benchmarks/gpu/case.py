@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from exporter.data.batches import noise
 from exporter.errors import UserError
 from exporter.evaluation.benchmark import Throughput
-from exporter.lowering.pipeline import lower, save_onnx
+from exporter.formats.large_onnx import save_onnx
+from exporter.lowering.pipeline import lower
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.targets import Target

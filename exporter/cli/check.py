@@ -82,7 +82,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     needed(recipe.images.images, "--images", "a folder of images")
     from exporter.artefact import artefact_of
     from exporter.evaluation.parity.reference import check
-    from exporter.formats.onnx_file import load_onnx
+    from exporter.formats.large_onnx import load_whole
     from exporter.lowering.verify import check_graph
     from exporter.models.spec import asked_as
     from exporter.workflows.opened import open_recipe
@@ -92,7 +92,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     network = open_recipe(recipe, stages).network
     network.check_images()
     threads = settings.threads or network.measuring.threads
-    model = load_onnx(arguments.onnx)
+    model = load_whole(arguments.onnx)
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))
     if artefact.refit_of:

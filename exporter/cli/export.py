@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
-    from exporter.lowering.pipeline import save_onnx
+    from exporter.formats.large_onnx import save_onnx
     from exporter.workflows.opened import open_recipe
 
     stages = RichStages(quiet=arguments.quiet)

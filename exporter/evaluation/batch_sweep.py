@@ -23,7 +23,7 @@ from exporter.evaluation.benchmark import (
     ratio_of,
     throughput,
 )
-from exporter.formats.onnx_file import load_onnx
+from exporter.formats.large_onnx import is_large, load_whole
 from exporter.records import Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.onnxruntime_runner import Kernel
@@ -105,15 +105,15 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
     """
     if pruned.artefact.schedule.adaptive:
         return NOT_SLICED
-    from onnx.external_data_helper import load_external_data_for_model  # noqa: PLC0415
-
     try:
         from exporter.lowering.instrumented import selection_nodes, sliced_model  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.info("the selection cost is left out: it needs %s", error.name)
         return NOT_SLICED
-    model = load_onnx(pruned.path)
-    load_external_data_for_model(model, str(pruned.path.parent))
+    model = load_whole(pruned.path)
+    if is_large(model):
+        logger.info("the selection cost is left out: the model is too large to be copied")
+        return NOT_SLICED
     variant = sliced_model(model)
     return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
 

@@ -18,10 +18,10 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact, artefact_of
 from exporter.errors import ArtefactError
+from exporter.formats.large_onnx import LEAST_BYTES, save_onnx
 from exporter.lowering.graph import Builder, import_graph, rewire, sort_nodes
 from exporter.lowering.passes.merging import write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
-from exporter.lowering.pipeline import save_onnx
 from exporter.targets import instrumented_roles
 from exporter.tensor_names import (
     FORCED,
@@ -253,9 +253,6 @@ MAKERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     FORCED: forced_model,
     SLICED: sliced_model,
 }
-
-# Smaller tensors stay in the variant: they include shapes, which runtimes read before they open other files.
-LEAST_BYTES = 1024
 
 
 def save_instrumented(path: Path) -> dict[str, str]:

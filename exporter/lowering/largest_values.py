@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from exporter.errors import imported
+from exporter.formats.large_onnx import checkable, openable
 from exporter.tensor_names import IMAGES, Array
 
 # Images per run.
@@ -49,9 +50,8 @@ def largest_halves(model: onnx.ModelProto, images: Array) -> dict[str, float]:
     halves += _give_logits(measuring.graph, halves)
     for index, name in enumerate(halves):
         _measure(measuring.graph, name, _result(index))
-    session = onnxruntime.InferenceSession(
-        measuring.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    with openable(measuring) as content:
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     results = [_result(index) for index in range(len(halves))]
     largest = np.zeros(len(halves))
     for start in range(0, len(images), BATCH):
@@ -62,7 +62,7 @@ def largest_halves(model: onnx.ModelProto, images: Array) -> dict[str, float]:
 
 def _halves(model: onnx.ModelProto) -> list[str]:
     """Return the tensors in fp16 that nodes compute."""
-    values = onnx.shape_inference.infer_shapes(model).graph.value_info
+    values = onnx.shape_inference.infer_shapes(checkable(model)).graph.value_info
     halves = {
         value.name
         for value in values

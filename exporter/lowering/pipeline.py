@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -20,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from exporter.artefact import Artefact, output_names
 from exporter.errors import ModelError
-from exporter.files import written_beside
+from exporter.formats.large_onnx import MOST_INSIDE, weights_apart
 from exporter.lowering.graph import import_graph
 from exporter.lowering.largest_values import MARGIN, nodes_beyond_fp16
 from exporter.lowering.markers import TRANSLATIONS
@@ -241,15 +240,13 @@ def _with_padded_inlined(
     """
     calls = [node.name for node in model.graph.node if node.op_type == CDF_RETAIN_PADDED]
     model.functions.append(function)
-    model = inliner.inline_selected_functions(model, [(DOMAIN, CDF_RETAIN_PADDED)])
+    light, heavy = weights_apart(model)
+    model = inliner.inline_selected_functions(light, [(DOMAIN, CDF_RETAIN_PADDED)])
+    model.graph.initializer.extend(heavy)
     inlined = [node for node in model.graph.node if not node.name]
     for node, (call, step) in zip(inlined, product(calls, function.node), strict=True):
         node.name = f"{call}/{step.output[0]}"
     return model
-
-
-# The size limit of a protobuf message, less a few MB for the graph.
-LARGEST_WEIGHTS_BYTES = 2**31 - 2**24
 
 
 def lower(
@@ -283,12 +280,6 @@ def lower_each(
         if target.opset not in exports:
             exports[target.opset] = to_onnx(pruned, target.opset)
         yield _for_target(exports[target.opset], artefact, images)
-
-
-def save_onnx(model: onnx.ModelProto, path: Path) -> None:
-    """Write one file with the weights inside: next to `path` first, then renamed."""
-    with written_beside(path) as partial:
-        partial.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def _for_target(
@@ -359,9 +350,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
     if pruned.schedule.adaptive:
         target.layout(pruned.layout)
     weights = sum(value.nbytes for value in pruned.state_dict().values())
-    if weights > LARGEST_WEIGHTS_BYTES:
-        got = f"{weights / 1e9:.1f} GB of weights"
-        raise ModelError(
-            pruned.vit.spec.name, got, "less than 2 GB, what one ONNX file can hold"
-        )
+    if weights > MOST_INSIDE and target.quantization:
+        got = f"{weights / 1e9:.1f} GB of weights for {target.name}"
+        raise ModelError(pruned.vit.spec.name, got, "less than 2 GB, which can be quantized")
     return artefact

@@ -11,6 +11,7 @@ from onnx import shape_inference
 import exporter
 from exporter.artefact import Artefact, tensors_of, to_metadata
 from exporter.errors import ArtefactError, ModelError, reason_of
+from exporter.formats.large_onnx import checkable
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import import_graph
 from exporter.schedule.methods import reduction_named
@@ -115,6 +116,7 @@ def _refusal(error: Exception) -> str:
 
 def _checked(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
     """Let ONNX check the model; return the shapes and types that it infers, by tensor name."""
+    model = checkable(model)
     onnx.checker.check_model(model)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     return {

@@ -21,6 +21,7 @@ from exporter.evaluation.report.page import Shown, save_comparison, save_page
 from exporter.evaluation.report.record import Report, TimedRun
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
+from exporter.formats.large_onnx import files_of
 from exporter.lowering.instrumented import save_instrumented
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
@@ -256,10 +257,11 @@ def _deliver(
 ) -> None:
     """Write into a variant's folder what a deployment machine needs beside its file, and the report."""
     (report, pictures), out, artefact = page, variant.folder, variant.file.artefact
-    copy = out / dense.file.path.name
-    if copy != dense.file.path:
-        with written_beside(copy) as partial:
-            shutil.copyfile(dense.file.path, partial)
+    for source in files_of(dense.file.path):
+        copy = out / source.name
+        if copy != source:
+            with written_beside(copy) as partial:
+                shutil.copyfile(source, partial)
     kind = artefact.input_kind
     pruned, unpruned = (
         reference_runner(variant.pruned, kind),
@@ -274,7 +276,9 @@ def _deliver(
     instrumented = save_instrumented(variant.file.path)
     raw = save_raw_images(pixels, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]
-    names += [*report.files.values(), *instrumented.values(), *raw]
+    for name in report.files.values():
+        names += [path.name for path in files_of(out / name)]
+    names += [*instrumented.values(), *raw]
     if variant.reads_calibration and not variant.network.has_calibration:
         names.append(CALIBRATION)
     finish_folder(out, names, recipe.prune.calibration)

@@ -22,8 +22,8 @@ from exporter.evaluation.report.record import (
     Report,
     chosen_examples,
 )
-from exporter.formats.onnx_file import load_onnx
-from exporter.lowering.pipeline import lower, save_onnx
+from exporter.formats.large_onnx import bytes_of, load_whole, save_onnx
+from exporter.lowering.pipeline import lower
 from exporter.machine import environment
 from exporter.models.spec import as_it_came
 from exporter.processes import Processes
@@ -110,7 +110,7 @@ def _report(
         target=target.name,
         schedule=variant.schedule,
         files={role: path.name for role, path in paths.items()},
-        file_bytes={role: path.stat().st_size for role, path in paths.items()},
+        file_bytes={role: bytes_of(path) for role, path in paths.items()},
         gmacs=Gmacs(
             macs.dense.gmacs,
             macs.pruned.gmacs,
@@ -145,7 +145,7 @@ def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCou
 
 
 def _parity(variant: Variant, pixels: Array) -> ParityReport:
-    model, threads = load_onnx(variant.file.path), variant.network.measuring.threads
+    model, threads = load_whole(variant.file.path), variant.network.measuring.threads
     return check(variant.pruned, model, pixels, threads=threads)
 
 

@@ -29,8 +29,8 @@ from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import check as check_lowered
 from exporter.files import PathLike
-from exporter.formats.onnx_file import load_onnx
-from exporter.lowering.pipeline import lower, save_onnx
+from exporter.formats.large_onnx import load_whole, save_onnx
+from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
@@ -210,7 +210,7 @@ def export(
 
     Raises:
         RecipeError: There is no such target.
-        ModelError: The target does not support the method or layout, the model does not fit into one file, or
+        ModelError: The target does not support the method or layout, the model is too large for INT8, or
             images for INT8 are missing.
         ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
@@ -224,7 +224,7 @@ def export(
 
 
 def save(model: onnx.ModelProto, path: PathLike) -> Path:
-    """Write an ONNX model into one file, and return its path.
+    """Write an ONNX model, of more than 2 GB with its weights in a file beside it, and return its path.
 
     Raises:
         OutputError: The place cannot be written.
@@ -248,7 +248,7 @@ def check(
         ArtefactError: star-export did not make the model.
         ParityError: There is nothing to compare.
     """
-    lowered = model if isinstance(model, onnx.ModelProto) else load_onnx(Path(model))
+    lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
     kind = artefact_of(lowered).input_kind
     return check_lowered(
         pruned, lowered, array_of(images, pruned.vit.spec, kind), threads=threads

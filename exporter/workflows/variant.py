@@ -17,7 +17,8 @@ from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import RecipeError, ScheduleError
 from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
-from exporter.lowering.pipeline import lower_each, save_onnx
+from exporter.formats.large_onnx import save_onnx
+from exporter.lowering.pipeline import lower_each
 from exporter.pruning.divergence import Judges, nearest, spread
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import refit, runs_to_refit

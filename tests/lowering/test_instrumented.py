@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from exporter.artefact import Artefact
 from exporter.errors import ArtefactError
+from exporter.formats.large_onnx import LEAST_BYTES, save_onnx
 from exporter.lowering.instrumented import (
-    LEAST_BYTES,
     forced_model,
     patches_for_tokens,
     patches_from_tokens,
@@ -27,7 +27,6 @@ from exporter.lowering.instrumented import (
     sliced_model,
     tracing_model,
 )
-from exporter.lowering.pipeline import save_onnx
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Decision
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from exporter.artefact import read_lowered
 from exporter.data.images import list_images, sample
 from exporter.errors import ImageError, ModelError, ScheduleError
-from exporter.lowering.pipeline import lower_each, save_onnx
+from exporter.formats.large_onnx import save_onnx
+from exporter.lowering.pipeline import lower_each
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.records import GUESS

@@ -1,6 +1,7 @@
 """The PyTorch reference as a `Runner` with the tensor names of the lowered model, which is compared with it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 
 import onnx
@@ -12,6 +13,7 @@ from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
 from exporter.evaluation.parity.checks import ParityReport, with_range
 from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches
+from exporter.formats.large_onnx import openable
 from exporter.lowering.instrumented import forced_model, tracing_model
 from exporter.lowering.largest_values import largest_halves
 from exporter.models.base import PrunableViT
@@ -109,17 +111,20 @@ def check(
 
     settings = on_this_cpu(target, threads)
 
-    def runner(proto: onnx.ModelProto, role: str) -> Runner:
-        return runner_for(proto.SerializeToString(), target, settings, name=f"{name}{role}")
+    with ExitStack() as files:
 
-    models = Models(
-        reference_runner(pruned, artefact.input_kind),
-        runner(model, ""),
-        tracing=runner(tracing_model(model), ", tracing") if artefact.prunes else None,
-        forced=runner(forced_model(model), ", forced") if artefact.prunes else None,
-        outputs=artefact.spec.outputs,
-    )
-    report = compare_lowered(models, artefact, in_batches(images, BATCHES))
+        def runner(proto: onnx.ModelProto, role: str) -> Runner:
+            content = files.enter_context(openable(proto))
+            return runner_for(content, target, settings, name=f"{name}{role}")
+
+        models = Models(
+            reference_runner(pruned, artefact.input_kind),
+            runner(model, ""),
+            tracing=runner(tracing_model(model), ", tracing") if artefact.prunes else None,
+            forced=runner(forced_model(model), ", forced") if artefact.prunes else None,
+            outputs=artefact.spec.outputs,
+        )
+        report = compare_lowered(models, artefact, in_batches(images, BATCHES))
     return with_range(report, largest_halves(model, images))
 
 

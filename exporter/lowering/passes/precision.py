@@ -13,6 +13,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
+from exporter.formats.large_onnx import checkable
 from exporter.lowering.decisions import scoring_nodes
 from exporter.lowering.graph import Builder, producer, replace, sort_nodes
 from exporter.ops.onnx_functions import DOMAIN
@@ -119,7 +120,8 @@ def _keep_outputs(graph: gs.Graph, half: np.dtype) -> None:
 
 def _infer_dtypes(graph: gs.Graph) -> None:
     """Fill in the dtypes that earlier passes left open; one that stays open would keep its tensor as it is."""
-    model = onnx.shape_inference.infer_shapes(gs.export_onnx(graph, do_type_check=False))
+    exported = checkable(gs.export_onnx(graph, do_type_check=False))
+    model = onnx.shape_inference.infer_shapes(exported)
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     for name, tensor in graph.tensors().items():
         if isinstance(tensor, gs.Variable) and tensor.dtype is None and kinds.get(name):

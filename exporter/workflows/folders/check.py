@@ -13,7 +13,7 @@ from exporter.evaluation.parity.comparison import (
     in_batches,
     whole_batches,
 )
-from exporter.formats.onnx_file import load_onnx
+from exporter.formats.large_onnx import load_whole
 from exporter.lowering.largest_values import largest_halves
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
@@ -106,7 +106,7 @@ def _compared(
 def _in_range(parity: ParityReport, model: LoweredFile, images: Array) -> ParityReport:
     if model.artefact.target.precision != Precision.FP16:
         return parity
-    return with_range(parity, largest_halves(load_onnx(model.path), images))
+    return with_range(parity, largest_halves(load_whole(model.path), images))
 
 
 def _instrumented(path: Path, target: Target, settings: RunSettings) -> Runner:

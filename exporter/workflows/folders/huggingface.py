@@ -12,7 +12,8 @@ from exporter.artefact import KEY_PREFIX, Artefact, LoweredFile, tensors_of, to_
 from exporter.errors import ArtefactError, OutputError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import read_json, save_json, to_json
-from exporter.formats.onnx_file import load_onnx, rename_tensors
+from exporter.formats.large_onnx import load_whole, save_onnx
+from exporter.formats.onnx_file import rename_tensors
 from exporter.records import ModelSpec, Output, Preprocessing
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import CropMode, CropRounding, InputKind, OutputKind, Precision
@@ -70,13 +71,13 @@ def write_model(lowered: LoweredFile, out: Path) -> Path:
     config = config_of(artefact, outputs)
     processor = processor_of(artefact.spec.preprocessing, source)
     _check_other(out / CONFIG, config)
-    model = load_onnx(lowered.path)
+    model = load_whole(lowered.path)
     rename_tensors(model, _tensors(artefact, outputs))
     name = FILES[artefact.target.precision]
     with folder_beside(out) as aside:
         file = aside / name
         file.parent.mkdir()
-        file.write_bytes(model.SerializeToString(deterministic=True))
+        save_onnx(model, file)
         save_json(config, aside / CONFIG)
         save_json(processor, aside / PROCESSOR)
     return out / name

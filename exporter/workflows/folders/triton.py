@@ -11,6 +11,7 @@ from exporter.artefact import Artefact, output_names
 from exporter.errors import ArtefactError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import to_json
+from exporter.formats.large_onnx import files_of
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
     EngineManifest,
@@ -51,6 +52,8 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
                 manifests.append(manifest)
             (place / "1").mkdir(parents=True)
             shutil.copyfile(source, place / "1" / file)
+            for data in files_of(source)[1:]:  # under the name by which the model knows them
+                shutil.copyfile(data, place / "1" / data.name)
             text = config_text(
                 place.name, artefact, settings, backend=backend, manifest=manifest
             )

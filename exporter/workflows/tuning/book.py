@@ -20,6 +20,7 @@ from exporter.evaluation.benchmark import throughput
 from exporter.evaluation.parity.reference import image_cost, mean_useful_macs
 from exporter.files import Unfinished
 from exporter.formats.canonical_json import from_json, to_json
+from exporter.formats.large_onnx import bytes_of
 from exporter.machine import cpu_model
 from exporter.processes import processes
 from exporter.records import Schedule
@@ -164,7 +165,7 @@ def time_together(variants: Mapping[str, Variant], pixels: Array) -> dict[str, T
     times = throughput(runners, feed, batch=measuring.batch, rounds=measuring.rounds)
     timed = {}
     for name, variant in variants.items():
-        timed[name] = Timed(times[name], variant.file.path.stat().st_size)
+        timed[name] = Timed(times[name], bytes_of(variant.file.path))
     return timed
 
 

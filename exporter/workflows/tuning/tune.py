@@ -14,6 +14,7 @@ from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.evaluation.benchmark import TradeOff, TradePoint
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
+from exporter.formats.large_onnx import files_of
 from exporter.machine import job_identity
 from exporter.processes import processes
 from exporter.records import Schedule
@@ -283,7 +284,8 @@ def _recipe_of(recipe: Recipe, choice: Candidate, search: Search) -> Recipe:
 def _save_unpruned(search: Search, choice: Candidate, folder: Path) -> None:
     """Write the one file of a choice that prunes nothing: there is no pair to compare."""
     file = replace(search.reached(choice), folder=folder).file
-    finish_folder(folder, [file.path.name], search.network.recipe.prune.calibration)
+    names = [path.name for path in files_of(file.path)]
+    finish_folder(folder, names, search.network.recipe.prune.calibration)
 
 
 def _trade_off(result: TuneResult, batch: int) -> TradeOff:

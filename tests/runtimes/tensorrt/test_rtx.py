@@ -12,8 +12,8 @@ import torch
 
 from exporter.artefact import artefact_of
 from exporter.errors import ArtefactError
+from exporter.formats.large_onnx import save_onnx
 from exporter.lowering.instrumented import save_instrumented
-from exporter.lowering.pipeline import save_onnx
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt import rtx as rtx_module
