@@ -13,7 +13,13 @@ from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import keep_everything, star_schedule
+from exporter.schedule.methods import ACS
+from exporter.schedule.plan import (
+    keep_everything,
+    schedule_of,
+    shape_schedule,
+    star_schedule,
+)
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
@@ -47,8 +53,10 @@ def schedule(
     reduce: str = "drop",
 ) -> Schedule:
     """Plan a schedule of the method, with token counts rounded up to a multiple of `round_to`."""
-    settings = Prune(scorer, round_to=round_to, method=method, reduce=reduce)
-    return star_schedule(deit(name).spec, _ACS[name], rho, resolve(settings))
+    policy = resolve(Prune(scorer, round_to=round_to, method=method, reduce=reduce))
+    if policy.counts == ACS:
+        return star_schedule(deit(name).spec, _ACS[name], rho, policy)
+    return shape_schedule(deit(name).spec, rho, policy)
 
 
 def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> PrunedViT:
@@ -56,6 +64,12 @@ def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> Prun
     vit = deit(name)
     inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
     return PrunedViT(vit, asked, inter, layout)
+
+
+def saving(name: str, method: Method, share: float) -> PrunedViT:
+    """Create the network that saves a share of the MACs by a method."""
+    policy = resolve(Prune(method=method, mac_reduction=share))
+    return prune(schedule_of(policy, deit(name).spec, acs=_ACS[name]), name)
 
 
 def dense(name: str) -> PrunedViT:

@@ -13,7 +13,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +32,7 @@ from exporter.vocabulary import Method
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Modules with MODES, METHODS, require() and prepared(case), each of which imports its own runtime; one whose modes
-# do not all run where the runtime does has why_not(mode, plugin).
+# do not all run where the runtime does has why_not(mode, plugin), one with a cost model estimated(case).
 RUNTIMES = {
     "pytorch": "torch_runners",
     "onnxruntime": "onnxruntime_runners",
@@ -46,6 +46,8 @@ COLUMNS = (
     "batch",
     "method",
     "img/s",
+    "ms",
+    "estimated ms",
     "speed-up",
     "quartiles",
     "",
@@ -58,7 +60,10 @@ COUNTED_IMAGES = 8
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one model, mode and batch: each network's times and its comparison with dense, or an error."""
+    """The result of one model, mode and batch: each network's times and its comparison with dense, or an error.
+
+    `estimated` are the milliseconds that the cost model expects, of networks that it knows.
+    """
 
     model: str
     mode: str
@@ -68,6 +73,7 @@ class Row:
     times: dict[str, Throughput]
     comparisons: dict[str, Comparison]
     error: str = ""
+    estimated: dict[str, float] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -153,14 +159,17 @@ def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
         for name, method in runtime.METHODS.items()
         if name in times
     }
-    return Row(model, mode, batch, machine, clocks_of(clocks), times, against)
+    estimated = runtime.estimated(case) if hasattr(runtime, "estimated") else {}
+    return Row(
+        model, mode, batch, machine, clocks_of(clocks), times, against, estimated=estimated
+    )
 
 
 @cache
 def _macs(model: str, method: Method, rho: float) -> int:
     """Return the MACs per image; under a-STAR, the mean useful MACs over COUNTED_IMAGES noise images."""
     pruned = prune(schedule(model, rho, method=method), model)
-    if method == Method.STAR:
+    if method != Method.A_STAR:
         return pruned.macs.total
     images = torch.from_numpy(noise(pruned.vit.spec, "float32", COUNTED_IMAGES)).to(
         pruned.vit.device
@@ -174,12 +183,19 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
     if row["error"]:
         yield _reasoned([*where, "failed"], str(row["error"]))
         return
-    times, comparisons = row["times"], row["comparisons"]
-    assert isinstance(times, dict) and isinstance(comparisons, dict)
+    times, comparisons, estimated = row["times"], row["comparisons"], row["estimated"]
+    assert isinstance(times, dict)
+    assert isinstance(comparisons, dict)
+    assert isinstance(estimated, dict)
     for name, time in sorted(times.items(), key=lambda item: item[0] != "dense"):
-        rate = f"{time['images_per_s']:.1f}"
+        estimate = estimated.get(name)
+        rate = (
+            f"{time['images_per_s']:.1f}",
+            f"{time['median_ms']:.3f}",
+            "" if estimate is None else f"{estimate:.3f}",
+        )
         if name not in comparisons:
-            yield [*where, name, rate, *[""] * (len(COLUMNS) - 5)]
+            yield [*where, name, *rate, *[""] * (len(COLUMNS) - 7)]
             continue
         found = comparisons[name]
         low, high = found["quartiles"]
@@ -188,7 +204,7 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
             *(
                 *where,
                 name,
-                rate,
+                *rate,
                 f"{found['speedup']:.3f}",
                 f"{low:.3f} to {high:.3f}",
                 found["outcome"],

@@ -1,14 +1,16 @@
 """DeiT as TensorRT engines of one batch size each: the GPU's compute time, without copies."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from case import STOCK, Case, Timing, model_files
 
-from exporter.errors import UserError
+from exporter.errors import MissingDependencyError, UserError
 from exporter.evaluation.batch_sweep import BenchSettings
 from exporter.evaluation.gpu_time import EngineFile, Run, engine_times
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
+from exporter.runtimes.tensorrt.cost_model import estimated_ms, gpu_of
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
     engine_path,
@@ -17,11 +19,13 @@ from exporter.runtimes.tensorrt.manifest import (
     read_manifest,
 )
 from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
+from exporter.runtimes.tensorrt.tensorrt_api import import_rtx, import_tensorrt
 from exporter.runtimes.tensorrt.trtexec import require_program
 from exporter.targets import (
+    RTX,
     TENSORRT,
     TENSORRT_FP8,
     TENSORRT_FP16,
@@ -34,6 +38,8 @@ from exporter.workflows.folders.build import check_gpu, check_version
 from exporter.workflows.folders.export_folder import save_raw_images
 
 TF32 = "tf32"
+# TensorRT for RTX builds for no 9.0; plans for other compute capabilities have the same steps.
+PLAN_SM = 80
 # With the plugin. TensorRT may refuse to build it, which leaves the other modes as they are.
 SHRINKING = "fp16, shrinking"
 TARGETS: dict[str, Target] = {
@@ -48,6 +54,8 @@ MODES = tuple(TARGETS)
 METHODS = {
     "STAR 0.7": (Method.STAR, 0.7),
     "STAR 0.5": (Method.STAR, 0.5),
+    "matching 0.9": (Method.MATCHING, 0.9),
+    "ToMe 0.7": (Method.TOME, 0.7),
     "a-STAR 0.7": (Method.A_STAR, 0.7),
     "a-STAR 0.7, shrinking": (Method.A_STAR, 0.7),
 }
@@ -82,6 +90,41 @@ def prepared(case: Case) -> Timing:
     """Build the engines that are missing; the result times all of them by trtexec."""
     # trtexec takes a comma in a path for the end of it.
     trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
+    _, holders = ROWS.get(case.mode, ((), ()))
+    engines = {}
+    for name, onnx in _files(case).items():
+        build = _settings(case, name)
+        if name in holders:
+            build = replace(build, plugin=case.plugin)
+        engines[name] = _engine(trt, onnx, build, folder / ENGINES)
+    save_raw_images(case.images, (case.batch,), folder)
+    settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
+    run = Run(case.images.shape[1:], settings, case.plugin if holders else None)
+    return lambda: engine_times(engines, case.batch, run)
+
+
+def estimated(case: Case) -> dict[str, float]:
+    """Return the milliseconds that the cost model expects, from plans that TensorRT for RTX builds.
+
+    Empty without it, or where its table has no such card. A network that needs the plugin has none.
+    """
+    gpu = gpu_of(this_machine("").sm)
+    if gpu is None or case.mode in ROWS:
+        return {}
+    try:
+        rtx = import_rtx()
+    except MissingDependencyError:
+        return {}
+    milliseconds = dict[str, float]()
+    for name, onnx in _files(case).items():
+        settings = replace(_settings(case, name), runtime=RTX.name, sm=(PLAN_SM,))
+        ((steps, _),) = read_programs(build_ahead(rtx, onnx, PLAN_SM, settings))
+        milliseconds |= {name: estimated_ms(steps, gpu.sm, tf32=settings.tf32)[gpu.name]}
+    return milliseconds
+
+
+def _files(case: Case) -> dict[str, Path]:
+    """Return the file of each network of a mode."""
     plain = tuple(name for name in METHODS if name not in LAYOUTS)
     names, holders = ROWS.get(case.mode, (plain, ()))
     methods = {name: METHODS[name] for name in names}
@@ -90,22 +133,20 @@ def prepared(case: Case) -> Timing:
     )
     if holders:
         del files[STOCK]
-    engines = {
-        name: _engine(
-            trt, onnx, case, folder / ENGINES, case.plugin if name in holders else None
-        )
-        for name, onnx in files.items()
-    }
-    save_raw_images(case.images, (case.batch,), folder)
-    settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
-    run = Run(case.images.shape[1:], settings, case.plugin if holders else None)
-    return lambda: engine_times(engines, case.batch, run)
+    return files
 
 
-def _engine(trt: Any, onnx: Path, case: Case, folder: Path, plugin: Path | None) -> EngineFile:
-    path = engine_path(folder, onnx, case.batch)
+def _settings(case: Case, name: str) -> BuildSettings:
+    """Return how a network is built; tokens in half precision are compared in TF32, as `build` does."""
+    method, _ = METHODS.get(name, ("", 0.0))
+    compares = method == Method.MATCHING and bool(TARGETS[case.mode].reduced)
+    return BuildSettings(batches=(case.batch,), tf32=compares or case.mode == TF32)
+
+
+def _engine(trt: Any, onnx: Path, settings: BuildSettings, folder: Path) -> EngineFile:
+    (batch,) = settings.batches
+    path = engine_path(folder, onnx, batch)
     if not manifest_path(path).is_file():
-        settings = BuildSettings(batches=(case.batch,), tf32=case.mode == TF32, plugin=plugin)
         plan, layers = build_engine(trt, onnx, settings, folder / "timing.cache")
         manifest = manifest_of(plan, onnx, settings, this_machine(trt.__version__))
         save_engine(path, plan, manifest, layers)

@@ -75,6 +75,7 @@ def _build(arguments: argparse.Namespace) -> int:
         for batch, audit in zip(engine.manifest.settings.batches, audits, strict=bool(audits)):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {shlex.join(words)}" for words in engine.trtexec)
+        print_lines(f"  {line}" for line in engine.slow)
     broken = [f"{engine.file}: {line}" for engine in built for line in engine.broken]
     print_lines(f"not as the target promises: {line}" for line in broken)
     return int(bool(broken))

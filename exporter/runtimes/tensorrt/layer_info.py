@@ -61,8 +61,16 @@ _SOURCE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
 
 
 @dataclass(frozen=True)
+class EngineTensor:
+    """The dtype of a layer's input or output, and its sizes; None from the inspector."""
+
+    dtype: str
+    sizes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
 class EngineLayer:
-    """One layer of an engine: its name, its ONNX nodes, and the dtypes that it reads and writes.
+    """One layer of an engine: its name, its ONNX nodes, and the tensors that it reads and writes.
 
     A dtype that the inspector leaves out is the operand type in the name of the layer's kernel, else "unknown".
     `product` is the dtype in which a matrix product multiplies; "" for other layers, and from the inspector.
@@ -72,8 +80,8 @@ class EngineLayer:
     kind: str
     tactic: str
     nodes: frozenset[str]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    reads: tuple[EngineTensor, ...]
+    writes: tuple[EngineTensor, ...]
     product: str = ""
 
     @property
@@ -135,17 +143,18 @@ def _layer(described: Mapping[str, Any]) -> EngineLayer:
         kind=str(described.get("LayerType", "")),
         tactic=tactic,
         nodes=nodes_in(str(described.get("Metadata", ""))),
-        reads=tuple(_dtype(tensor, tactic) for tensor in described.get("Inputs", ())),
-        writes=tuple(_dtype(tensor, tactic) for tensor in described.get("Outputs", ())),
+        reads=tuple(_tensor(tensor, tactic) for tensor in described.get("Inputs", ())),
+        writes=tuple(_tensor(tensor, tactic) for tensor in described.get("Outputs", ())),
     )
 
 
-def _dtype(tensor: Mapping[str, Any], tactic: str) -> str:
+def _tensor(tensor: Mapping[str, Any], tactic: str) -> EngineTensor:
     """Find the dtype in a description such as "Row major linear FP32", else in the kernel's name."""
     words = str(next((tensor[key] for key in _TYPE_KEYS if key in tensor), "")).lower()
     kernel = _KERNEL_TYPE.search(tactic)
     unstated = _KERNEL_TYPES[kernel[1]] if kernel else UNSTATED
-    return next((dtype for word, dtype in _DTYPES.items() if word in words), unstated)
+    dtypes = (dtype for word, dtype in _DTYPES.items() if word in words)
+    return EngineTensor(next(dtypes, unstated))
 
 
 # Names of the attention nodes of a block, given by `expand_attention`.
@@ -167,7 +176,8 @@ class Audit:
 
     Known of an engine whose program could be read: `products` are the matrix products by the dtype they multiply
     in, `moves` the layers that only convert or copy, `selection` the layers that choose and merge patches by
-    1-based pruning layer, `memory_bytes` the activations' memory.
+    1-based pruning layer, `memory_bytes` the activations' memory. `estimated_ms` is the time of one run by the name
+    of a GPU (`cost_model`).
     """
 
     layers: int
@@ -178,6 +188,7 @@ class Audit:
     moves: int | None = None
     selection: dict[int, int] = field(default_factory=dict)
     memory_bytes: int | None = None
+    estimated_ms: dict[str, float] = field(default_factory=dict)
     unkept: tuple[str, ...] = ()
 
     @property
@@ -194,7 +205,7 @@ def audit(
     `memory_bytes` is the activations' memory, of an engine whose program was read.
     """
     layers = tuple(layers)
-    written = Counter(dtype for layer in layers for dtype in layer.writes)
+    written = Counter(tensor.dtype for layer in layers for tensor in layer.writes)
     products = Counter(layer.product for layer in layers if layer.product)
     known = memory_bytes is not None
     return Audit(
@@ -283,6 +294,8 @@ def explain_audit(result: Audit) -> list[str]:
         lines.append(f"layers of the selection, by pruning layer: {counts}")
     if result.memory_bytes is not None:
         lines.append(f"memory of the activations: {result.memory_bytes / 2**20:.1f} MiB")
+    for gpu, milliseconds in result.estimated_ms.items():
+        lines.append(f"estimated, not measured: {milliseconds:.2f} ms on {gpu}")
     lines += [f"not quantized: {product}" for product in result.unkept]
     for attention in result.blocks:
         if not attention.fused:

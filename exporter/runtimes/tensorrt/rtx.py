@@ -16,7 +16,12 @@ from typing import Any, TypeAlias
 
 from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.builder import NO_WIDTHS, configure, parse, profile_of
-from exporter.runtimes.tensorrt.layer_info import UNSTATED, EngineLayer, nodes_in
+from exporter.runtimes.tensorrt.layer_info import (
+    UNSTATED,
+    EngineLayer,
+    EngineTensor,
+    nodes_in,
+)
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
 
@@ -29,7 +34,8 @@ Steps: TypeAlias = tuple[tuple[EngineLayer, ...], int]
 _START = re.compile(rb"header \{\n  version = \d+\n")
 _MAIN = re.compile(r"\nmain \{\n(.*?)\n\}\n", re.DOTALL)
 _TENSOR = re.compile(
-    r"^  (tensor|sub_tensor)=\{.* name=\"([^\"]*)\".* type=(\w+) \}$", re.MULTILINE
+    r"^  (?:tensor|sub_tensor)=\{.* dims=\{([^}]*)\}.* name=\"([^\"]*)\".* type=(\w+) \}$",
+    re.MULTILINE,
 )
 _STEP = re.compile(r"^  (\w+)=\{ name=\"?([^\" ]*)\"? (.*)\}$", re.MULTILINE)
 _INPUTS = re.compile(r" ?(?:input_args|input)=\{([^}]*)\}")
@@ -92,18 +98,20 @@ def read_programs(plan: bytes) -> tuple[Steps, ...]:
 
 
 def _program(text: str) -> tuple[EngineLayer, ...]:
-    types = {name: _TYPES.get(kind, kind) for _, name, kind in _TENSOR.findall(text)}
+    tensors = {}
+    for sizes, name, kind in _TENSOR.findall(text):
+        tensors[name] = EngineTensor(_TYPES.get(kind, kind), tuple(map(int, sizes.split())))
     main = _MAIN.search(text)
-    return tuple(_steps(_STEP.findall(main[1]) if main else [], types))
+    return tuple(_steps(_STEP.findall(main[1]) if main else [], tensors))
 
 
 def _steps(
-    steps: list[tuple[str, str, str]], types: Mapping[str, str]
+    steps: list[tuple[str, str, str]], tensors: Mapping[str, EngineTensor]
 ) -> Iterator[EngineLayer]:
     for kind, name, rest in steps:
         if kind in _SERVICE:
             continue
-        reads, writes = (_types_of(side, rest, types) for side in (_INPUTS, _OUTPUTS))
+        reads, writes = (_tensors_of(side, rest, tensors) for side in (_INPUTS, _OUTPUTS))
         yield EngineLayer(
             name=name,
             kind=kind,
@@ -115,13 +123,17 @@ def _steps(
         )
 
 
-def _types_of(side: re.Pattern[str], rest: str, types: Mapping[str, str]) -> tuple[str, ...]:
+def _tensors_of(
+    side: re.Pattern[str], rest: str, tensors: Mapping[str, EngineTensor]
+) -> tuple[EngineTensor, ...]:
     listed = side.search(rest)
     names = _QUOTED.findall(listed[1]) if listed else ()
-    return tuple(types.get(name, UNSTATED) for name in names)
+    return tuple(tensors.get(name, EngineTensor(UNSTATED)) for name in names)
 
 
-def _operands(kind: str, name: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> str:
+def _operands(
+    kind: str, name: str, reads: tuple[EngineTensor, ...], writes: tuple[EngineTensor, ...]
+) -> str:
     """Return the type that a matrix product multiplies in; "" for another step.
 
     A fusion that casts before its product, "CastMulFc", multiplies in the type of its result.
@@ -129,4 +141,4 @@ def _operands(kind: str, name: str, reads: tuple[str, ...], writes: tuple[str, .
     if kind not in _PRODUCTS or not reads:
         return ""
     before = name.removeprefix(_FUSED).partition("Fc")[0] if name.startswith(_FUSED) else ""
-    return writes[0] if "Cast" in before and writes else reads[0]
+    return (writes if "Cast" in before and writes else reads)[0].dtype

@@ -8,6 +8,7 @@ from pathlib import Path
 from exporter.artefact import Artefact, LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
+from exporter.runtimes.tensorrt.cost_model import estimated_ms, slower_than
 from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises, read_layers
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
@@ -17,7 +18,7 @@ from exporter.runtimes.tensorrt.manifest import (
     manifest_of,
 )
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
-from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
+from exporter.runtimes.tensorrt.rtx import Steps, build_ahead, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import UNLISTED, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
@@ -51,13 +52,15 @@ _PADDED = 'star-export compile with layout = "padded" in a recipe'
 class BuiltEngine:
     """One engine of a folder, and for each batch an equivalent command of its tool.
 
-    `broken` are the promises of the target that the engine does not keep, each with its batch and block.
+    `broken` are the promises of the target that the engine does not keep, each with its batch and block. `slow` are
+    the batches at which an engine of the pruned model is estimated to be no faster than the dense one.
     """
 
     file: str
     manifest: EngineManifest
     trtexec: tuple[tuple[str, ...], ...]
     broken: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()
 
 
 def build_folder(
@@ -140,17 +143,35 @@ def _build_ahead(
                 plan = build_ahead(
                     rtx, model.path, sm, engine_settings, artefact.schedule.widths
                 )
-                blocks = artefact.spec.attention_layers
                 audits = tuple(
-                    audit(steps, blocks, memory) for steps, memory in read_programs(plan)
+                    _audited(program, artefact, engine_settings, here)
+                    for program in read_programs(plan)
                 )
                 manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
                 save_engine(path, plan, manifest)
+                by_batch = dict(zip(engine_settings.batches, audits, strict=True))
                 if model is export.models.dense:
-                    dense |= dict(zip(engine_settings.batches, audits, strict=True))
-                yield _with_commands(path, manifest, model, engine_settings, dense)
+                    dense |= by_batch
+                engine = _with_commands(path, manifest, model, engine_settings, dense)
+                if model is export.models.pruned:
+                    engine = replace(engine, slow=_slow(by_batch, dense))
+                yield engine
     add_raw_images(export.read_reference()[IMAGES], settings.batches, export.place)
     list_built(export.place)
+
+
+def _audited(program: Steps, artefact: Artefact, settings: BuildSettings, here: Built) -> Audit:
+    steps, memory = program
+    result = audit(steps, artefact.spec.attention_layers, memory)
+    return replace(result, estimated_ms=estimated_ms(steps, here.sm, tf32=settings.tf32))
+
+
+def _slow(pruned: Mapping[int, Audit], dense: Mapping[int, Audit]) -> tuple[str, ...]:
+    lines = []
+    for batch, result in pruned.items():
+        slower = slower_than(dense[batch].estimated_ms, result.estimated_ms)
+        lines += [f"batch {batch}: {line}" for line in slower]
+    return tuple(lines)
 
 
 def _jobs(

@@ -52,7 +52,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     module.require()
     times = module.prepared(case)()
     stock = (files.STOCK,) * (mode not in ("int8", "fp8"))
-    names = ["dense", *stock, "STAR 0.7", "STAR 0.5", "a-STAR 0.7"]
+    names = ["dense", *stock, "STAR 0.7", "STAR 0.5", "matching 0.9", "ToMe 0.7", "a-STAR 0.7"]
     if mode == module.SHRINKING:
         names = ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"]
     assert list(times) == names
@@ -63,7 +63,9 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     assert len(engines) == len(times)
     for engine in engines:
         manifest = read_manifest(engine)
-        assert (manifest.settings.batches, manifest.settings.tf32) == ((8,), mode == "tf32")
+        compares = "matching" in engine.name and mode != "fp32"
+        assert manifest.settings.batches == (8,)
+        assert manifest.settings.tf32 == (compares or mode == "tf32")
         assert module.TARGETS[mode].name in manifest.onnx
         assert manifest.needs_plugin == ("shrinking" in engine.name)
     assert "dense" in called.read_text()
@@ -104,3 +106,19 @@ def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_ask
     dense, shrinking = (read_lowered(path).artefact for path in found.values())
     assert dense.target == shrinking.target == module.TARGETS["int8"]
     assert shrinking.layout == Layout.SHRINKING != module.TARGETS["int8"].layouts[0]
+
+
+@pytest.mark.trt
+@pytest.mark.ort
+def test_what_is_measured_has_its_estimate_beside_it(
+    tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
+    monkeypatch.setattr(module, "METHODS", {"STAR 0.5": module.METHODS["STAR 0.5"]})
+    monkeypatch.setattr(module, "LAYOUTS", {})
+    monkeypatch.setattr(module, "this_machine", lambda version: BUILT)
+    milliseconds = module.estimated(files.Case(tiny_deit, "fp16", 8, 5, tmp_path))
+    assert milliseconds.keys() == {"dense", files.STOCK, "STAR 0.5"}
+    assert 0 < milliseconds["dense"] < milliseconds["STAR 0.5"] < 1
+    monkeypatch.setattr(module, "this_machine", lambda version: replace(BUILT, sm="7.5"))
+    assert not module.estimated(files.Case(tiny_deit, "fp16", 8, 5, tmp_path))

@@ -33,7 +33,9 @@ def test_each_profile_with_its_types() -> None:
         ["gemm 1"],
         ["gemm 2"],
     ]
-    assert {dtype for found in layers for each in found for dtype in each.writes} == {"fp32"}
+    assert {tensor.dtype for found in layers for each in found for tensor in each.writes} == {
+        "fp32"
+    }
 
 
 def test_an_engine_that_does_not_load() -> None:

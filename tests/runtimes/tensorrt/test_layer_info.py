@@ -26,7 +26,7 @@ def written(described: dict[str, Any], tactic: str = "") -> str:
     layer = {"Name": "gemm", "LayerType": "gemm", "Outputs": [{"Name": "t", **described}]}
     told = {**layer, "TacticName": tactic} if tactic else layer
     (found,) = read_layers(json.dumps({"Layers": [told], "Bindings": []}))
-    return found.writes[0]
+    return found.writes[0].dtype
 
 
 @pytest.mark.parametrize(

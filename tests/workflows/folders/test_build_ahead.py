@@ -69,6 +69,11 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert f"--onnx={manifest.onnx} " in commands[5]
         assert f"--computeCapabilities={sm.replace('.', '')}" in commands[5]
         assert not each.broken  # fp32 promises no fused attention
+        card = "A100" if sm == "8.0" else "RTX 5090"
+        estimates = [audit.estimated_ms[card] for audit in manifest.audits]
+        assert estimates == sorted(estimates)
+        # Of so small a model, steps are all that counts.
+        assert len(each.slow) == (2 if "star" in each.file else 0)
     assert [(tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)] == [
         True,
         True,
@@ -110,6 +115,8 @@ def test_a_promise_that_is_not_kept_is_exit_code_1(
     said = capsys.readouterr().out
     assert "vit.star.tensorrt-fp16.rtx-sm86.engine: TensorRT for RTX" in said
     assert "rtx-sm86.engine: batch 1, 4: attention is not fused in block 1, 2, 3, 4" in said
+    assert re.search(r"batch 4: estimated, not measured: 0\.\d\d ms on A10\n", said)
+    assert "batch 4: pruning is not expected to pay on A10: 0." in said
     assert json.loads((tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text())[
         "audits"
     ]
