@@ -1,6 +1,7 @@
 """Merging in standard operators: who joins whom, by survivors or in pairs, and the weighted mean."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.ops.counts import joined_patches
 from exporter.ops.merging import PAIR_SCORE
 from exporter.ops.onnx_functions import DOMAIN
-from exporter.tensor_names import into_name, stays_name
+from exporter.tensor_names import Array, into_name, stays_name
 
 # Above any cosine, so that a survivor joins itself.
 ITSELF = 2.0
@@ -175,10 +176,9 @@ def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
 
 
 def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
-    """Expand PairTokens for a GPU: one product of all tokens, and counts in place of sorts, gathers and a scatter.
+    """Expand PairTokens for a GPU: one product, and counts in place of sorts, gathers and a scatter.
 
-    1. The product is that of the mean keys, whose lengths divide it afterwards. It covers an even number of tokens,
-       since TensorRT copies others to pad them: the first one is left out of an odd number.
+    1. The product is that of the mean keys, whose lengths divide it afterwards: see `Slots`.
     2. A patch of the first set stays if too few resemble their partners less, or as little and come before it;
        its place is the number of those before it that stay. These are sums of comparisons, in float32.
     3. Who stays is `keep_NN/stays`. Survivors are written where they have a reader, as with rotary positions;
@@ -190,46 +190,93 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
     return len(pairings)
 
 
+@dataclass(frozen=True)
+class Slots:
+    """The tokens among which pairs are counted, in one order; `first` and `second` mark those of each set.
+
+    They are an even number: the first token, a prefix token, is `left_out` of an odd one. TensorRT copies other
+    operands to pad them. The first set is compared with the second alone where both have an even number of slots
+    and take turns; elsewhere all with all, where constants say which is which.
+    """
+
+    left_out: int
+    first: Array
+    second: Array
+
+    @classmethod
+    def of(cls, patches: int, kept_count: int, prefix: int) -> "Slots":
+        """Return the slots of a layer that keeps so many of its patches."""
+        left_out = (prefix + patches) % 2 if prefix else 0
+        is_patch = np.arange(prefix + patches)[left_out:] >= prefix
+        second = np.zeros_like(is_patch)
+        second[prefix - left_out :][joined_patches(patches, kept_count, prefix)] = True
+        return cls(left_out, is_patch & ~second, second)
+
+    @property
+    def rows(self) -> slice:
+        """The slots that are compared."""
+        return slice(1 - self._turn, None, 2) if self._take_turns else slice(None)
+
+    @property
+    def columns(self) -> slice:
+        """The slots that they are compared with."""
+        return slice(self._turn, None, 2) if self._take_turns else slice(None)
+
+    @property
+    def _turn(self) -> int:
+        return int(self.second.argmax()) % 2
+
+    @property
+    def _take_turns(self) -> bool:
+        turn = self._turn
+        alternate = self.second[turn::2].all() and not self.second[1 - turn :: 2].any()
+        return bool(alternate) and len(self.second) % 4 == 0
+
+    def take(self, op: Builder, tensor: gs.Variable, part: slice, width: int) -> gs.Variable:
+        """Write the slots of `rows` or `columns` of [batch, slots, width]: a view, as TensorRT reads it."""
+        if part.step is None:
+            return tensor
+        by_two = op.Reshape(tensor, [0, len(self.second) // 2, 2 * width])
+        start = part.start * width
+        return op.Slice(by_two, [start], [start + width], [2])
+
+
 def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     key, sizes = node.inputs[0], node.inputs[1:]
     prefix, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
-    # Both sets and the prefix tokens left in stand in one order; constants say which is which.
-    left_out = int(key.shape[-2]) % 2 if prefix else 0
-    before, patches = prefix - left_out, int(key.shape[-2]) - prefix
-    second = np.zeros(before + patches, bool)
-    second[before:][joined_patches(patches, kept_count, prefix)] = True
-    first, slots = ~second, np.arange(len(second))
-    first[:before] = False
-    staying = kept_count - int(second.sum())
-    places = np.where(second, staying + second.cumsum() - 1, 0).astype(np.float32)
-    earlier = slots[None] < slots[:, None]
+    patches = int(key.shape[-2]) - prefix
+    slots = Slots.of(patches, kept_count, prefix)
+    staying = kept_count - int(slots.second.sum())
+    own_places = np.where(slots.second, staying + slots.second.cumsum() - 1, 0)
+    own_places = own_places.astype(np.float32)
 
     op = Builder(graph, node, prefix=into_name(layer))
-    alike = _cosine(op, key, heads, left_out, prefix)
+    alike = _cosine(op, key, heads, slots, prefix)
     if sizes:
         column = op.Unsqueeze(sizes[0], [2])
-        even = op.Slice(column, [left_out], [END], [1]) if left_out else column
-        weight = _weight(op, even)
-        alike = _weighed(op, alike, weight, weight)
-    to_second = op.Where(second[None, None], alike, APART, name="others")
+        weight = _weight(op, _without_first(op, column, slots))
+        of_first, of_second = (
+            slots.take(op, weight, part, 1) for part in (slots.rows, slots.columns)
+        )
+        alike = _weighed(op, alike, of_first, of_second)
+    to_second = alike
+    is_second = slots.second[slots.columns]
+    if not is_second.all():
+        to_second = op.Where(is_second[None, None], alike, APART, name="others")
     best = op.ReduceMax(to_second, [2], keepdims=1, name="best")
     # Of equally alike partners the first is joined: the least place of them.
-    candidates = op.Where(op.Equal(to_second, best), places[None, None], float(kept_count))
+    candidates = op.Where(
+        op.Equal(to_second, best), own_places[slots.columns][None, None], float(kept_count)
+    )
     partners = op.ReduceMin(candidates, [2], keepdims=1)
+    stays, place = _staying_of(op, best, slots, staying, stays_name(layer))
 
-    # A patch stays if few are less alike to their partners: it counts those that go before it.
-    likest = op.Transpose(best, perm=TURNED, name="likest")
-    less = op.Less(likest, best)
-    tied = op.And(op.Equal(likest, best), earlier[None])
-    ahead = op.Or(less, tied, name="ahead")
-    rank = _count_of(op, op.And(ahead, first[None, None]), "rank")
-    few = op.Less(rank, float(staying))
-    stays = op.And(few, first[None, :, None], name="stays", out=stays_name(layer))
-
-    place = _count_of(op, op.And(op.Transpose(stays, perm=TURNED), earlier[None]), "place")
-    of_going = op.Where(first[None, :, None], partners, places[None, :, None])
-    into = op.Where(stays, place, of_going)
-    into = op.Slice(op.Squeeze(into, [2]), [before], [END], [1], name="patches")
+    joins = op.Where(stays, place, partners)
+    # Slots of the second set have their own places.
+    grid = (1, len(slots.first[slots.rows]), -1)
+    into = op.Where(slots.first.reshape(grid), joins, own_places.reshape(grid))
+    into = op.Reshape(into, [0, len(slots.first)], name="by_slot")
+    into = op.Slice(into, [prefix - slots.left_out], [END], [1], name="patches")
     into = op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
     keep = node.outputs[0]
     if keep.outputs or any(output is keep for output in graph.outputs):
@@ -241,23 +288,58 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
         replace(graph, node, into)
 
 
-def _cosine(
-    op: Builder, key: gs.Variable, heads: int, left_out: int, prefix: int
-) -> gs.Variable:
-    """Write the cosine between the mean keys of all tokens but the first `left_out`: [batch, tokens, tokens].
+def _staying_of(
+    op: Builder, best: gs.Variable, slots: Slots, staying: int, name: str
+) -> tuple[gs.Variable, gs.Variable]:
+    """Write which rows stay, named `name`, and the place of each among them; both [batch, rows, 1]."""
+    first = slots.first[slots.rows]
+    order = np.arange(len(first))
+    earlier = order[None] < order[:, None]
+    likest = op.Transpose(best, perm=TURNED, name="likest")
+    less = op.Less(likest, best)
+    tied = op.And(op.Equal(likest, best), earlier[None])
+    ahead = op.Or(less, tied, name="ahead")
+    rank = _count_of(op, op.And(ahead, first[None, None]), "rank")
+    few = op.Less(rank, float(staying))
+    stays = op.And(few, first[None, :, None], name="stays", out=name)
+    before = op.And(op.Transpose(stays, perm=TURNED), earlier[None])
+    return stays, _count_of(op, before, "place")
 
-    Without a mask for a constant TensorRT copies all mean keys once for each token, where none is left out.
+
+def _cosine(
+    op: Builder, key: gs.Variable, heads: int, slots: Slots, prefix: int
+) -> gs.Variable:
+    """Write the cosine between the mean keys of rows and columns: [batch, rows, columns].
+
+    Of all with all, where none is left out, TensorRT copies all mean keys once for each token without a mask.
     """
-    mean = write_mean_key(op, key, heads)
-    if left_out:
-        mean = op.Slice(mean, [left_out], [END], [1], name="even")
-    else:
+    mean = _without_first(op, write_mean_key(op, key, heads), slots)
+    if slots.rows == slots.columns and not slots.left_out:
         is_patch = np.arange(int(key.shape[-2])) >= prefix
         mean = op.Mul(mean, is_patch.astype(np.float32)[None, :, None], name="even")
-    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
-    scale = op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
-    products = op.MatMul(mean, op.Transpose(mean, perm=TURNED), name="products")
-    return op.Mul(op.Mul(products, op.Transpose(scale, perm=TURNED)), scale, name="cosine")
+    width = int(key.shape[-1]) // (1 if len(key.shape) == 4 else heads)
+    rows = slots.take(op, mean, slots.rows, width)
+    columns = (
+        mean if slots.rows == slots.columns else slots.take(op, mean, slots.columns, width)
+    )
+    of_rows = _shortened(op, rows)
+    of_columns = of_rows if columns is rows else _shortened(op, columns)
+    products = op.MatMul(rows, op.Transpose(columns, perm=TURNED), name="products")
+    return op.Mul(
+        op.Mul(products, op.Transpose(of_columns, perm=TURNED)), of_rows, name="cosine"
+    )
+
+
+def _without_first(op: Builder, tensor: gs.Variable, slots: Slots) -> gs.Variable:
+    if not slots.left_out:
+        return tensor
+    return op.Slice(tensor, [slots.left_out], [END], [1], name="even")
+
+
+def _shortened(op: Builder, keys: gs.Variable) -> gs.Variable:
+    """Write what each mean key is divided by, as a factor: [batch, slots, 1]."""
+    squared = op.ReduceSum(op.Mul(keys, keys), [2], keepdims=1)
+    return op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
 
 
 def write_survivors(
@@ -269,9 +351,10 @@ def write_survivors(
     joined = op.Expand(second[None], size, name="all_joined")
     if kept_count == len(second):
         return joined
-    marks = op.Squeeze(op.Slice(stays, [-patches], [END], [1]), [2])
+    slots = Slots.of(patches, kept_count, prefix)
+    positions = np.arange(len(slots.first))[slots.rows] + slots.left_out - prefix
     # Those that go sort behind all that stay.
-    places = op.Where(marks, np.arange(patches)[None], patches)
+    places = op.Where(op.Squeeze(stays, [2]), positions[None], patches)
     outs = f"{op.prefix}/ascending", f"{op.prefix}/unread"
     staying = [kept_count - len(second)]
     first, _ = op.several("TopK", places, staying, outs=outs, axis=1, largest=0)

@@ -138,7 +138,7 @@ def test_no_file_has_an_input_that_its_parser_drops() -> None:
         assert "fuse_attention" not in target.passes
 
 
-def deit(method: str) -> PrunedViT:
+def deit(method: str, round_to: int = 1) -> PrunedViT:
     """DeiT-T of random weights, pruned in eleven layers."""
     torch.manual_seed(0)
     vit = adapt(timm.create_model("deit_tiny_patch16_224").eval(), name="deit_tiny")
@@ -147,9 +147,8 @@ def deit(method: str) -> PrunedViT:
         return PrunedViT(vit, keep_everything(vit.spec)).eval()
     if method in (Method.TOME, Method.MATCHING):
         rho = 0.7 if method == Method.TOME else 0.9
-        schedule = as_read(
-            shape_schedule(vit.spec, rho, resolve(Prune(method=Method(method)))), vit.spec
-        )
+        policy = resolve(Prune(method=Method(method), round_to=round_to))
+        schedule = as_read(shape_schedule(vit.spec, rho, policy), vit.spec)
         return PrunedViT(vit, schedule).eval()
     settings = Prune("fused", alpha=0.5, method=Method.named(method))
     schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), resolve(settings))
@@ -191,6 +190,21 @@ def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, target: Target, method: s
     assert not broken_promises(found, target)
     # In fp32 that of the last layer alone, of one query.
     assert found.fused_kernels == (12 if target.reduced else 1)
+
+
+@pytest.mark.exhaustive
+def test_even_counts_are_not_padded(rtx: Any, tmp_path: Path) -> None:
+    assert audited(rtx, deit("matching", round_to=2), TENSORRT_FP16, tmp_path).layers <= 177
+
+
+@pytest.mark.exhaustive
+def test_the_first_set_is_compared_with_the_second_alone(rtx: Any, tmp_path: Path) -> None:
+    """Where both have an even number of slots, as of 197 and 160 tokens; elsewhere all with all."""
+    ((steps, _),) = programs(rtx, deit("matching"), TENSORRT_FP16, tmp_path)
+    products = [product_of(step) for step in steps if step.product == "fp32"]
+    sizes = [(product.rows, product.columns) for product in products if product]
+    assert len(sizes) == 11
+    assert sizes[:3] == [(98, 98), (178, 178), (80, 80)]
 
 
 @pytest.mark.exhaustive
