@@ -87,7 +87,8 @@ def in_eval_mode(*modules: Any) -> Iterator[None]:
         for part, mode in modes:
             part.training = mode
         for parameter, needs_gradient, gradient in gradients:
-            parameter.requires_grad_(needs_gradient)
+            if parameter.requires_grad != needs_gradient:
+                parameter.requires_grad_(needs_gradient)
             parameter.grad = gradient
 
 

@@ -104,6 +104,9 @@ def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -
     """
     if _is_array(images):
         images, most = [images], None
+    elif not isinstance(images, Iterable):
+        got = f"a {type(images).__name__}"
+        raise ImageError("images", got, "a folder, an array, or a loader of arrays")
     arrays = (image for batch in images for image in _checked(_array_of(batch), input_size))
     files = tuple(
         ArrayImage(HERE / f"{index}", None, pixels=image)
@@ -157,11 +160,14 @@ def _array_of(batch: Any) -> Array:
         raise ImageError(
             "images", got, f"an array alone, first in a tuple, or under {', '.join(KEYS)}"
         )
-    if hasattr(batch, "detach"):
-        # A tensor of torch may need its gradient, lie on a GPU, or have a type that NumPy lacks.
-        batch = batch.detach().cpu()
-        batch = batch.float() if batch.is_floating_point() else batch
-    array = np.asarray(batch)
+    try:
+        if hasattr(batch, "detach"):
+            # A tensor of torch may need its gradient, lie on a GPU, or have a type that NumPy lacks.
+            batch = batch.detach().cpu()
+            batch = batch.float() if batch.is_floating_point() else batch
+        array = np.asarray(batch)
+    except (TypeError, RuntimeError, NotImplementedError) as error:  # sparse, or without values
+        raise ImageError("images", reason_of(error), "an array of values") from None
     if array.dtype.name in HALVES:
         array = array.astype(np.float32)
     return array

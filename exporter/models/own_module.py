@@ -82,8 +82,11 @@ def _remove_masks(model: nn.Module) -> bool:
 
 def _may_be_wrapped(module: nn.Module) -> bool:
     """Whether a module is of no library, or computes its weight; libraries' other layers are what they seem."""
-    is_of_library = type(module).__module__.partition(".")[0] in LIBRARIES
-    return not is_of_library or _computes_weight(module)
+    return _is_foreign(module) or _computes_weight(module)
+
+
+def _is_foreign(module: nn.Module) -> bool:
+    return type(module).__module__.partition(".")[0] not in LIBRARIES
 
 
 def _computes_weight(module: nn.Module) -> bool:
@@ -124,16 +127,17 @@ def in_one_line(model: nn.Module, name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of whatever the caller's modules are
-        got = f"a {type(model).__name__} of which Python says: {reason_of(error)}"
-        if match := LACKS.search(str(error)):
-            kind, attribute = match.groups()
-            got = f"{_place_of(model, kind)}a {kind} without {attribute}"
+        match = LACKS.search(str(error))
+        kind, attribute = match.groups() if match else ("", "")
+        places = [place for place, module in model.named_modules() if place]
+        own = [place for place in places if _is_foreign(model.get_submodule(place))]
+        lacking = [
+            place for place in places if type(model.get_submodule(place)).__name__ == kind
+        ]
+        if lacking:
+            got = f"{lacking[0]}, a {kind} without {attribute}"
+        else:
+            culprit = model.get_submodule(own[0] if own else "")
+            got = f"{own[0]}, " if own else ""
+            got += f"a {type(culprit).__name__} of which Python says: {reason_of(error)}"
         raise ModelError(name, got, EXPECTED, MERGE) from error
-
-
-def _place_of(model: nn.Module, kind: str) -> str:
-    """Return the place of the first module of a class, to go before its name."""
-    for place, module in model.named_modules():
-        if place and type(module).__name__ == kind:
-            return f"{place}, "
-    return ""

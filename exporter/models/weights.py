@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from exporter.errors import CheckpointError, reason_of
 from exporter.files import regular
@@ -173,8 +174,11 @@ def _check_fits(key: str, value: Tensor, target: Tensor, source: str) -> None:
 
 
 def check_finite(state: Mapping[str, Tensor], source: str) -> None:
-    """Raise CheckpointError for the first tensor with a value that is not finite."""
+    """Raise CheckpointError for the first tensor without values, or with one that is not finite."""
     for key, value in state.items():
+        if is_lazy(value) or value.is_meta:
+            got = f"{key} without values"
+            raise CheckpointError(source, got, "trained weights", "load them first")
         if not bool(value.isfinite().all()):
             raise CheckpointError(
                 source, f"{key} with NaN or infinity", "finite weights", "train it again"

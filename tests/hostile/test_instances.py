@@ -1,0 +1,96 @@
+"""A hostile module or array ends in one line, which names what is wrong; the module stays as it is."""
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import exporter
+from exporter.errors import UserError
+from exporter.models.base import PrunableViT
+from exporter.pruning.pruned_vit import PrunedViT
+from tests.hostile.instances import ARRAYS, FAMILIES, FAULTS, OFTEN_TAKEN
+from tests.hostile.limits import limited
+from tests.vits import make_model
+
+LONGEST = 600
+
+
+@cache
+def _whole(family: str) -> nn.Module:
+    return FAMILIES[family]()
+
+
+def _assert_one_line(error: UserError, says: str) -> None:
+    line = str(error)
+    assert "\n" not in line and "Traceback" not in line and len(line) < LONGEST
+    assert re.search(says, line), line
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_module_is_refused_in_one_line_or_taken_as_it_is(family: str, fault: str) -> None:
+    change, says = FAULTS[fault]
+    model = change(deepcopy(_whole(family)))
+    model.eval()
+    modes = [part.training for part in model.modules()]
+    try:
+        with limited():
+            vit = exporter.load_model(model)
+    except UserError as error:
+        _assert_one_line(error, says)
+    else:
+        assert fault in OFTEN_TAKEN
+        images = torch.randn(2, *vit.spec.preprocessing.input_size)
+        with torch.no_grad():
+            ours = exporter.dense(vit)(images)
+            torch.testing.assert_close(ours, model.eval()(images), atol=1e-3, rtol=1e-3)
+    assert [part.training for part in model.modules()] == modes
+
+
+@cache
+def _vit() -> PrunableViT:
+    return exporter.load_model(make_model())
+
+
+@cache
+def _dense() -> PrunedViT:
+    return exporter.dense(_vit())
+
+
+@cache
+def _model() -> Any:
+    return exporter.export(_dense())
+
+
+def _bench(images: Any, folder: Path) -> None:
+    path = exporter.save(_model(), folder / "dense.onnx")
+    exporter.bench(path, path, images)
+
+
+# Each public function that takes images in memory.
+FUNCTIONS: dict[str, Callable[[Any, Path], object]] = {
+    "calibrate": lambda images, _: exporter.calibrate(_vit(), images),
+    "export": lambda images, _: exporter.export(_dense(), "onnxruntime-int8", images),
+    "check": lambda images, _: exporter.check(_dense(), _model(), images),
+    "bench": _bench,
+}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_images_are_refused_in_one_line(function: str, array: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused, limited():
+        FUNCTIONS[function](ARRAYS[array](), tmp_path)
+    _assert_one_line(refused.value, "images")
+
+
+def test_there_are_enough_rows() -> None:
+    assert len(FAMILIES) * len(FAULTS) + len(FUNCTIONS) * len(ARRAYS) >= 300
