@@ -21,6 +21,7 @@ from exporter.records import Schedule
 from exporter.runtimes.choice import targets_here
 from exporter.schedule.policy import UNSAID, MacShare, Rho
 from exporter.schedule.prune import SCORING, Prune
+from exporter.schedule.rates import SHAPES
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.network import Network
@@ -275,10 +276,14 @@ def _recipe_of(recipe: Recipe, choice: Candidate, search: Search) -> Recipe:
     if choice.given or prune is None:
         return plain
     file = search.calibration_file(choice.weights) if choice.calibrated else None
-    axes = {name: getattr(prune, name) for name in AXES}
-    return plain.but(
-        prune={**axes, "rho": search.reached(choice).schedule.rho, "calibration": file}
-    )
+    chosen = {name: getattr(prune, name) for name in AXES}
+    policy = choice.policy
+    if policy is not None and policy.counts in SHAPES:
+        # Stretched counts follow from the share: beside a rho they would be others than those that were measured.
+        chosen |= {"rho": prune.rho, "mac_reduction": prune.mac_reduction}
+    else:
+        chosen["rho"] = search.reached(choice).schedule.rho
+    return plain.but(prune={**chosen, "calibration": file})
 
 
 def _save_unpruned(search: Search, choice: Candidate, folder: Path) -> None:

@@ -402,6 +402,21 @@ def test_on_another_cpu_times_are_measured_again_and_answers_of_pytorch_are_not(
     assert to_json(second) == to_json(first)
 
 
+def test_the_recipe_of_matching_has_the_counts_that_were_measured(
+    search: Search, compiled: list[Any], workplace: Workplace
+) -> None:
+    """A share of which stretched counts have another exponent than 1, which they have beside a rho."""
+    fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
+    found = search(fast, method=Method.MATCHING, mac_reduction=0.7, calibration=None)
+    assert found.choice is not None and found.choice.candidate.policy is not None
+    spec = load(workplace.request).spec
+    measured = schedule_of(found.choice.candidate.policy, spec)
+    ((recipe, *_),) = compiled
+    policy = resolve(recipe.prune)
+    assert policy.exponent < 1.0
+    assert schedule_of(policy, spec) == measured
+
+
 def test_the_choice_is_compiled_from_its_recipe(
     search: Search, compiled: list[Any], calibration: Path, workplace: Workplace, tmp_path: Path
 ) -> None:
