@@ -16,7 +16,8 @@ from deits import MODELS, dense, saving
 
 from exporter.artefact import artefact_of
 from exporter.files import written_beside
-from exporter.lowering.pipeline import lower, save_onnx
+from exporter.formats.large_onnx import save_onnx
+from exporter.lowering.pipeline import lower
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt.cost_model import GPUS, estimated_ms
 from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs

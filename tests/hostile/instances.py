@@ -108,7 +108,7 @@ def _forward(function: Callable[..., Any], model: nn.Module) -> nn.Module:
     def forward(self: Any, *arguments: Any, **named: Any) -> Any:
         return function(lambda *images: usual(self, *images, **named), *arguments, **named)
 
-    model.forward = MethodType(forward, model)  # type: ignore[method-assign]
+    model.forward = MethodType(forward, model)
     return model
 
 
