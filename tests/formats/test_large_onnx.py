@@ -178,3 +178,21 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
         2,
         True,
     )
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_no_folder_for_a_loader_lacks_the_weights(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    flags = (*workplace.model, "--images", workplace.images, "--recipe", BRIEF)
+    flags += ("--method", "star", "--scorer", "intra", "--rho", "0.5", "--rounds", "0")
+    flags += ("--set", "model.preprocess.crop_rounding=down")
+    assert star_export("compile", *flags, "--out", tmp_path / "a").code == 0
+    done = star_export(
+        "serve-config", tmp_path / "a", "--loader", "huggingface", "--out", tmp_path / "hub"
+    )
+    assert done.code == 0, done.err
+    shutil.rmtree(tmp_path / "a")
+    with OnnxRuntimeRunner(tmp_path / "hub/onnx/model.onnx", threads=1) as runner:
+        images = np.zeros((1, 3, 32, 32), np.float32)
+        assert np.isfinite(runner.run({"pixel_values": images})[LOGITS]).all()

@@ -10,7 +10,8 @@ from typing import Any
 from exporter.errors import ArtefactError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import save_json
-from exporter.formats.onnx_file import load_onnx, rename_tensors
+from exporter.formats.large_onnx import load_whole, save_onnx
+from exporter.formats.onnx_file import rename_tensors
 from exporter.records import Preprocessing
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import CropMode, CropRounding, OutputKind
@@ -31,12 +32,12 @@ def write_immich(folder: Path, out: Path) -> Served:
         hint = "compile a CLIP tower, with --outputs embedding"
         raise ArtefactError(source, f"{first.kind} first", "an embedding", hint)
     settings = preprocess_of(artefact.spec.preprocessing, source)
-    model = load_onnx(pruned.path)
+    model = load_whole(pruned.path)
     rename_tensors(model, {IMAGES: INPUT})
     with folder_beside(out) as aside:
         place = aside / PLACE
         place.mkdir()
-        (place / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+        save_onnx(model, place / "model.onnx")
         save_json(settings, place / "preprocess_cfg.json")
     return Served((out / PLACE / "model.onnx",))
 
