@@ -1,0 +1,33 @@
+"""The table of estimates, of a tiny network in place of DeiT."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.runtimes.tensorrt.cost_model import GPUS
+from exporter.vocabulary import Method
+from tests.benchmarks.scripts import script
+
+module = script("gpu/estimates.py")
+
+
+@pytest.mark.trt
+@pytest.mark.ort
+def test_a_row_for_each_batch_and_the_second_call_builds_nothing(
+    tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
+    monkeypatch.setattr(module, "METHODS", (Method.STAR,))
+    monkeypatch.setattr(module, "SHARES", (0.3,))
+    monkeypatch.setattr(module, "BATCHES", (1, 8))
+    estimates = module.Estimates(tmp_path)
+    rows = {gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS}
+    monkeypatch.setattr(module, "build_ahead", None)
+    assert rows == {
+        gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS
+    }
+    for first, second in rows.values():
+        assert first.startswith(f"| {tiny_deit} | 1 | 0.")
+        assert second.startswith(f"| {tiny_deit} | 8 | 0.")
+        assert module._heads().count("|") == 14
+        assert first.count("|") == 5
