@@ -29,5 +29,4 @@ def test_a_row_for_each_batch_and_the_second_call_builds_nothing(
     for first, second in rows.values():
         assert first.startswith(f"| {tiny_deit} | 1 | 0.")
         assert second.startswith(f"| {tiny_deit} | 8 | 0.")
-        assert module._heads().count("|") == 14
-        assert first.count("|") == 5
+        assert first.count("|") == module._heads().splitlines()[0].count("|")
