@@ -195,7 +195,7 @@ def test_compile_needs_the_checkpoint_alone(
         assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(
             f"/{workplace.images.name}"
         )
-        words = f"before fine-tuning ({tuned['accuracy']['dense']['top1']:.2%}); 95 %"
+        words = f"before fine-tuning ({tuned['accuracy']['dense']['top1']:.2%} top-1)"
         assert words in page and (
             "tuned" in printed if out == beside else words in " ".join(printed.split())
         )
