@@ -45,6 +45,13 @@ ONNXRUNTIME_TENSORRT = Runtime(
     "ONNX Runtime on TensorRT",
     providers=("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
 )
+# A package of its own, or ONNX Runtime Web in a browser.
+ONNXRUNTIME_WEBGPU = Runtime(
+    "onnxruntime-webgpu",
+    "ONNX Runtime on WebGPU",
+    providers=("WebGpuExecutionProvider", "CPUExecutionProvider"),
+    stand_in=ONNXRUNTIME_CPU,
+)
 OPENVINO_CPU = Runtime("openvino", "OpenVINO")
 TRT = Runtime(
     "tensorrt",
@@ -68,6 +75,7 @@ RUNTIMES = {
         ONNXRUNTIME_CPU,
         ONNXRUNTIME_CUDA,
         ONNXRUNTIME_TENSORRT,
+        ONNXRUNTIME_WEBGPU,
         OPENVINO_CPU,
         TRT,
         RTX,
@@ -298,6 +306,20 @@ TENSORRT_FP8 = replace(
     instead=TENSORRT_INT8.name,
 )
 
+# Its Attention is on the CPU, as are sorts by place and scatters.
+WEB = Target(
+    name="web-fp32",
+    runtime=ONNXRUNTIME_WEBGPU,
+    precision=Precision.FP32,
+    layouts=(Layout.PADDED,),
+    opset=20,
+    passes=(*FEW_STEPS, "max_as_clip", "logic_as_sums"),
+)
+
+WEB_FP16 = replace(
+    WEB, name="web-fp16", precision=Precision.FP16, passes=(*WEB.passes, "to_fp16")
+)
+
 
 TARGETS = {
     target.name: target
@@ -314,6 +336,8 @@ TARGETS = {
         TENSORRT_FP16,
         TENSORRT_INT8,
         TENSORRT_FP8,
+        WEB,
+        WEB_FP16,
     )
 }
 

@@ -47,7 +47,7 @@ def test_a_file_is_named_by_model_method_and_target() -> None:
 @EACH
 def test_a_row_is_found_by_its_name(target: Target) -> None:
     assert target_named(target.name) is target
-    assert target.name.startswith(target.runtime.name)
+    assert target.name.startswith((target.runtime.name, "web-"))
     assert target.name.endswith("-".join(target.reduced) or "fp32")
 
 

@@ -5,19 +5,23 @@ r"""Print the logits of one image through every loader of a pruned model. Markdo
 
 The image is the first one of the folder's `reference.npz`, as a PNG of the model's size: nothing is left to resize.
 `--dense` takes the unpruned model, whose logits are the owner's.
-`--place` gets the packages that the loaders need once, of pip and npm; OPTIMUM, TRACT and NPM have their versions.
+`--place` gets the packages that the loaders need once, of pip and npm; the constants below have their versions.
 A loader that cannot be installed here is a row with the reason.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sysconfig
+import tarfile
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -39,6 +43,7 @@ OPTIMUM = (
     "tokenizers==0.22.2",
 )
 TRACT = ("tract==0.23.9",)
+WEBGPU = ("onnxruntime-webgpu==1.27.0",)
 NPM = {
     "@huggingface/transformers": "4.3.1",
     "@sparticuz/chromium": "147.0.0",
@@ -176,14 +181,51 @@ def _transformers(question: Question, program: str) -> Array:
     return _printed(["node", script, *arguments], modules)
 
 
+def _webgpu(question: Question) -> Array:
+    images = question.place / "images.npy"
+    np.save(images, question.images)
+    return np.array(places_of([question.model], images, question.place)[0]["logits"])
+
+
 LOADERS: dict[str, Callable[[Question], Array]] = {
     "PyTorch": _pytorch,
     "ONNX Runtime": _onnxruntime,
     "optimum": _optimum,
     "transformers.js on Node": _node,
     "transformers.js in Chromium, WASM": _chromium,
+    "WebGPU on SwiftShader": _webgpu,
     "tract": _tract,
 }
+
+
+def places_of(files: list[Path], images: Path, place: Path) -> list[dict[str, Any]]:
+    """Return what `webgpu_places.py` prints of each file."""
+    python = python_with(place / "webgpu", WEBGPU)
+    command = [python, HERE / "webgpu_places.py", *files, images]
+    environment = {**os.environ, **vulkan_on_cpu(place)}
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    records = json.loads(done.stdout.splitlines()[-1])
+    return [records[str(file)] for file in files]
+
+
+def vulkan_on_cpu(place: Path) -> dict[str, str]:
+    """Return the variables by which Vulkan is SwiftShader, a driver in software out of a package of npm."""
+    driver = place / "swiftshader"
+    if not (driver / "vk_swiftshader_icd.json").is_file():
+        modules = node_modules(place / "npm", NPM)
+        packed = modules / "node_modules/@sparticuz/chromium/bin/swiftshader.tar.br"
+        unpack = (
+            "process.stdout.write(zlib.brotliDecompressSync(fs.readFileSync(process.argv[1])))"
+        )
+        done = subprocess.run(
+            ["node", "-e", unpack, packed], stdout=subprocess.PIPE, check=True
+        )
+        with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
+            archive.extractall(driver, filter="data")
+    icd = driver / "vk_swiftshader_icd.json"
+    return {"LD_LIBRARY_PATH": str(driver), "VK_ICD_FILENAMES": str(icd)}
 
 
 def _printed(command: list[str | Path], folder: Path | None = None) -> Array:

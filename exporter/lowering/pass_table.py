@@ -52,6 +52,7 @@ from exporter.lowering.passes.selection import (
     flat_gathers,
     select_early,
 )
+from exporter.lowering.passes.webgpu import logic_as_sums, max_as_clip
 from exporter.targets import Target
 
 Rewrite: TypeAlias = Callable[[gs.Graph, Artefact], int]
@@ -124,6 +125,8 @@ _ROWS = (
     Pass(sort_once, requires=(NAMED, gone(KEEP_TOP_K))),
     Pass(choose_unsorted, requires=(gone(KEEP_TOP_K),)),
     Pass(flat_gathers, requires=(gone(TAKE_TOKENS),)),
+    Pass(max_as_clip),
+    Pass(logic_as_sums, requires=(FP32,)),
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
     Pass(patches_as_linear, requires=(FP32,)),
     Pass(split_gemm, requires=(FP32,)),

@@ -23,6 +23,7 @@ from exporter.targets import (
     ONNXRUNTIME_CUDA,
     ONNXRUNTIME_OPSET17,
     ONNXRUNTIME_TENSORRT,
+    ONNXRUNTIME_WEBGPU,
     OPENVINO_CPU,
     RTX,
     RUNTIMES,
@@ -100,6 +101,7 @@ RUNNERS: dict[Runtime, MakeRunner] = {
     ONNXRUNTIME_CPU: _onnxruntime,
     ONNXRUNTIME_CUDA: _onnxruntime,
     ONNXRUNTIME_TENSORRT: _onnxruntime_tensorrt,
+    ONNXRUNTIME_WEBGPU: _onnxruntime,
     OPENVINO_CPU: _openvino,
     TRT: _engine,
     RTX: _engine,
@@ -138,6 +140,8 @@ def why_not(target: Target) -> str:
     """Return why this machine cannot run models lowered for `target`; "" if it can."""
     if target.runtime.engines:
         return "its engines are built and measured on the GPU machine: star-export build, star-export bench"
+    if target.runtime == ONNXRUNTIME_WEBGPU:
+        return f"it is measured where it runs: star-export bench --runtime {ONNXRUNTIME_WEBGPU.name}"
     if target == ONNXRUNTIME_OPSET17:
         return f"for ONNX Runtime before 1.23; later ones read {ONNXRUNTIME.name}, which is the same network"
     if target.runtime != OPENVINO_CPU:

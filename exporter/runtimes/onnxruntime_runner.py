@@ -1,6 +1,7 @@
 """`Runner` for ONNX Runtime, on the requested execution providers, and its profiler."""
 
 import json
+import logging
 import os
 import re
 import tempfile
@@ -18,6 +19,8 @@ from exporter.machine import within_quota
 from exporter.runtimes.base import Feed, Runner, TensorInfo
 from exporter.targets import ONNXRUNTIME_OPSET17
 from exporter.tensor_names import Array
+
+logger = logging.getLogger(__name__)
 
 # The first version that runs a file of an opset: 1.24 reads opset 24, but attends to padding.
 _FIRST_READERS = {"17": "1.12", "18": "1.14", "20": "1.17", "23": "1.23", "24": "1.25"}
@@ -53,6 +56,7 @@ PACKAGES = {
     "CUDAExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and cuDNN",
     "TensorrtExecutionProvider": "pip install 'star-export[onnxruntime-gpu]', CUDA and TensorRT",
     "OpenVINOExecutionProvider": "pip install onnxruntime-openvino",
+    "WebGpuExecutionProvider": "pip install onnxruntime-webgpu, and a driver of Vulkan, Metal or D3D12",
 }
 
 
@@ -325,6 +329,8 @@ def require_provider(
         return
     kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)
     subject = f"{model.name} on {providers[0]}"
+    places = Counter(kernel.provider for kernel in kernels)
+    logger.info("%s: nodes by place: %s", subject, dict(sorted(places.items())))
     elsewhere = strays(kernels, providers[0])
     if elsewhere:
         got = ", ".join(

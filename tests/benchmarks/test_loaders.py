@@ -1,8 +1,9 @@
-"""Loaders that people have give PyTorch's logits: optimum, transformers.js on Node and in Chromium; tract.
+"""Loaders that people have give PyTorch's logits: optimum, transformers.js, tract; and WebGPU's decisions.
 
 Packages come from PyPI and npm once, into `.pytest_cache/loaders`. Without node or a network they are skipped.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -27,6 +28,9 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.ort]
 PLACE = ROOT / ".pytest_cache/loaders"
 # Its images at the model's size are taken as they are.
 PLAIN = ("crop_rounding=down", "crop_pct=1.0")
+# The most nodes off the GPU for each pruning layer, with the batch fixed to 1.
+ON_CPU = {"matching": 5, "tome": 5, "star": 2}
+CHECK = "import sys; from exporter.cli.main import main; sys.exit(main(sys.argv[1:]))"
 HERE = "tests/benchmarks/test_loaders.py"
 
 
@@ -129,3 +133,34 @@ def test_tract_runs_these_targets(
     question = replace(question, place=PLACE)
     expected = compare.LOADERS["ONNX Runtime"](question)
     np.testing.assert_allclose(compare.LOADERS["tract"](question), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("method", ON_CPU)
+def test_a_file_for_the_web_is_checked_on_webgpu_without_a_gpu(
+    compare: Any, exported: Callable[..., Path], tmp_path: Path, method: str
+) -> None:
+    """SwiftShader is Vulkan in software."""
+    folder = exported("--method", method, "--target", "web-fp32")
+    try:
+        with FileLock(PLACE / ".lock"):
+            python = compare.python_with(PLACE / "webgpu", compare.WEBGPU)
+            environment = {
+                **os.environ,
+                **compare.vulkan_on_cpu(PLACE),
+                "PYTHONPATH": str(ROOT),
+            }
+    except compare.NotInstalledError as error:
+        pytest.skip(f"{error}")
+    command = [python, "-c", CHECK, "check", folder, "--runtime", "onnxruntime-webgpu"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    export = read_folder(folder)
+    reference = export.read_reference()
+    np.save(tmp_path / "images.npy", reference["images"])
+    files = [export.models.dense.path, export.models.pruned.path]
+    dense, pruned = compare.places_of(files, tmp_path / "images.npy", PLACE)
+    layers = len(export.models.pruned.artefact.schedule.pruning_layers)
+    assert dense["cpu"] == {} and dense["gpu"] > 0
+    assert 0 < sum(pruned["cpu"].values()) <= ON_CPU[method] * layers
+    np.testing.assert_allclose(pruned["logits"], reference["logits"][0], atol=2e-5)
+    np.testing.assert_allclose(dense["logits"], reference["dense_logits"][0], atol=2e-5)
