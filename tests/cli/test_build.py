@@ -88,7 +88,7 @@ def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder
         assert first["--saveEngine"] == load["--loadEngine"]
         for line in (first, load):
             assert (folder / line["--loadInputs"].removeprefix("images:")).is_file()
-    assert star_export("inspect", folder).code == 0  # the folder is still whole
+    assert star_export("inspect", folder, "--json").code == 0  # the folder is still whole
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
