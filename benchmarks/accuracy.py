@@ -107,7 +107,9 @@ class Bench:
     def loaded(self) -> Sequence[tuple[Array, Array]]:
         """The images in batches, with their classes."""
         return list(
-            batches(self.folder.files, self.vit.spec.preprocessing, "float32", self.batch)
+            batches(
+                self.folder.files, self.vit.spec.preprocessing, "float32", self.batch
+            )
         )
 
     def measure(self, way: str, amount: dict[str, Any], seeds: int) -> Found:
@@ -121,7 +123,9 @@ class Bench:
                 resolve(how), self.vit.spec, self.calibration, image_cost=self.macs
             )
             pruned = steps.prune(self.vit, schedule, self.calibration)
-            found.append(self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}"))
+            found.append(
+                self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}")
+            )
         return Found(self.macs(schedule) / 1e9, np.stack(found))
 
     def macs(self, schedule: Schedule) -> float:
@@ -153,7 +157,9 @@ def main() -> None:
         torch.set_num_threads(measuring.threads)
     vit, calibration = network.full, network.calibration
     if calibration is None:
-        raise SystemExit("--calibration is needed: the file that star-export calibrate wrote")
+        raise SystemExit(
+            "--calibration is needed: the file that star-export calibrate wrote"
+        )
     bench = Bench(vit, calibration, network.evaluated, measuring.batch, options.out)
     dense = bench.hits(steps.dense(vit), "dense")
     print(
@@ -165,9 +171,13 @@ def main() -> None:
     for amount in amounts:
         equal_counts = "rho" in amount
         wanted = {
-            way: how for way, how in bench.ways.items() if way in (options.ways or bench.ways)
+            way: how
+            for way, how in bench.ways.items()
+            if way in (options.ways or bench.ways)
         }
-        ways = [way for way, how in wanted.items() if not equal_counts or how.counts_of_star]
+        ways = [
+            way for way, how in wanted.items() if not equal_counts or how.counts_of_star
+        ]
         found = dict(_measured(bench, ways, amount, options.seeds))
         print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
         for way, each in found.items():
@@ -203,11 +213,21 @@ def _options() -> argparse.Namespace:
         help="Shares of the MACs to save.",
     )
     parser.add_argument(
-        "--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts."
+        "--rhos",
+        type=float,
+        nargs="*",
+        default=[],
+        help="Lowest rates, for equal counts.",
     )
-    parser.add_argument("--ways", nargs="+", choices=[*WAYS, *RECEIVED], help="Only these.")
-    parser.add_argument("--seeds", type=int, default=3, help="Seeds of random positions.")
-    parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
+    parser.add_argument(
+        "--ways", nargs="+", choices=[*WAYS, *RECEIVED], help="Only these."
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="Seeds of random positions."
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="Folder of what was measured."
+    )
     return parser.parse_args()
 
 

@@ -48,7 +48,9 @@ Array = np.ndarray[Any, Any]
 
 def loaded(vit: PrunableViT, place: Path, most: int) -> Sequence[tuple[Array, Array]]:
     """Read the images in batches, a fixed draw of them, with their classes."""
-    folder = sample(images_at(place, vit.spec.num_classes, names=vit.spec.class_names), most, 0)
+    folder = sample(
+        images_at(place, vit.spec.num_classes, names=vit.spec.class_names), most, 0
+    )
     return list(batches(folder.files, vit.spec.preprocessing, "float32", 100))
 
 
@@ -56,7 +58,8 @@ def log_chances(model: PrunedViT, images: Sequence[tuple[Array, Array]]) -> Arra
     """Return the logarithm of each class's chance, [images, classes]."""
     with torch.inference_mode():
         chances = [
-            model.trace(torch.from_numpy(pixels)).logits.log_softmax(-1) for pixels, _ in images
+            model.trace(torch.from_numpy(pixels)).logits.log_softmax(-1)
+            for pixels, _ in images
         ]
     return torch.cat(chances).numpy()
 
@@ -86,7 +89,9 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
 def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, str]]:
     """Return the time of each model over that of the dense one, and its quartiles."""
     runners = {
-        name: OnnxRuntimeRunner(lower(model.eval(), ONNXRUNTIME).SerializeToString(), threads=1)
+        name: OnnxRuntimeRunner(
+            lower(model.eval(), ONNXRUNTIME).SerializeToString(), threads=1
+        )
         for name, model in models.items()
     }
     feed = {IMAGES: noise(next(iter(models.values())).vit.spec, "float32", 8)}
@@ -102,7 +107,11 @@ def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, 
 def row(dense: Array, pruned: Array, labels: Array) -> tuple[str, ...]:
     """Return the points lost and the mean divergence, each with its 95 % interval."""
     right, still = dense.argmax(1) == labels, pruned.argmax(1) == labels
-    lost, gained, images = int((right & ~still).sum()), int((still & ~right).sum()), len(labels)
+    lost, gained, images = (
+        int((right & ~still).sum()),
+        int((still & ~right).sum()),
+        len(labels),
+    )
     low, high = (100 * limit for limit in loss_interval(lost, gained, images))
     apart = (np.exp(dense) * (dense - pruned)).sum(1)
     mean, half = float(apart.mean()), 1.96 * float(apart.std()) / images**0.5
@@ -118,10 +127,18 @@ def main() -> None:
     """Measure, and print a table for each model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--images", nargs="+", required=True, metavar="MODEL=FOLDER", help="Labelled images."
+        "--images",
+        nargs="+",
+        required=True,
+        metavar="MODEL=FOLDER",
+        help="Labelled images.",
     )
     parser.add_argument(
-        "--shares", nargs="+", type=float, default=[0.2, 0.4, 0.6], help="Shares to save."
+        "--shares",
+        nargs="+",
+        type=float,
+        default=[0.2, 0.4, 0.6],
+        help="Shares to save.",
     )
     ways = [
         f"{method}:{shape}"
@@ -136,9 +153,15 @@ def main() -> None:
         help="Ways.",
     )
     text = "Images to refit each way on, too, without labels."
-    parser.add_argument("--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=text)
-    parser.add_argument("--max-images", type=int, default=2000, help="Images of each folder.")
-    parser.add_argument("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
+    parser.add_argument(
+        "--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=text
+    )
+    parser.add_argument(
+        "--max-images", type=int, default=2000, help="Images of each folder."
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="Timed rounds; 0: no times."
+    )
     options = parser.parse_args()
     unlabelled = dict(pair.split("=", 1) for pair in options.refit)
     for model, place in (pair.split("=", 1) for pair in options.images):

@@ -26,8 +26,34 @@ from exporter.vocabulary import Layout, Method
 
 # The authors' average cosine similarities, scaled to [0, 1] between the smallest and the largest. DeiT-T uses those
 # of DeiT-S, with which docs/results.md was measured.
-DEIT_S_ACS = (0.222, 0.513, 0.295, 0.391, 0.237, 0.0, 0.776, 0.891, 0.740, 0.913, 1.0, 0.971)
-_DEIT_B = (0.007, 0.591, 0.492, 0.374, 0.453, 0.0, 0.186, 0.792, 1.0, 0.473, 0.832, 0.661)
+DEIT_S_ACS = (
+    0.222,
+    0.513,
+    0.295,
+    0.391,
+    0.237,
+    0.0,
+    0.776,
+    0.891,
+    0.740,
+    0.913,
+    1.0,
+    0.971,
+)
+_DEIT_B = (
+    0.007,
+    0.591,
+    0.492,
+    0.374,
+    0.453,
+    0.0,
+    0.186,
+    0.792,
+    1.0,
+    0.473,
+    0.832,
+    0.661,
+)
 _ACS = {
     "deit_tiny_patch16_224": DEIT_S_ACS,
     "deit_small_patch16_224": DEIT_S_ACS,
@@ -62,7 +88,9 @@ def schedule(
 def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> PrunedViT:
     """Create the pruned network; its inter-layer scores are noise. `layout` is that of a-STAR's tokens."""
     vit = deit(name)
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    inter = np.random.default_rng(0).uniform(
+        0.1, 1.0, (vit.spec.depth, vit.spec.num_patches)
+    )
     return PrunedViT(vit, asked, inter, layout)
 
 
@@ -77,7 +105,9 @@ def dense(name: str) -> PrunedViT:
     return PrunedViT(deit(name), keep_everything(deit(name).spec))
 
 
-def torch_export(model: str, path: Path, opset: int, network: nn.Module | None = None) -> None:
+def torch_export(
+    model: str, path: Path, opset: int, network: nn.Module | None = None
+) -> None:
     """Export with PyTorch's exporter and a dynamic batch, without further passes; `network` in place of timm's."""
     vit = deit(model)
     program = torch.onnx.export(

@@ -36,21 +36,33 @@ def main() -> None:
     """Measure the missing records and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure."
+        "--models",
+        nargs="*",
+        default=list(MODELS),
+        choices=MODELS,
+        help="DeiTs to measure.",
     )
     parser.add_argument(
         "--batches", type=int, nargs="*", default=[1, 4, 8, 32], help="Batch sizes."
     )
-    parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
+    parser.add_argument(
+        "--rho", type=float, default=0.7, help="The lowest retention rate."
+    )
     parser.add_argument(
         "--round-to", type=int, default=1, help="Token counts as a multiple of this."
     )
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
     parser.add_argument(
-        "--threads", type=int, default=0, help="CPU threads; 0 is one per physical core."
+        "--threads",
+        type=int,
+        default=0,
+        help="CPU threads; 0 is one per physical core.",
     )
     parser.add_argument(
-        "--folder", type=Path, default=Path("build/efficiency"), help="Folder for all files."
+        "--folder",
+        type=Path,
+        default=Path("build/efficiency"),
+        help="Folder for all files.",
     )
     options = parser.parse_args()
     for model in options.models:
@@ -69,9 +81,15 @@ def main() -> None:
 
 def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:
     files = _exported(model, options)
-    settings = BenchSettings(batches=(batch,), rounds=options.rounds, threads=options.threads)
+    settings = BenchSettings(
+        batches=(batch,), rounds=options.rounds, threads=options.threads
+    )
     save_json(
-        bench(read_pair(files), {IMAGES: noise(deit(model).spec, "float32", batch)}, settings),
+        bench(
+            read_pair(files),
+            {IMAGES: noise(deit(model).spec, "float32", batch)},
+            settings,
+        ),
         place,
     )
 
@@ -101,8 +119,15 @@ def _row(place: Path) -> list[str]:
     round_to = place.stem.split(".round_to")[1].partition(".")[0]
     return [
         *(result["model"], f"{result['rho']:g}", round_to, str(at["batch"])),
-        *(f"{at['throughput'][role]['images_per_s']:.1f}" for role in ("dense", "pruned")),
-        *(f"{comparison['speedup']:.3f}", _quartiles(comparison), comparison["outcome"]),
+        *(
+            f"{at['throughput'][role]['images_per_s']:.1f}"
+            for role in ("dense", "pruned")
+        ),
+        *(
+            f"{comparison['speedup']:.3f}",
+            _quartiles(comparison),
+            comparison["outcome"],
+        ),
         *(f"{comparison['mac_ratio']:.3f}", f"{comparison['efficiency']:.3f}"),
         *(f"{selection['cost']['median']:.3f}", _quartiles(selection["cost"])),
         *(

@@ -93,9 +93,13 @@ def _table(
     for seed in range(options.seeds):
         for way, results in found.items():
             prune = {"seed": seed, **_choices(way, amount, depth)}
-            own = recipe.but(images={"seed": seed}, prune=prune, calibrate={"seed": seed})
+            own = recipe.but(
+                images={"seed": seed}, prune=prune, calibrate={"seed": seed}
+            )
             try:
-                results.append(_result(way, own, replace(settings, seed=seed), options.out))
+                results.append(
+                    _result(way, own, replace(settings, seed=seed), options.out)
+                )
             except ScheduleError as error:
                 print(f"{way}: {error}", file=sys.stderr)
     return found
@@ -106,9 +110,13 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     add_recipe(parser)
     network = ("model", "checkpoint", "model_kwargs", "device")
     add_flags(
-        parser, Recipe, (*network, "images", "eval_images", "max_eval_images", "calibration")
+        parser,
+        Recipe,
+        (*network, "images", "eval_images", "max_eval_images", "calibration"),
     )
-    add_flags(parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers"))
+    add_flags(
+        parser, FinetuneSettings, ("epochs", "batch_size", "lr", "amp", "workers")
+    )
     parser.add_argument(
         "--mac-reductions",
         type=float,
@@ -117,13 +125,20 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         help="Shares of the MACs to save.",
     )
     parser.add_argument(
-        "--rhos", type=float, nargs="*", default=[], help="Lowest rates, for equal counts."
+        "--rhos",
+        type=float,
+        nargs="*",
+        default=[],
+        help="Lowest rates, for equal counts.",
     )
     parser.add_argument("--preset", default="short", help="Settings to start from.")
     parser.add_argument("--ways", nargs="+", choices=TRAINED, help="Only these.")
     parser.add_argument("--seeds", type=int, default=3, help="Runs of each way.")
     parser.add_argument(
-        "--out", type=Path, required=True, help="Folder of what was trained and measured."
+        "--out",
+        type=Path,
+        required=True,
+        help="Folder of what was trained and measured.",
     )
     return parser.parse_args(argv)
 
@@ -137,13 +152,19 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     asked, record = {"recipe": recipe, "settings": settings}, path.with_suffix(".json")
     if not record.exists():
         save_json(
-            {**asked, "result": finetune_model(recipe, settings, path, stages=RichStages())},
+            {
+                **asked,
+                "result": finetune_model(recipe, settings, path, stages=RichStages()),
+            },
             record,
         )
     told = json.loads(record.read_text(encoding="utf-8"))
     if json.loads(to_json(asked)) != {name: told.get(name) for name in asked}:
         raise ArtefactError(
-            str(record), "a run of another recipe or other settings", "the same", "change --out"
+            str(record),
+            "a run of another recipe or other settings",
+            "the same",
+            "change --out",
         )
     return told["result"]
 
@@ -153,7 +174,9 @@ def _choices(way: str, amount: dict[str, float], depth: int) -> dict[str, Any]:
     if way == DENSE:
         return {"method": Method.STAR, "rho": 1.0}
     chosen = WAYS[way]
-    scoring = {name: getattr(chosen.scoring, name) for name in ("method", "scorer", "reduce")}
+    scoring = {
+        name: getattr(chosen.scoring, name) for name in ("method", "scorer", "reduce")
+    }
     return {**scoring, "rates": chosen.rates(depth), **amount}
 
 
@@ -161,7 +184,9 @@ def _cells(found: Sequence[Any]) -> tuple[str, ...]:
     """Return means over the seeds, with the 95 % intervals of the first: seeds see the same images."""
     if not found:
         return ("out of reach", *("",) * (len(COLUMNS) - 2))
-    before, after = ([each[when]["top1"] for each in found] for when in ("before", "after"))
+    before, after = (
+        [each[when]["top1"] for each in found] for when in ("before", "after")
+    )
     lost = np.mean([each["loss_after"]["loss_points"] for each in found])
     shares = [each["recovery"]["share"] for each in found]
     first = found[0]

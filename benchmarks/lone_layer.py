@@ -21,12 +21,18 @@ def main() -> None:
     """Lower both forms, measure them, print the ratio with its quartiles."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure."
+        "--model",
+        default="deit_small_patch16_224",
+        choices=MODELS,
+        help="DeiT to measure.",
     )
     parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=30, help="Timed rounds.")
     parser.add_argument(
-        "--threads", type=int, default=0, help="CPU threads; 0 is one per physical core."
+        "--threads",
+        type=int,
+        default=0,
+        help="CPU threads; 0 is one per physical core.",
     )
     options = parser.parse_args()
     vit = deit(options.model)
@@ -37,7 +43,9 @@ def main() -> None:
             model.SerializeToString(), name=name, threads=options.threads
         )
     feed = {"images": noise(vit.spec, "float32", options.batch)}
-    times = throughput(runners, feed, batch=options.batch, rounds=options.rounds, warmup=3)
+    times = throughput(
+        runners, feed, batch=options.batch, rounds=options.rounds, warmup=3
+    )
     found = ratio_of(times["as it came"], times["lone"])
     low, high = found.quartiles
     print(

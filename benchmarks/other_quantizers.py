@@ -56,7 +56,10 @@ def _nncf(folder: Path, source: str, name: str, **settings: Any) -> None:
 def by_modelopt(folder: Path) -> None:
     """Write the files of ModelOpt's two calibrations: by its own rules, and of linear layers alone."""
     quantization = import_module("modelopt.onnx.quantization")
-    linear = {"op_types_to_quantize": ["MatMul", "Gemm", "Conv"], "disable_mha_qdq": True}
+    linear = {
+        "op_types_to_quantize": ["MatMul", "Gemm", "Conv"],
+        "disable_mha_qdq": True,
+    }
     rules: dict[str, dict[str, Any]] = {"": {}, "-linear": linear}
     for method in ("entropy", "max"):
         for suffix, settings in rules.items():

@@ -121,7 +121,9 @@ def main() -> int:
 
 
 def _timed(search: Search, stages: RichStages) -> list[Row]:
-    placed = [(name, each.on(target)) for name, each, targets in PEERS for target in targets]
+    placed = [
+        (name, each.on(target)) for name, each, targets in PEERS for target in targets
+    ]
     times = search.speeds([each for _, each in placed])
     base = times[UNPRUNED.on(FP32)]
     rows = []
@@ -163,7 +165,9 @@ def _trade_off(rows: Sequence[Row], batch: int) -> TradeOff:
     dense = rows[0].hits
     losses = [_loss(dense, row.hits) for row in rows]
     points: list[TradePoint] = []
-    for at in sorted(range(1, len(rows)), key=lambda at: rows[at].timed.throughput.median_ms):
+    for at in sorted(
+        range(1, len(rows)), key=lambda at: rows[at].timed.throughput.median_ms
+    ):
         best = all(losses[at][0] < point.loss_points for point in points)
         speed = rows[at].timed.throughput.images_per_s
         points.append(TradePoint(rows[at].name, speed, *losses[at], front=best))
@@ -182,9 +186,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_recipe(parser)
     add_flags(parser, Recipe, FLAGS)
-    parser.add_argument("--out", type=Path, required=True, help="Folder of what was measured.")
     parser.add_argument(
-        "--chart", type=Path, help="Also draw top-1 against images per second, as a PNG."
+        "--out", type=Path, required=True, help="Folder of what was measured."
+    )
+    parser.add_argument(
+        "--chart",
+        type=Path,
+        help="Also draw top-1 against images per second, as a PNG.",
     )
     return parser.parse_args()
 

@@ -33,7 +33,13 @@ from exporter.runtimes.choice import runner_here, why_not
 from exporter.schedule.plan import keep_everything, schedule_of
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
+from exporter.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_INT8,
+    OPENVINO,
+    OPENVINO_INT8,
+    Target,
+)
 from exporter.vocabulary import InputKind
 
 Run: TypeAlias = Callable[[], object]
@@ -47,7 +53,14 @@ OURS = tuple(
     if not why_not(target)
 )
 RANGE_IMAGES = 16
-COLUMNS = ("model", "images a CPU second", "CPU time", "quartiles", "wall time", "quartiles")
+COLUMNS = (
+    "model",
+    "images a CPU second",
+    "CPU time",
+    "quartiles",
+    "wall time",
+    "quartiles",
+)
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,14 @@ def main() -> None:
     targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
     images = noise(deit(options.model).spec, "float32", options.batch)
     also = dict(
-        each for name, path in options.also for each in _further(name, path, options.threads)
+        each
+        for name, path in options.also
+        for each in _further(name, path, options.threads)
     )
     runners = {**dict(_ours(options, targets, images)), **also}
-    times = throughput(runners, {"images": images}, batch=options.batch, rounds=options.rounds)
+    times = throughput(
+        runners, {"images": images}, batch=options.batch, rounds=options.rounds
+    )
     print(
         f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n"
     )
@@ -58,7 +62,12 @@ def main() -> None:
     _print_table(
         COLUMNS,
         [
-            [name, *_rates(unpruned, pruned), *_ratio(base, pruned), *_ratio(unpruned, pruned)]
+            [
+                name,
+                *_rates(unpruned, pruned),
+                *_ratio(base, pruned),
+                *_ratio(unpruned, pruned),
+            ]
             for name, (unpruned, pruned) in sorted(
                 pairs.items(), key=lambda pair: pair[1][1].median_ms
             )
@@ -75,13 +84,21 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--model", default="deit_small_patch16_224", choices=MODELS, help="DeiT to measure."
+        "--model",
+        default="deit_small_patch16_224",
+        choices=MODELS,
+        help="DeiT to measure.",
     )
-    parser.add_argument("--rho", type=float, default=0.7, help="The lowest retention rate.")
+    parser.add_argument(
+        "--rho", type=float, default=0.7, help="The lowest retention rate."
+    )
     parser.add_argument("--batch", type=int, default=8, help="Images per run.")
     parser.add_argument("--rounds", type=int, default=15, help="Timed rounds.")
     parser.add_argument(
-        "--threads", type=int, default=0, help="CPU threads; 0 is one per physical core."
+        "--threads",
+        type=int,
+        default=0,
+        help="CPU threads; 0 is one per physical core.",
     )
     parser.add_argument(
         "--targets", nargs="*", choices=TARGETS, help="By default all that run here."
@@ -138,7 +155,10 @@ def _rates(*times: Throughput) -> list[str]:
 
 def _ratio(base: Throughput, other: Throughput) -> list[str]:
     ratio = ratio_of(base, other)
-    return [f"{ratio.median:.2f}", f"{ratio.quartiles[0]:.2f} to {ratio.quartiles[1]:.2f}"]
+    return [
+        f"{ratio.median:.2f}",
+        f"{ratio.quartiles[0]:.2f} to {ratio.quartiles[1]:.2f}",
+    ]
 
 
 def _print_table(columns: tuple[str, ...], rows: list[list[str]]) -> None:

@@ -72,14 +72,22 @@ def main() -> None:
         each.add_argument("folder", type=Path, help="The folder of all files.")
         each.set_defaults(verb=verb)
         if verb is files:
-            each.add_argument("--model", required=True, help="A name of `star-export models`.")
+            each.add_argument(
+                "--model", required=True, help="A name of `star-export models`."
+            )
             for flag in ("schedule", "calibration", "images", "eval-images"):
                 each.add_argument(
-                    f"--{flag}", type=Path, required=True, help="As for star-export compile."
+                    f"--{flag}",
+                    type=Path,
+                    required=True,
+                    help="As for star-export compile.",
                 )
         if verb is deit_files:
             each.add_argument(
-                "--model", default="deit_small_patch16_224", choices=MODELS, help="The DeiT."
+                "--model",
+                default="deit_small_patch16_224",
+                choices=MODELS,
+                help="The DeiT.",
             )
             each.add_argument(
                 "--rho", type=float, default=0.7, help="The lowest retention rate."
@@ -97,13 +105,23 @@ def files(options: argparse.Namespace) -> None:
     )
     network = open_recipe(recipe).network
     vit = network.full
-    pruned = steps.prune(vit, load_json(Schedule, options.schedule), network.calibration)
+    pruned = steps.prune(
+        vit, load_json(Schedule, options.schedule), network.calibration
+    )
     ranges = network.ranges
     folder: Path = options.folder
     _write_fp32(pruned, folder)
     np.save(folder / "ranges.npy", np.asarray(ranges))
-    for name in ("openvino-int8", "openvino-int8-bf16", "tensorrt-fp32", "tensorrt-int8"):
-        _write(lower(pruned, TARGETS[name], InputKind.FLOAT32, ranges), folder / f"{name}.onnx")
+    for name in (
+        "openvino-int8",
+        "openvino-int8-bf16",
+        "tensorrt-fp32",
+        "tensorrt-int8",
+    ):
+        _write(
+            lower(pruned, TARGETS[name], InputKind.FLOAT32, ranges),
+            folder / f"{name}.onnx",
+        )
     listed = images_at(options.eval_images, num_classes=vit.spec.num_classes).files
     images, labels = zip(
         *batches(listed, vit.spec.preprocessing, "float32", BATCH), strict=True
@@ -118,7 +136,9 @@ def deit_files(options: argparse.Namespace) -> None:
     _write_fp32(prune(schedule(options.model, options.rho), options.model), folder)
     with torch.inference_mode():
         torch_export(options.model, folder / "timm.onnx", STOCK_OPSET)
-    np.save(folder / "ranges.npy", noise(deit(options.model).spec, "float32", NOISE_IMAGES))
+    np.save(
+        folder / "ranges.npy", noise(deit(options.model).spec, "float32", NOISE_IMAGES)
+    )
 
 
 def _write_fp32(pruned: PrunedViT, folder: Path) -> None:
@@ -149,9 +169,14 @@ def table(options: argparse.Namespace) -> None:
         classes_of = _by_openvino if runtime == "OpenVINO" else _by_onnxruntime
         exact = classes_of(folder / base)
         print(f"| {runtime} | fp32 | {(exact == labels).mean():.2%} | | |", flush=True)
-        for path in (path for pattern in patterns for path in sorted(folder.glob(pattern))):
+        for path in (
+            path for pattern in patterns for path in sorted(folder.glob(pattern))
+        ):
             found = classes_of(path)
-            print(f"| {runtime} | {path.stem} | {_cells(found, exact, labels)} |", flush=True)
+            print(
+                f"| {runtime} | {path.stem} | {_cells(found, exact, labels)} |",
+                flush=True,
+            )
 
 
 def _cells(found: Array, exact: Array, labels: Array) -> str:
@@ -168,7 +193,9 @@ def _by_onnxruntime(path: Path) -> Array:
 
 
 def _by_openvino(path: Path) -> Array:
-    model = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model = openvino.Core().compile_model(
+        path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
     return _classes(path, lambda images: model({"images": images})["logits"])
 
 

@@ -17,7 +17,11 @@ class Way:
 
     def rates(self, depth: int) -> dict[int, float]:
         """Return the proportions of the rates, as a recipe has them; {} where they follow from the method."""
-        return {depth * quarter // 4 + 1: 0.7 for quarter in (1, 2, 3)} if self.manual else {}
+        return (
+            {depth * quarter // 4 + 1: 0.7 for quarter in (1, 2, 3)}
+            if self.manual
+            else {}
+        )
 
     @property
     def counts_of_star(self) -> bool:
@@ -61,5 +65,7 @@ def ways_of(spec: ModelSpec) -> Mapping[str, Way]:
     if spec.num_class_tokens:
         return WAYS
     return {
-        name: how for name, how in {**WAYS, **RECEIVED}.items() if how.scoring.scorer != "intra"
+        name: how
+        for name, how in {**WAYS, **RECEIVED}.items()
+        if how.scoring.scorer != "intra"
     }

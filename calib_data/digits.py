@@ -25,7 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from exporter.errors import ArtefactError, MissingDependencyError, OutputError, UserError
+from exporter.errors import (
+    ArtefactError,
+    MissingDependencyError,
+    OutputError,
+    UserError,
+)
 
 MANIFEST = Path(__file__).with_name("manifest.json")
 SPLITS = ("train", "held_out")
@@ -74,13 +79,17 @@ def load_split(digit_set: DigitSet) -> dict[str, Digits]:
         raise MissingDependencyError("scikit-learn", "train") from None
     source = load_digits()
     random = np.random.RandomState(digit_set.seed)
-    pixels = _on_canvas(np.rint(source.images * (255 / 16)).astype(np.uint8), digit_set, random)
+    pixels = _on_canvas(
+        np.rint(source.images * (255 / 16)).astype(np.uint8), digit_set, random
+    )
     labels = source.target.astype(np.int64)
     halves: dict[str, list[NDArray[np.int64]]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):
         shuffled = random.permutation(np.flatnonzero(labels == label))
         middle = (len(shuffled) + 1) // 2
-        for name, part in zip(SPLITS, (shuffled[:middle], shuffled[middle:]), strict=True):
+        for name, part in zip(
+            SPLITS, (shuffled[:middle], shuffled[middle:]), strict=True
+        ):
             halves[name].append(np.sort(part))
     return {
         name: _of_half(
@@ -141,12 +150,14 @@ def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None
         ArtefactError: The manifest cannot be read, or does not match the pixels.
     """
     try:
-        stated = json.loads(manifest.read_text(encoding="utf-8"))["sets"][digit_set.name][
-            "splits"
-        ]
+        stated = json.loads(manifest.read_text(encoding="utf-8"))["sets"][
+            digit_set.name
+        ]["splits"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
-            str(manifest), f"{type(error).__name__}", f"a manifest of the set {digit_set.name}"
+            str(manifest),
+            f"{type(error).__name__}",
+            f"a manifest of the set {digit_set.name}",
         ) from None
     for name, digits in found.items():
         if (came := describe(digits)) != stated.get(name):
@@ -162,8 +173,12 @@ def _read_back(folder: Path) -> dict[str, Digits]:
     found = {}
     for name in SPLITS:
         paths = sorted((folder / name).glob("*/*.png"))
-        pixels = np.array([np.asarray(Image.open(path)) for path in paths], dtype=np.uint8)
-        numbers = np.array([_numbers(path) for path in paths], dtype=np.int64).reshape(-1, 3)
+        pixels = np.array(
+            [np.asarray(Image.open(path)) for path in paths], dtype=np.uint8
+        )
+        numbers = np.array([_numbers(path) for path in paths], dtype=np.int64).reshape(
+            -1, 3
+        )
         found[name] = Digits(pixels, *numbers.T)
     return found
 
@@ -202,7 +217,10 @@ def write_digits(
         return False
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise OutputError(
-            str(out), "a path that holds something else", "a new folder", "delete it first"
+            str(out),
+            "a path that holds something else",
+            "a new folder",
+            "delete it first",
         )
     halves = load_split(digit_set)
     check(halves, digit_set, manifest)

@@ -88,7 +88,8 @@ class TrainSettings(FinetuneSettings):
         {}, "Keyword arguments of the architecture, e.g. img_size=56 depth=12."
     )
     small_epochs: Natural = option(
-        0, "Number of first epochs on images of half the side, at a quarter of the cost."
+        0,
+        "Number of first epochs on images of half the side, at a quarter of the cost.",
     )
     mean: Triple | None = option(None, "Mean of each channel; by default the model's.")
     std: Triple | None = option(
@@ -100,13 +101,16 @@ class TrainSettings(FinetuneSettings):
         ("nearest", "bilinear", "bicubic"),
     )
     crop_pct: Share | None = option(
-        None, "Share of the resized side that the crop keeps; by default that of the model."
+        None,
+        "Share of the resized side that the crop keeps; by default that of the model.",
     )
     fp16: bool = option(
         True, "Write fp16 weights; accuracy is measured with the written weights."
     )
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.")
-    threads: Threads = option(0, "CPU threads; 0 is PyTorch's default. Results depend on it.")
+    threads: Threads = option(
+        0, "CPU threads; 0 is PyTorch's default. Results depend on it."
+    )
 
     def check(self) -> None:
         """Raise RecipeError for settings that contradict each other."""
@@ -116,7 +120,9 @@ class TrainSettings(FinetuneSettings):
     def preprocessing(self) -> dict[str, Any]:
         """Return the overrides of the model's preprocessing, by timm's keys."""
         keys = ("mean", "std", "interpolation", "crop_pct")
-        return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+        return {
+            key: getattr(self, key) for key in keys if getattr(self, key) is not None
+        }
 
 
 @dataclass(frozen=True)
@@ -155,18 +161,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python calib_data/train.py", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument(
-        "--images", type=Path, required=True, help="Training images, one folder per class."
+        "--images",
+        type=Path,
+        required=True,
+        help="Training images, one folder per class.",
     )
     parser.add_argument(
-        "--held-out", type=Path, required=True, help="Images of the same classes, for accuracy."
+        "--held-out",
+        type=Path,
+        required=True,
+        help="Images of the same classes, for accuracy.",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="File for the weights, ending in .safetensors."
+        "--out",
+        type=Path,
+        required=True,
+        help="File for the weights, ending in .safetensors.",
     )
     names = [name for name in fields_of(TrainSettings) if name not in UNUSED]
-    add_flags(parser, TrainSettings, names, {**FROM_SCRATCH, "min_lr": "a hundredth of lr"})
+    add_flags(
+        parser, TrainSettings, names, {**FROM_SCRATCH, "min_lr": "a hundredth of lr"}
+    )
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    plain = RichHandler(console=console, show_time=False, show_level=False, show_path=False)
+    plain = RichHandler(
+        console=console, show_time=False, show_level=False, show_path=False
+    )
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[plain])
     try:
         given = parser.parse_args(arguments)
@@ -235,7 +254,12 @@ def train_folder(
             on_epoch=lambda done, _: progress.update(task, completed=done),
         )
     return write_result(
-        student, settings, out, preprocessing=preprocessing, folders=folders, command=command
+        student,
+        settings,
+        out,
+        preprocessing=preprocessing,
+        folders=folders,
+        command=command,
     )
 
 
@@ -246,7 +270,9 @@ def _small_first(every: EpochBatches, small_epochs: int) -> EpochBatches:
         for images, labels in every(epoch):
             if epoch < small_epochs:
                 yield (
-                    F.interpolate(images, scale_factor=0.5, mode="bicubic", antialias=True),
+                    F.interpolate(
+                        images, scale_factor=0.5, mode="bicubic", antialias=True
+                    ),
                     labels,
                 )
             else:
@@ -301,7 +327,9 @@ def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     labels = {file.label for file in images.files}
     for label, name in enumerate(names):
         if label not in labels:
-            raise ImageError(str(root / name), "no image", "one folder of images per class")
+            raise ImageError(
+                str(root / name), "no image", "one folder of images per class"
+            )
     return names, images
 
 
@@ -409,11 +437,16 @@ def write_result(
 
 
 def _measure(
-    model: nn.Module, images: ImageFolder, preprocessing: Preprocessing, settings: TrainSettings
+    model: nn.Module,
+    images: ImageFolder,
+    preprocessing: Preprocessing,
+    settings: TrainSettings,
 ) -> Accuracy:
     runner = logits_runner(model, preprocessing.input_size)
     loaded = batches(images.files, preprocessing, "float32", settings.batch_size)
-    (found,) = predict_each([runner], (((pixels,), labels) for pixels, labels in loaded))
+    (found,) = predict_each(
+        [runner], (((pixels,), labels) for pixels, labels in loaded)
+    )
     return found.accuracy
 
 

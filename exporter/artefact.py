@@ -18,7 +18,11 @@ from exporter.formats.canonical_json import from_json, to_json
 from exporter.formats.onnx_file import EXPECTED, load_onnx
 from exporter.records import ModelSpec, Output, Pair, Preprocessing, Schedule
 from exporter.targets import Target, target_named
-from exporter.tensor_names import ALL_INSTRUMENTED, token_count_name, token_positions_name
+from exporter.tensor_names import (
+    ALL_INSTRUMENTED,
+    token_count_name,
+    token_positions_name,
+)
 from exporter.vocabulary import InputKind, Layout, OutputKind, Precision
 
 if TYPE_CHECKING:
@@ -32,7 +36,12 @@ KEY_PREFIX = "star_export."
 REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
 
 # ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
-PRECISIONS = {17: Precision.FP8, 3: Precision.INT8, 16: Precision.BF16, 10: Precision.FP16}
+PRECISIONS = {
+    17: Precision.FP8,
+    3: Precision.INT8,
+    16: Precision.BF16,
+    10: Precision.FP16,
+}
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,8 @@ def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
         name
         for output in spec.outputs
         for name in tensors_of(
-            output, counted=schedule.adaptive and schedule.left_after(output.layer) is None
+            output,
+            counted=schedule.adaptive and schedule.left_after(output.layer) is None,
         )
     )
 
@@ -117,10 +127,14 @@ def to_grid(
     Raises:
         ValueError: The shapes do not fit each other.
     """
-    fits = tokens.ndim == base.ndim == 3 and tuple(positions.shape) == tuple(tokens.shape[:2])
+    fits = tokens.ndim == base.ndim == 3 and tuple(positions.shape) == tuple(
+        tokens.shape[:2]
+    )
     if not fits or (tokens.shape[0], tokens.shape[2]) != (base.shape[0], base.shape[2]):
         shapes = (list(array.shape) for array in (tokens, positions, base))
-        raise ValueError("tokens {}, positions {} and base {} do not fit".format(*shapes))
+        raise ValueError(
+            "tokens {}, positions {} and base {} do not fit".format(*shapes)
+        )
     grid: Any = base.copy() if isinstance(base, np.ndarray) else base.clone()
     for image in range(len(tokens)):
         count_of_image = tokens.shape[1] if count is None else int(count[image])
@@ -161,7 +175,10 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
         version = values.get("version", "unknown")
         hint = "compile it again; --calibration accepts the earlier calibration"
         raise ArtefactError(
-            source, f"a file of star-export {version}", f"one of {exporter.__version__}", hint
+            source,
+            f"a file of star-export {version}",
+            f"one of {exporter.__version__}",
+            hint,
         )
     try:
         artefact = Artefact(
@@ -175,8 +192,13 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
             in_fp32=tuple(values.get("in_fp32", "").splitlines()),
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
-        raise ArtefactError(source, f"{error.subject} {error.got}", error.expected) from None
-    if values.get("schedule_sha256") != hashlib.sha256(values["schedule"].encode()).hexdigest():
+        raise ArtefactError(
+            source, f"{error.subject} {error.got}", error.expected
+        ) from None
+    if (
+        values.get("schedule_sha256")
+        != hashlib.sha256(values["schedule"].encode()).hexdigest()
+    ):
         raise ArtefactError(
             source, "a schedule that was changed", "the one that it was compiled with"
         )
@@ -197,14 +219,20 @@ def _check_derived(artefact: Artefact, values: Mapping[str, str], source: str) -
     for name, is_same in same.items():
         if not is_same:
             raise ArtefactError(
-                source, f"metadata that was edited: {name}", "that of its model and schedule"
+                source,
+                f"metadata that was edited: {name}",
+                "that of its model and schedule",
             )
 
 
 def _check_shape(artefact: Artefact, source: str) -> None:
     """Raise ArtefactError unless the schedule has the model's layers and patches."""
     spec, schedule = artefact.spec, artefact.schedule
-    rates, counts, patches = len(schedule.rates), len(schedule.keep), schedule.num_patches
+    rates, counts, patches = (
+        len(schedule.rates),
+        len(schedule.keep),
+        schedule.num_patches,
+    )
     if (rates, counts, patches) != (spec.depth, spec.depth, spec.num_patches):
         got = f"a schedule of {rates} rates and {counts} counts for {patches} patches"
         raise ArtefactError(
@@ -218,7 +246,9 @@ def _check_precision(artefact: Artefact, types: Container[int], source: str) -> 
     precision = next(reduced, Precision.FP32)
     if precision != artefact.target.precision:
         expected = f"those of its target {artefact.target.name}, in {artefact.target.precision}"
-        raise ArtefactError(source, f"weights in {precision}", expected, "compile it again")
+        raise ArtefactError(
+            source, f"weights in {precision}", expected, "compile it again"
+        )
 
 
 def metadata_of(model: "ModelProto") -> dict[str, str]:
@@ -250,7 +280,9 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
     for path in (files.dense, files.pruned):
         if path.stem.rpartition(".")[2] in ALL_INSTRUMENTED:
             raise ArtefactError(
-                str(path), "a variant", "a model: variants are for check and bench alone"
+                str(path),
+                "a variant",
+                "a model: variants are for check and bench alone",
             )
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
     check_pair(pair)
@@ -264,10 +296,14 @@ def check_pair(pair: Pair[LoweredFile]) -> None:
     if dense.prunes:
         raise ArtefactError(str(files.dense), "a pruned model", "the dense one")
     if not pruned.prunes:
-        raise ArtefactError(str(files.pruned), "a model that drops no patch", "a pruned one")
+        raise ArtefactError(
+            str(files.pruned), "a model that drops no patch", "a pruned one"
+        )
     if (dense.spec, dense.trained_sha256) != (pruned.spec, pruned.trained_sha256):
         got = f"{dense.spec.name} with other weights or shapes"
-        raise ArtefactError(str(files.dense), got, f"the dense model of {files.pruned.name}")
+        raise ArtefactError(
+            str(files.dense), got, f"the dense model of {files.pruned.name}"
+        )
     if (dense.target, dense.input_kind) != (pruned.target, pruned.input_kind):
         got = f"a model for {dense.target.name} that takes {dense.input_kind}"
         expected = f"one for {pruned.target.name} that takes {pruned.input_kind}, as {files.pruned.name}"

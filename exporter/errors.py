@@ -25,7 +25,9 @@ class UserError(Exception):
         self.subject, self.got, self.expected, self.hint = subject, got, expected, hint
         super().__init__(
             " | ".join(
-                part for part in (subject, f"got {got}", f"need {expected}", hint) if part
+                part
+                for part in (subject, f"got {got}", f"need {expected}", hint)
+                if part
             )
         )
 

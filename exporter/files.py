@@ -61,8 +61,17 @@ class Unfinished:
             return None
         try:
             job, state = read(regular(self.path))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, UserError) as error:
-            raise self._refused(reason_of(error), f"an unfinished {self.kind}") from None
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            RecursionError,
+            UserError,
+        ) as error:
+            raise self._refused(
+                reason_of(error), f"an unfinished {self.kind}"
+            ) from None
         if job != self.job:
             got = f"a {self.kind} of other settings, images or versions"
             raise self._refused(got, "that of this job")
@@ -116,7 +125,12 @@ def path_of(text: str) -> Path:
     content = os.fsencode(text)
     longest = max(map(len, content.split(b"/")))
     is_utf8 = content.decode(errors="replace").encode() == content
-    if not is_utf8 or b"\0" in content or longest > LONGEST_NAME or len(content) > LONGEST_PATH:
+    if (
+        not is_utf8
+        or b"\0" in content
+        or longest > LONGEST_NAME
+        or len(content) > LONGEST_PATH
+    ):
         raise ValueError(
             f"a path without NUL, of names of at most {LONGEST_NAME} bytes, in UTF-8"
         )
@@ -184,7 +198,9 @@ def writable_folder(path: Path) -> Path:
     A job that is refused leaves nothing: the folders that are missing are made in a temporary one, beside where
     they belong. So processes that try the same place at once do not remove what another one has just made.
     """
-    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+    there = next(
+        (place for place in (path, *path.parents) if os.path.lexists(place)), path
+    )
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".star-export-") as aside:
             folder = Path(aside, path.relative_to(there))

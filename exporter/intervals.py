@@ -102,7 +102,9 @@ def loss_interval(
     return _where(z, lost, gained, images), _where(-z, lost, gained, images)
 
 
-def loss_bound(lost: float, gained: float, images: float, confidence: float = 0.95) -> float:
+def loss_bound(
+    lost: float, gained: float, images: float, confidence: float = 0.95
+) -> float:
     """Return the one-sided upper limit of the loss: it is below this, with this confidence from 0.5 to 1.
 
     The arguments are those of `loss_interval`.
@@ -116,7 +118,9 @@ def _where(z: float, lost: float, gained: float, images: float) -> float:
     for _ in range(STEPS):
         middle = (low + high) / 2
         low, high = (
-            (middle, high) if _score(middle, lost, gained, images) > z else (low, middle)
+            (middle, high)
+            if _score(middle, lost, gained, images) > z
+            else (low, middle)
         )
     return (low + high) / 2
 

@@ -88,7 +88,11 @@ def _groups() -> Iterator[Path]:
 
     In a container, the paths may be those of the host: only the root is then there.
     """
-    lines = MEMBERSHIP.read_text(encoding="utf-8").splitlines() if MEMBERSHIP.is_file() else []
+    lines = (
+        MEMBERSHIP.read_text(encoding="utf-8").splitlines()
+        if MEMBERSHIP.is_file()
+        else []
+    )
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -134,7 +138,10 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def job_identity(
-    settings: object, *, models: Sequence[object] = (), images: Sequence[str | None] = ()
+    settings: object,
+    *,
+    models: Sequence[object] = (),
+    images: Sequence[str | None] = (),
 ) -> str:
     """Return all that an unfinished job depends on, as text: no job with another identity may continue it.
 
@@ -149,7 +156,12 @@ def job_identity(
 
 def cpu_model() -> str:
     """Return the CPU's model name: from Linux, since `platform` gives the architecture at best."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine() or "unknown"
+    return (
+        _cpuinfo("model name")
+        or platform.processor()
+        or platform.machine()
+        or "unknown"
+    )
 
 
 def cpu_lacks(*instructions: str) -> bool:
@@ -160,12 +172,18 @@ def cpu_lacks(*instructions: str) -> bool:
 
 def _affinity() -> tuple[int, ...]:
     """Return the CPUs that this process may use; in a container these can be fewer than the machine has."""
-    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+    return (
+        tuple(sorted(os.sched_getaffinity(0)))
+        if hasattr(os, "sched_getaffinity")
+        else ()
+    )
 
 
 def _cpuinfo(wanted: str) -> str:
     """Return the first value of a key that Linux has for the CPU, "" for none."""
-    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
+    lines = (
+        CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
+    )
     for line in lines:
         key, _, value = line.partition(":")
         if key.strip() == wanted and value.strip():

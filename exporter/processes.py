@@ -141,5 +141,8 @@ def _patience() -> timedelta:
 def _lost(error: Exception) -> LaunchError:
     hint = f"launch the same number of processes on every machine; {PATIENCE_S} says how long to wait"
     return LaunchError(
-        "processes", f"no answer from all of them ({reason_of(error)})", "all of them", hint
+        "processes",
+        f"no answer from all of them ({reason_of(error)})",
+        "all of them",
+        hint,
     )

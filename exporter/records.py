@@ -40,7 +40,8 @@ class Preprocessing:
         """All of it in a line, as "224×224, bicubic, center crop 0.875, mean 0.5 0.5 0.5, std 0.5 0.5 0.5"."""
         _, height, width = self.input_size
         mean, std = (
-            " ".join(f"{number:.4g}" for number in values) for values in (self.mean, self.std)
+            " ".join(f"{number:.4g}" for number in values)
+            for values in (self.mean, self.std)
         )
         crop = f"{self.crop_mode} crop {self.crop_pct:.4g}"
         return f"{height}×{width}, {self.interpolation}, {crop}, mean {mean}, std {std}"
@@ -144,14 +145,24 @@ class ModelSpec:
     def num_classes(self) -> int:
         """Number of logits; 0 if the model has none."""
         return next(
-            (output.channels for output in self.outputs if output.kind == OutputKind.LOGITS), 0
+            (
+                output.channels
+                for output in self.outputs
+                if output.kind == OutputKind.LOGITS
+            ),
+            0,
         )
 
     @property
     def embedding(self) -> str:
         """Name of the first embedding that the model gives; "" if it gives none."""
         return next(
-            (output.name for output in self.outputs if output.kind == OutputKind.EMBEDDING), ""
+            (
+                output.name
+                for output in self.outputs
+                if output.kind == OutputKind.EMBEDDING
+            ),
+            "",
         )
 
     @property
@@ -209,7 +220,9 @@ class Schedule:
     def pruning_layers(self) -> tuple[int, ...]:
         """Layers from 0 on that drop at least one patch, or under a-STAR may drop some."""
         if self.adaptive:
-            return tuple(layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0)
+            return tuple(
+                layer for layer, rate in enumerate(self.rates, start=1) if rate < 1.0
+            )
         pairs = zip(self.reaching, self.left, strict=True)
         return tuple(layer for layer, (n, k) in enumerate(pairs) if k < n)
 
@@ -227,7 +240,9 @@ class Schedule:
     def left_after(self, layer: int) -> int | None:
         """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""
         layer = layer or len(self.rates)
-        varies = self.adaptive and any(pruning <= layer for pruning in self.pruning_layers)
+        varies = self.adaptive and any(
+            pruning <= layer for pruning in self.pruning_layers
+        )
         return None if varies else self.keep[layer - 1]
 
     @property

@@ -43,7 +43,11 @@ ONNXRUNTIME_CUDA = Runtime(
 ONNXRUNTIME_TENSORRT = Runtime(
     "onnxruntime-tensorrt",
     "ONNX Runtime on TensorRT",
-    providers=("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+    providers=(
+        "TensorrtExecutionProvider",
+        "CUDAExecutionProvider",
+        "CPUExecutionProvider",
+    ),
 )
 # A package of its own, or ONNX Runtime Web in a browser.
 ONNXRUNTIME_WEBGPU = Runtime(
@@ -125,7 +129,9 @@ class Target:
         """The precisions below fp32: of linear layers, and bf16 where the rest is converted to it."""
         rest = (Precision.BF16,) if "to_bf16" in self.passes_after else ()
         precisions = (self.precision, *rest)
-        return tuple(precision for precision in precisions if precision != Precision.FP32)
+        return tuple(
+            precision for precision in precisions if precision != Precision.FP32
+        )
 
     def layout(self, wanted: Layout | str | None) -> Layout:
         """Return the wanted a-STAR layout, by default the best; ModelError if the runtime does not support it."""
@@ -134,7 +140,9 @@ class Target:
         wanted = Layout.named(wanted)
         if wanted not in self.layouts:
             raise ModelError(
-                f"target {self.name}", f"layout {wanted}", f"one of {', '.join(self.layouts)}"
+                f"target {self.name}",
+                f"layout {wanted}",
+                f"one of {', '.join(self.layouts)}",
             )
         return wanted
 
@@ -142,7 +150,9 @@ class Target:
         """Raise ModelError if a top-k of the model returns `most` patches, and the runtime's returns fewer."""
         if self.largest_top_k is not None and most > self.largest_top_k:
             expected = f"at most {self.largest_top_k}, the runtime's limit"
-            raise ModelError(f"target {self.name}", f"a top-k of {most} patches", expected)
+            raise ModelError(
+                f"target {self.name}", f"a top-k of {most} patches", expected
+            )
 
     def file_name(self, model: str, method: str) -> str:
         """Return the file name of a model pruned by `method` ("dense" for the unpruned model)."""
@@ -192,7 +202,13 @@ ONNXRUNTIME_INT8 = replace(
     name="onnxruntime-int8",
     precision=Precision.INT8,
     # Linear layers are MatMul, not Gemm, so that query, key and value share the quantized tokens.
-    passes=(*IN_ONE_NODE, "sort_once", "choose_unsorted", "patches_as_linear", "split_gemm"),
+    passes=(
+        *IN_ONE_NODE,
+        "sort_once",
+        "choose_unsorted",
+        "patches_as_linear",
+        "split_gemm",
+    ),
     quantization="dynamic",
 )
 
@@ -281,7 +297,10 @@ TENSORRT = Target(
 
 # TensorRT 11 takes precision from the graph alone, as TensorRT 10 does with strong typing.
 TENSORRT_FP16 = replace(
-    TENSORRT, name="tensorrt-fp16", precision=Precision.FP16, passes=(*FEW_STEPS, "to_fp16")
+    TENSORRT,
+    name="tensorrt-fp16",
+    precision=Precision.FP16,
+    passes=(*FEW_STEPS, "to_fp16"),
 )
 
 # The rest of the graph is fp16: attention is fused in half precision only, and GELU and sums are memory-bound.

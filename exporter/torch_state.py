@@ -117,7 +117,9 @@ def _modules_in(values: Iterable[Any]) -> Iterator[Any]:
             yield value.model
 
 
-def _set(stack: ExitStack, before: Any, usual: Any, setter: Callable[[Any], None]) -> None:
+def _set(
+    stack: ExitStack, before: Any, usual: Any, setter: Callable[[Any], None]
+) -> None:
     """Set a value that has no context of its own, until the stack ends."""
     if before != usual:
         stack.callback(setter, before)

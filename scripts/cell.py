@@ -56,7 +56,9 @@ def run_cell(name: str, arguments: list[str]) -> int:
         )
         install = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
         installed = subprocess.run(
-            [*install, "--constraint", constraints, f"{ROOT}[dev]"], cwd=ROOT, check=False
+            [*install, "--constraint", constraints, f"{ROOT}[dev]"],
+            cwd=ROOT,
+            check=False,
         )
         if installed.returncode:
             return installed.returncode
@@ -76,7 +78,10 @@ def main() -> int:
     if options.list:
         print(
             json.dumps(
-                [{"cell": name, "python": row["python"]} for name, row in MATRIX.items()]
+                [
+                    {"cell": name, "python": row["python"]}
+                    for name, row in MATRIX.items()
+                ]
             )
         )
         return 0

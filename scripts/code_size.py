@@ -72,7 +72,9 @@ def size(path: Path) -> Counter[str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type not in NO_CODE and token.start[0] not in skipped
     ]
-    code = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
+    code = {
+        line for token in tokens for line in range(token.start[0], token.end[0] + 1)
+    }
     vague = sum(name in VAGUE for name in bound)
     return Counter(
         files=1,
@@ -100,7 +102,11 @@ def main() -> None:
         room = parts[0] if len(parts) > 1 else "single files"
         rooms.setdefault(room, Counter()).update(size(path))
     rooms["all"] = sum(rooms.values(), Counter())
-    print(f"{'room':14}" + "".join(f"{column:>9}" for column in COLUMNS) + "  a line   vague")
+    print(
+        f"{'room':14}"
+        + "".join(f"{column:>9}" for column in COLUMNS)
+        + "  a line   vague"
+    )
     for room, counts in rooms.items():
         numbers = "".join(f"{counts[column]:9,}" for column in COLUMNS)
         density, vague = (

@@ -35,7 +35,8 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File  # noqa: PLC0415  (tests need only the pages)
 
     pages = {
-        page: inside((ROOT / path).read_text("utf-8"), path) for path, page in OUTSIDE.items()
+        page: inside((ROOT / path).read_text("utf-8"), path)
+        for path, page in OUTSIDE.items()
     }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
@@ -45,7 +46,9 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Let links of a page in docs/ to files outside lead to their pages; list verbs and public names."""
     lies_outside = page.file.src_uri in OUTSIDE.values()
-    markdown = markdown if lies_outside else inside(markdown, f"docs/{page.file.src_uri}")
+    markdown = (
+        markdown if lies_outside else inside(markdown, f"docs/{page.file.src_uri}")
+    )
     return markdown.replace(NAMES, public_names()).replace(VERBS, verbs())
 
 
@@ -106,7 +109,9 @@ def _verbs(
 
 def _flags(verb: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the rows of a table of flags."""
-    shown = [each for each in verb._actions if each.help not in (None, argparse.SUPPRESS)]
+    shown = [
+        each for each in verb._actions if each.help not in (None, argparse.SUPPRESS)
+    ]
     shown = [
         each
         for each in shown

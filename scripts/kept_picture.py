@@ -68,7 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="The PNG.")
     options = parser.parse_args(argv)
     recipe = recipe_of(options, {"prune": {"mac_reduction": 0.4}})
-    kept = [_kept(name, open_recipe(recipe.but(prune=way))) for name, way in WAYS.items()]
+    kept = [
+        _kept(name, open_recipe(recipe.but(prune=way))) for name, way in WAYS.items()
+    ]
     with written_beside(options.out) as partial:
         partial.write_bytes(_drawn(kept))
     return 0
@@ -86,10 +88,13 @@ def _kept(name: str, variant: Variant) -> Kept:
 
 def _of_some_classes(folder: ImageFolder) -> list[ImageFile]:
     """Return the first image of each of some evenly spaced classes."""
-    first = {file.label: file for file in reversed(folder.files) if file.label is not None}
+    first = {
+        file.label: file for file in reversed(folder.files) if file.label is not None
+    }
     labels = sorted(first)
     return [
-        first[labels[at]] for at in np.linspace(1, len(labels) - 1, ROWS).round().astype(int)
+        first[labels[at]]
+        for at in np.linspace(1, len(labels) - 1, ROWS).round().astype(int)
     ]
 
 

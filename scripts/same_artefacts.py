@@ -35,7 +35,10 @@ DEIT = "deit_tiny_patch16_224"
 METHODS = ("matching", "star", "a-star", "tome")
 RHO = "0.7"
 # Every target is recorded in its default layout of a-STAR's tokens; these also in others.
-MORE_LAYOUTS = {"onnxruntime-fp32": ("shrinking", "padded"), "tensorrt-fp32": ("shrinking",)}
+MORE_LAYOUTS = {
+    "onnxruntime-fp32": ("shrinking", "padded"),
+    "tensorrt-fp32": ("shrinking",),
+}
 
 
 def record(images: Path, out: Path) -> None:
@@ -53,32 +56,65 @@ def record(images: Path, out: Path) -> None:
     ):
         folder = out / name
         where = folder / "calibration.safetensors"
-        _star_export("calibrate", *flags, "--images", images, *calibration, "--out", where)
+        _star_export(
+            "calibrate", *flags, "--images", images, *calibration, "--out", where
+        )
         for method in METHODS:
             schedule = folder / f"{method}.json"
-            plan = ["--calibration", where, "--method", method, "--rho", RHO, "--out", schedule]
+            plan = [
+                "--calibration",
+                where,
+                "--method",
+                method,
+                "--rho",
+                RHO,
+                "--out",
+                schedule,
+            ]
             _star_export("plan", *flags, *plan)
         for target in TARGETS.values():
-            common = [*flags, "--target", target.name, "--images", images, "--max-images", "16"]
+            common = [
+                *flags,
+                "--target",
+                target.name,
+                "--images",
+                images,
+                "--max-images",
+                "16",
+            ]
             _star_export(
-                "export", *common, "--dense", "--out", folder / f"dense.{target.name}.onnx"
+                "export",
+                *common,
+                "--dense",
+                "--out",
+                folder / f"dense.{target.name}.onnx",
             )
             for method in METHODS:
                 made = ["--schedule", folder / f"{method}.json", "--calibration", where]
                 _star_export(
-                    "export", *common, *made, "--out", folder / f"{method}.{target.name}.onnx"
+                    "export",
+                    *common,
+                    *made,
+                    "--out",
+                    folder / f"{method}.{target.name}.onnx",
                 )
             for layout in MORE_LAYOUTS.get(target.name, ()):
                 made = ["--schedule", folder / "a-star.json", "--calibration", where]
                 made += _recipe(out, f'[lower]\nlayout = "{layout}"')
                 _star_export(
-                    "export", *common, *made, "--out", folder / f"{layout}.{target.name}.onnx"
+                    "export",
+                    *common,
+                    *made,
+                    "--out",
+                    folder / f"{layout}.{target.name}.onnx",
                 )
 
 
 def compare(before: Path, after: Path) -> int:
     """Print the differences; return 1 if a graph, a number or a count differs."""
-    files = sorted(path.relative_to(before) for path in before.rglob("*.*") if path.is_file())
+    files = sorted(
+        path.relative_to(before) for path in before.rglob("*.*") if path.is_file()
+    )
     missing = [str(name) for name in files if not (after / name).is_file()]
     faults = [f"{name}: not there" for name in missing]
     notes: Counter[str] = Counter()
@@ -95,7 +131,8 @@ def compare(before: Path, after: Path) -> int:
     for note, count in sorted(notes.items()):
         print(f"metadata, {count} files: {note}")
     print(
-        "\n".join(faults) or f"{len(files)} artefacts: the same graphs, calibrations and counts"
+        "\n".join(faults)
+        or f"{len(files)} artefacts: the same graphs, calibrations and counts"
     )
     return 1 if faults or not files else 0
 
@@ -106,7 +143,8 @@ def graph_digest(graph: Graph) -> Counter[str]:
     Names of the graph's inputs and outputs are included, since users depend on them.
     """
     digests = {
-        each.name: _digest("input", each.SerializeToString().hex()) for each in graph.input
+        each.name: _digest("input", each.SerializeToString().hex())
+        for each in graph.input
     }
     digests |= {each.name: _constant(each) for each in graph.initializer}
     found: Counter[str] = Counter()
@@ -115,7 +153,9 @@ def graph_digest(graph: Graph) -> Counter[str]:
         own = _digest(node.domain, node.op_type, *reads, *map(str, _attributes(node)))
         found[own] += 1
         digests |= {
-            name: _digest(own, str(place)) for place, name in enumerate(node.output) if name
+            name: _digest(own, str(place))
+            for place, name in enumerate(node.output)
+            if name
         }
     found.update(f"output {each.name} {digests[each.name]}" for each in graph.output)
     return found
@@ -129,9 +169,12 @@ def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
         changed = [sum((one - other).values()) for one, other in (graphs, graphs[::-1])]
         faults.append(f"{changed[0]} nodes gone, {changed[1]} new")
     opsets = [
-        sorted((each.domain, each.version) for each in model.opset_import) for model in models
+        sorted((each.domain, each.version) for each in model.opset_import)
+        for model in models
     ]
-    functions = [sorted(_function(each) for each in model.functions) for model in models]
+    functions = [
+        sorted(_function(each) for each in model.functions) for model in models
+    ]
     faults += [
         f"another {what}"
         for what, (a, b) in (("opset", opsets), ("function", functions))
@@ -150,7 +193,9 @@ def _compare_arrays(before: Path, after: Path) -> tuple[list[str], list[str]]:
 
 
 def _compare_schedules(before: Path, after: Path) -> tuple[list[str], list[str]]:
-    old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
+    old, new = (
+        json.loads(path.read_text(encoding="utf-8")) for path in (before, after)
+    )
     faults = [
         f"another {key}"
         for key in ("rates", "keep", "acs", "rho", "alpha")
@@ -166,7 +211,9 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterab
 
 
 def _attributes(node: onnx.NodeProto) -> Attributes:
-    return sorted((each.name, each.SerializeToString().hex()) for each in node.attribute)
+    return sorted(
+        (each.name, each.SerializeToString().hex()) for each in node.attribute
+    )
 
 
 def _function(function: onnx.FunctionProto) -> str:
@@ -176,7 +223,9 @@ def _function(function: onnx.FunctionProto) -> str:
 def _constant(tensor: onnx.TensorProto) -> str:
     array = numpy_helper.to_array(tensor)
     return _digest(
-        str(tensor.data_type), str(array.shape), hashlib.sha256(array.tobytes()).hexdigest()
+        str(tensor.data_type),
+        str(array.shape),
+        hashlib.sha256(array.tobytes()).hexdigest(),
     )
 
 
@@ -209,7 +258,9 @@ def _star_export(*words: object) -> None:
     with redirect_stdout(io.StringIO()) as said:
         code = star_export([str(word) for word in words])
     if code:
-        sys.exit(f"star-export {' '.join(map(str, words))}: exit code {code} {said.getvalue()}")
+        sys.exit(
+            f"star-export {' '.join(map(str, words))}: exit code {code} {said.getvalue()}"
+        )
 
 
 def main() -> int:
@@ -219,7 +270,9 @@ def main() -> int:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     recorder = verbs.add_parser("record", help="Make all artefacts.")
-    recorder.add_argument("--images", type=Path, required=True, help="A folder of images.")
+    recorder.add_argument(
+        "--images", type=Path, required=True, help="A folder of images."
+    )
     recorder.add_argument(
         "--out", type=Path, required=True, help="Folder to write the artefacts to."
     )

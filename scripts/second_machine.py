@@ -38,7 +38,10 @@ def block_of(page: str, containing: str) -> str:
 
 
 def run(
-    step: str, command: Sequence[object] | str, folder: Path, environment: Mapping[str, str]
+    step: str,
+    command: Sequence[object] | str,
+    folder: Path,
+    environment: Mapping[str, str],
 ) -> str:
     """Run a command, or a shell's line, and return what it prints; SystemExit with all of it where it fails."""
     start_s = time.perf_counter()
@@ -49,13 +52,17 @@ def run(
     )  # fmt: skip
     print(f"{step}: {time.perf_counter() - start_s:.1f} s", flush=True)
     if done.returncode:
-        raise SystemExit(f"{step}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(
+            f"{step}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
     return done.stdout
 
 
 def environment_of(binaries: Path) -> dict[str, str]:
     """Return the variables of a shell in which these binaries come first, and no package of this checkout."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
     return {**inherited, "PATH": f"{binaries}:{os.environ['PATH']}"}
 
 
@@ -117,17 +124,25 @@ def serve(machine: Path, there: Mapping[str, str]) -> None:
     """Run the script of the page on images of different classes; SystemExit where it is wrong about most."""
     folder = machine / "export"
     script = block_of("docs/serving.md", "import onnxruntime\n")
-    model = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]["pruned"]
-    (folder / "serve.py").write_text(script.replace("deit.onnx", model), encoding="utf-8")
+    model = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"][
+        "pruned"
+    ]
+    (folder / "serve.py").write_text(
+        script.replace("deit.onnx", model), encoding="utf-8"
+    )
     right = 0
     for label in sorted((machine / "held_out").iterdir())[:SHOWN]:
         photo = min(label.iterdir())
-        told = run(f"serve.py, a {label.name}", ["python", "serve.py", photo], folder, there)
+        told = run(
+            f"serve.py, a {label.name}", ["python", "serve.py", photo], folder, there
+        )
         name, share = told.splitlines()[0].split()
         assert 0 < float(share) <= 1
         right += name == label.name
     if right < LEAST_RIGHT:
-        raise SystemExit(f"serve.py names {right} of {SHOWN} images as their folders do")
+        raise SystemExit(
+            f"serve.py names {right} of {SHOWN} images as their folders do"
+        )
 
 
 def main() -> int:
@@ -141,7 +156,9 @@ def main() -> int:
         shutil.copytree(place / "digits/held_out", machine / "held_out")
         shutil.rmtree(made)  # the folder is all that crosses
         run("check", "star-export check export", machine, there)
-        run("bench", "star-export bench export --batches 1,8 --rounds 5", machine, there)
+        run(
+            "bench", "star-export bench export --batches 1,8 --rounds 5", machine, there
+        )
         told = run(
             "eval",
             "star-export eval export --images held_out --max-eval-images 200 --json",
@@ -154,7 +171,12 @@ def main() -> int:
                 for name, each in json.loads(told)["models"].items()
             }
         )
-        run("serve-config", "star-export serve-config export --out triton", machine, there)
+        run(
+            "serve-config",
+            "star-export serve-config export --out triton",
+            machine,
+            there,
+        )
         serve(machine, there)
     print("done")
     return 0

@@ -78,7 +78,9 @@ class Outcome:
     def error(self) -> str:
         """The one line of a refusal."""
         lines = [
-            line for line in self.err.splitlines() if line.strip() and not PROGRESS.match(line)
+            line
+            for line in self.err.splitlines()
+            if line.strip() and not PROGRESS.match(line)
         ]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: ")
@@ -99,7 +101,14 @@ class Workplace:
     @property
     def model(self) -> list[object]:
         kwargs = [f"{key}={value}" for key, value in TINY_SHAPE.items()]
-        return ["--model", NAME, "--checkpoint", self.checkpoint, "--model-kwargs", *kwargs]
+        return [
+            "--model",
+            NAME,
+            "--checkpoint",
+            self.checkpoint,
+            "--model-kwargs",
+            *kwargs,
+        ]
 
     @property
     def request(self) -> ModelRequest:

@@ -23,7 +23,9 @@ VERSIONS = 3
 DONE = "made-once.sha256"
 
 
-def shared_bytes(name: str, parts: tuple[object, ...], make: Callable[[], bytes]) -> bytes:
+def shared_bytes(
+    name: str, parts: tuple[object, ...], make: Callable[[], bytes]
+) -> bytes:
     """What `make` gives; `parts` tell an entry from others of its name."""
     path = _folder() / f"{name}.{_digest(*(repr(part).encode() for part in parts))}"
     with FileLock(f"{path}.lock"):
@@ -44,7 +46,9 @@ def shared_folder(name: str, make: Callable[[Path], object]) -> Path:
     place = _folder() / name
     done = place.with_name(f"{name}.{DONE}")
     with FileLock(f"{place}.lock"):
-        if not (place.is_dir() and done.is_file() and done.read_text() == _content_of(place)):
+        if not (
+            place.is_dir() and done.is_file() and done.read_text() == _content_of(place)
+        ):
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             make(place)
@@ -60,7 +64,9 @@ def _folder() -> Path:
     with FileLock(PLACE / ".lock"):
         folder.mkdir(exist_ok=True)
         folder.touch()
-        others = sorted(PLACE.glob("*/"), key=lambda path: path.stat().st_mtime, reverse=True)
+        others = sorted(
+            PLACE.glob("*/"), key=lambda path: path.stat().st_mtime, reverse=True
+        )
         for old in others[VERSIONS:]:
             shutil.rmtree(old, ignore_errors=True)
     return folder
@@ -69,7 +75,9 @@ def _folder() -> Path:
 @cache
 def _sources() -> tuple[Path, ...]:
     helpers = [
-        path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_")
+        path
+        for path in (ROOT / "tests").rglob("*.py")
+        if not path.name.startswith("test_")
     ]
     sources = [
         path
@@ -94,13 +102,17 @@ def _sources_are_unchanged() -> bool:
 
 
 def _key() -> str:
-    content = (part for path in _sources() for part in (str(path).encode(), path.read_bytes()))
+    content = (
+        part for path in _sources() for part in (str(path).encode(), path.read_bytes())
+    )
     return _digest(sys.version.encode(), *_libraries(), *content)
 
 
 @cache
 def _libraries() -> tuple[bytes, ...]:
-    return tuple(sorted({f"{each.name} {each.version}".encode() for each in distributions()}))
+    return tuple(
+        sorted({f"{each.name} {each.version}".encode() for each in distributions()})
+    )
 
 
 def _content_of(folder: Path) -> str:

@@ -48,7 +48,9 @@ class TurnedClock:
             self.ran.append(name)
             return {}
 
-        return NumpyRunner(run, (TensorInfo("images", ("batch", 3), "float32"),), (), name)
+        return NumpyRunner(
+            run, (TensorInfo("images", ("batch", 3), "float32"),), (), name
+        )
 
 
 def forever(value: float) -> Iterator[float]:

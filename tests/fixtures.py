@@ -113,13 +113,24 @@ def calibration(workplace: Workplace) -> Path:
 @pytest.fixture(scope="session")
 def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
     """Export folders of that model at rho 0.5, for tests to read, one for each set of further flags."""
-    flags = (*workplace.model, "--images", workplace.images, "--calibration", calibration)
+    flags = (
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--calibration",
+        calibration,
+    )
     flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0", "--json")
 
     def folder(*more: str) -> Path:
         def make(place: Path) -> None:
             assert (
-                main([str(each) for each in ("compile", *flags, *more, "--out", place / "out")])
+                main(
+                    [
+                        str(each)
+                        for each in ("compile", *flags, *more, "--out", place / "out")
+                    ]
+                )
                 == 0
             )
 

@@ -42,7 +42,10 @@ def artefacts(
     """What the two models of a folder are of."""
     spec = _spec()
     before = (spec.num_patches, *KEEP.values())
-    rates = {layer: count / n for (layer, count), n in zip(KEEP.items(), before, strict=False)}
+    rates = {
+        layer: count / n
+        for (layer, count), n in zip(KEEP.items(), before, strict=False)
+    }
     pruning = manual_schedule(
         spec, rates, resolve(Prune("intra", method=method, reduce="drop"))
     )
@@ -68,7 +71,10 @@ def write_folder(
     place.mkdir(exist_ok=True)
     made = artefacts(target, method=method, input_kind=input_kind, layout=layout)
     files = Pair(
-        *(place / target.file_name("vit", each.method) for each in (made.dense, made.pruned))
+        *(
+            place / target.file_name("vit", each.method)
+            for each in (made.dense, made.pruned)
+        )
     )
     files.dense.write_bytes(
         linear_classifier(dtype=TYPES[input_kind], metadata=to_metadata(made.dense))
@@ -93,7 +99,11 @@ def save_all_checksums(place: Path) -> None:
     """What a test changed was so from the start."""
     save_checksums(
         place,
-        [path.name for path in place.iterdir() if path.name != "SHA256SUMS" and path.is_file()],
+        [
+            path.name
+            for path in place.iterdir()
+            if path.name != "SHA256SUMS" and path.is_file()
+        ],
     )
 
 
@@ -117,7 +127,8 @@ def _reference(method: Method, input_kind: InputKind) -> dict[str, np.ndarray]:
         images = np.clip(images * 40 + 60, 0, 255).astype(np.uint8)
     answers = pruned_family().reference.function({"images": images.astype(np.float32)})
     counts = {
-        f"count_{layer:02d}": np.full(len(images), count) for layer, count in KEEP.items()
+        f"count_{layer:02d}": np.full(len(images), count)
+        for layer, count in KEEP.items()
     }
     dense = images.astype(np.float32).mean(axis=(2, 3)) @ WEIGHT
     return {

@@ -35,7 +35,9 @@ def killed(name: str, times: int, *words: object) -> None:
     """Run a command that is killed so, in a process of its own."""
     command = [sys.executable, "-m", "tests.killed", name, str(times), *map(str, words)]
     root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

@@ -58,7 +58,11 @@ def star_export_commands(block: Block) -> Iterator[list[str]]:
     """Yield the words behind `star-export` of each of its commands; variables of the shell have some value."""
     if block.language != "sh":
         return
-    text = block.text.replace("\\\n", " ").replace("$rho", "0.7").replace("$precision", "fp16")
+    text = (
+        block.text.replace("\\\n", " ")
+        .replace("$rho", "0.7")
+        .replace("$precision", "fp16")
+    )
     for line in text.splitlines():
         words = shlex.split(
             re.sub(r"\s[#>].*", "", line)

@@ -49,19 +49,26 @@ def _read_translations_once() -> None:
 def _list_decompositions_once() -> None:
     """torch.onnx lists them at each export, from what its translations leave."""
     listed = cache(getattr(_decomp, DECOMPOSITIONS))
-    setattr(_decomp, DECOMPOSITIONS, lambda translated: dict(listed(frozenset(translated))))
+    setattr(
+        _decomp, DECOMPOSITIONS, lambda translated: dict(listed(frozenset(translated)))
+    )
 
 
 def _run_no_node_again() -> None:
     """torch.onnx runs every node again to promote types, on fake tensors; one without a change has its result."""
     interpreter: Any = getattr(type_promotion, INTERPRETER, None)
     rules = signature(type_promotion.get_type_promotion_rule).parameters
-    if interpreter is None or list(rules) != ["node", "type_promotion_table"]:  # torch 2.6
+    if interpreter is None or list(rules) != [
+        "node",
+        "type_promotion_table",
+    ]:  # torch 2.6
         return
 
     def run_node(self: Any, node: torch.fx.Node) -> Any:
         with self._set_current_node(node):
-            rule = type_promotion.get_type_promotion_rule(node, self.type_promotion_table)
+            rule = type_promotion.get_type_promotion_rule(
+                node, self.type_promotion_table
+            )
             if rule:
                 self._maybe_promote_node(node, rule)
         known = node.op == "call_function" and "val" in node.meta

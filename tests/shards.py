@@ -12,7 +12,9 @@ from PIL import Image
 
 def encoded(seed: int, form: str = "PNG", side: int = 40) -> bytes:
     """The bytes of an image file of noise."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(seed).integers(
+        0, 256, (side, side, 3), dtype=np.uint8
+    )
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, form)
     return file.getvalue()

@@ -42,7 +42,11 @@ class Afternoon:
         paths = sorted((self.images / part).glob("*/*.png"))
         opened = [Image.open(path).convert("RGB") for path in paths]
         pixels = processor(opened, return_tensors="np")["pixel_values"]
-        return pixels, [path.parent.name for path in paths], [path.name for path in paths]
+        return (
+            pixels,
+            [path.parent.name for path in paths],
+            [path.name for path in paths],
+        )
 
     def named(self, logits: np.ndarray) -> list[str]:
         """The name of each image's class, by the library's config."""
@@ -53,7 +57,9 @@ class Afternoon:
     def library(self, part: str) -> list[str]:
         """What transformers predicts."""
         network = ViTForImageClassification.from_pretrained(self.model).eval()
-        return self.named(network(torch.from_numpy(self.pixels(part)[0])).logits.numpy())
+        return self.named(
+            network(torch.from_numpy(self.pixels(part)[0])).logits.numpy()
+        )
 
     def file(self, path: Path, part: str) -> list[str]:
         """What an ONNX file predicts, as ONNX Runtime runs it."""
@@ -105,7 +111,9 @@ def _assert_accuracy(told: Any, names: list[str], predicted: list[str]) -> None:
     assert told["interval"] == pytest.approx((low, high))
 
 
-def _assert_pair(told: Any, names: list[str], first: list[str], second: list[str]) -> None:
+def _assert_pair(
+    told: Any, names: list[str], first: list[str], second: list[str]
+) -> None:
     right = np.array(names) == np.array([first, second])
     lost, gained = int((right[0] & ~right[1]).sum()), int((~right[0] & right[1]).sum())
     assert (told["lost"], told["gained"]) == (lost, gained)
@@ -122,7 +130,8 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
     _, names, _ = afternoon.pixels("held_out")
     library = afternoon.library("held_out")
     dense, pruned = (
-        afternoon.file(out / report["files"][role], "held_out") for role in ("dense", "pruned")
+        afternoon.file(out / report["files"][role], "held_out")
+        for role in ("dense", "pruned")
     )
     assert dense == library
     assert tuple(report["class_names"]) == NAMES
@@ -161,7 +170,17 @@ def test_compile_and_the_second_machine(
 
 def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) -> None:
     weights, out = tmp_path / "w.safetensors", tmp_path / "out"
-    how = ("--method", "tome", "--rho", "0.5", "--preset", "short", "--epochs", "2", "--json")
+    how = (
+        "--method",
+        "tome",
+        "--rho",
+        "0.5",
+        "--preset",
+        "short",
+        "--epochs",
+        "2",
+        "--json",
+    )
     done = star_export("finetune", *_flags(afternoon), *how, "--out", weights)
     assert done.code in (0, 1), done.err  # 1: training has won back nothing
     _, names, _ = afternoon.pixels("held_out")
@@ -177,7 +196,13 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
     _assert_accuracy(done.json["after"], names, after)
     _assert_pair(done.json["loss_after"], names, library, after)
     untrained = star_export(
-        "compile", *_flags(afternoon), *how[:4], "--rounds", "0", "--out", tmp_path / "before"
+        "compile",
+        *_flags(afternoon),
+        *how[:4],
+        "--rounds",
+        "0",
+        "--out",
+        tmp_path / "before",
     )
     assert untrained.code == 0, untrained.err
     report = json.loads((tmp_path / "before/report.json").read_text())
@@ -194,7 +219,9 @@ def test_tune(afternoon: Afternoon, star_export: Command, tmp_path: Path) -> Non
     assert done.code == 0, done.err
     report = out / "compiled" / "report.json"
     if report.exists():
-        chosen = _assert_folder(afternoon, json.loads(report.read_text()), report.parent)
+        chosen = _assert_folder(
+            afternoon, json.loads(report.read_text()), report.parent
+        )
     else:
         (file,) = (out / "compiled").glob("*.onnx")
         chosen = afternoon.file(file, "held_out")

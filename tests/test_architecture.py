@@ -142,7 +142,9 @@ def test_no_two_modules_import_each_other_by_any_way() -> None:
     for path in MODULES:
         own = "/".join(path.relative_to(ROOT).with_suffix("").parts)
         # `import exporter` is for its version alone; the package imports nothing when it is imported.
-        graph[own] = {module for name in imports_of(path) if (module := module_of(name))} - {
+        graph[own] = {
+            module for name in imports_of(path) if (module := module_of(name))
+        } - {
             "__init__",
             own,
         }
@@ -162,7 +164,9 @@ def test_a_name_that_modules_share_stands_for_one_thing() -> None:
                 and module_of(name) == module_of(f"{module}.x")
             ):
                 homes.setdefault(own, set()).add(module)
-    several = {name: places - {"exporter.workflows.steps"} for name, places in homes.items()}
+    several = {
+        name: places - {"exporter.workflows.steps"} for name, places in homes.items()
+    }
     assert not {name: places for name, places in several.items() if len(places) > 1}
 
 
@@ -206,7 +210,9 @@ HEAVY = (
 )
 def test_light_imports_stay_light(module: str, allowed: set[str]) -> None:
     heavy = set(HEAVY) - allowed
-    check = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    check = (
+        f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    )
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
@@ -230,13 +236,21 @@ for name in sys.argv[1:]:
 
 def test_operators_are_registered_by_whoever_names_them() -> None:
     """Each module that names an operator of ours can be imported first: none leans on what another one imported."""
-    users = [path for path in MODULES if "torch.ops.star." in path.read_text(encoding="utf-8")]
+    users = [
+        path
+        for path in MODULES
+        if "torch.ops.star." in path.read_text(encoding="utf-8")
+    ]
     names = [
-        ".".join(("exporter", *path.relative_to(ROOT).with_suffix("").parts)) for path in users
+        ".".join(("exporter", *path.relative_to(ROOT).with_suffix("").parts))
+        for path in users
     ]
     assert "exporter.lowering.markers" in names
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=False
+        [sys.executable, "-c", ALONE, *names],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -246,6 +260,7 @@ def test_nothing_is_imported_from_a_test() -> None:
     for path in TESTS.rglob("*.py"):
         for name in imports_of(path):
             shared = name.split(".")[0] != "tests" or not any(
-                part.startswith("test_") or part == "conftest" for part in name.split(".")[:-1]
+                part.startswith("test_") or part == "conftest"
+                for part in name.split(".")[:-1]
             )
             assert shared, f"{path.relative_to(TESTS)} imports {name}"

@@ -9,7 +9,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import exporter
-from exporter.artefact import REQUIRED, from_metadata, read_lowered, read_pair, to_metadata
+from exporter.artefact import (
+    REQUIRED,
+    from_metadata,
+    read_lowered,
+    read_pair,
+    to_metadata,
+)
 from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import to_json
 from exporter.records import Pair
@@ -19,7 +25,9 @@ from tests.folders import artefacts, write_folder
 from tests.tiny_onnx import linear_classifier
 
 # One folder serves many examples: each writes its file anew.
-MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+MANY = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200
+)
 PLAIN = artefacts().pruned
 
 
@@ -36,7 +44,9 @@ def test_what_is_written_is_read_back(
 ) -> None:
     made = artefacts(target, method=method, input_kind=input_kind)
     for artefact in (made.dense, made.pruned):
-        path = written(tmp_path / "m.onnx", linear_classifier(metadata=to_metadata(artefact)))
+        path = written(
+            tmp_path / "m.onnx", linear_classifier(metadata=to_metadata(artefact))
+        )
         # The layout is how a-STAR's tokens lie: other schedules have none to tell.
         expected = (
             artefact
@@ -69,7 +79,9 @@ def test_a_file_of_an_earlier_version_is_one_line(missing: str) -> None:
     assert str(error.value).startswith(
         "old.onnx | got a file of star-export 0.0.9 | need one of"
     )
-    assert exporter.__version__ in str(error.value) and "compile it again" in str(error.value)
+    assert exporter.__version__ in str(error.value) and "compile it again" in str(
+        error.value
+    )
     assert "\n" not in str(error.value)
 
 
@@ -98,7 +110,9 @@ def test_what_other_programs_read_is_that_of_the_model(key: str, value: str) -> 
 def test_another_preprocessing_than_the_models_is_refused() -> None:
     other = to_json(replace(PLAIN.spec.preprocessing, crop_pct=0.5))
     with pytest.raises(ArtefactError, match="metadata that was edited: preprocessing"):
-        from_metadata({**to_metadata(PLAIN), "star_export.preprocessing": other}, "m.onnx")
+        from_metadata(
+            {**to_metadata(PLAIN), "star_export.preprocessing": other}, "m.onnx"
+        )
 
 
 def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
@@ -143,7 +157,9 @@ def test_a_pair_is_of_one_model(tmp_path: Path) -> None:
     files = write_folder(tmp_path)
     pair = read_pair(files)
     assert (pair.dense.path, pair.pruned.path) == (files.dense, files.pruned)
-    with pytest.raises(ArtefactError, match=r"got a pruned model \| need the dense one"):
+    with pytest.raises(
+        ArtefactError, match=r"got a pruned model \| need the dense one"
+    ):
         read_pair(Pair(files.pruned, files.pruned))
     with pytest.raises(ArtefactError, match="drops no patch"):
         read_pair(Pair(files.dense, files.dense))
@@ -154,7 +170,10 @@ def test_a_pair_is_of_one_model(tmp_path: Path) -> None:
     [
         ({"weights_sha256": "def"}, "with other weights or shapes"),
         ({"spec": replace(PLAIN.spec, dim=7)}, "with other weights or shapes"),
-        ({"target": OPENVINO}, f"models? for {OPENVINO.name} .* one for {ONNXRUNTIME.name}"),
+        (
+            {"target": OPENVINO},
+            f"models? for {OPENVINO.name} .* one for {ONNXRUNTIME.name}",
+        ),
         ({"target": TENSORRT}, TENSORRT.name),
         ({"input_kind": InputKind.UINT8}, "takes uint8 .* takes float32"),
     ],

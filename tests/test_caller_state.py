@@ -74,14 +74,22 @@ def owned(image_folder: Path, tmp_path: Path) -> Owned:
 
 
 def _evaluate(owned: Owned) -> None:
-    models: tuple[Any, ...] = (owned.vit, owned.pruned, *exporter.torch_models(owned.vit))
+    models: tuple[Any, ...] = (
+        owned.vit,
+        owned.pruned,
+        *exporter.torch_models(owned.vit),
+    )
     for model in models:
-        exporter.evaluate([model], owned.folder, exporter.EvalSettings(max_eval_images=4))
+        exporter.evaluate(
+            [model], owned.folder, exporter.EvalSettings(max_eval_images=4)
+        )
 
 
 def _finetune(owned: Owned, model: nn.Module | PrunableViT) -> None:
     values = exporter.preset_values("short", "vit_tiny_patch16_224")
-    settings = FinetuneSettings(**{**values, "epochs": 1, "batch_size": 4, "workers": 0})
+    settings = FinetuneSettings(
+        **{**values, "epochs": 1, "batch_size": 4, "workers": 0}
+    )
     out = owned.out.with_suffix(".safetensors")
     exporter.finetune(owned.recipe, settings, out, model=model)
 
@@ -91,7 +99,9 @@ CALLS: dict[str, Callable[[Owned], object]] = {
     "load_model": lambda owned: exporter.load_model(owned.module),
     "load_model, adapter": lambda owned: exporter.load_model(owned.vit),
     "calibrate": lambda owned: exporter.calibrate(owned.vit, owned.images),
-    "plan": lambda owned: exporter.plan(owned.vit, exporter.Prune(rho=0.5, method=Method.TOME)),
+    "plan": lambda owned: exporter.plan(
+        owned.vit, exporter.Prune(rho=0.5, method=Method.TOME)
+    ),
     "dense": lambda owned: exporter.dense(owned.vit),
     "prune": lambda owned: exporter.prune(owned.vit, owned.pruned.schedule),
     "export": lambda owned: exporter.export(owned.pruned),
@@ -100,7 +110,9 @@ CALLS: dict[str, Callable[[Owned], object]] = {
     ),
     "evaluate": _evaluate,
     "compile": lambda owned: exporter.compile(owned.recipe, owned.out, owned.module),
-    "compile, adapter": lambda owned: exporter.compile(owned.recipe, owned.out, owned.vit),
+    "compile, adapter": lambda owned: exporter.compile(
+        owned.recipe, owned.out, owned.vit
+    ),
     "finetune": lambda owned: _finetune(owned, owned.module),
     "finetune, adapter": lambda owned: _finetune(owned, owned.vit),
 }
@@ -110,7 +122,9 @@ def state_of_module(module: nn.Module) -> dict[str, Any]:
     state: dict[str, Any] = {}
     for name, part in module.named_modules():
         hooks = {
-            key: list(value) for key, value in vars(part).items() if key.endswith("_hooks")
+            key: list(value)
+            for key, value in vars(part).items()
+            if key.endswith("_hooks")
         }
         state[f"{name}: part"] = (part.training, hooks, sorted(vars(part)))
     for name, value in (*module.named_parameters(), *module.named_buffers()):
@@ -174,8 +188,12 @@ def test_frozen_parameters_are_not_trained() -> None:
     vit = exporter.load_model(module)
     check_trainable(vit)
     with trainable(vit):
-        needs = {name for name, value in vit.model.named_parameters() if value.requires_grad}
-    expected = {name for name, value in module.named_parameters() if value.requires_grad}
+        needs = {
+            name for name, value in vit.model.named_parameters() if value.requires_grad
+        }
+    expected = {
+        name for name, value in module.named_parameters() if value.requires_grad
+    }
     assert needs == expected
     assert not any(value.requires_grad for value in vit.model.parameters())
 

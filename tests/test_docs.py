@@ -32,7 +32,9 @@ TROUBLE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 
 def docs_site() -> ModuleType:
     """The hooks of the site."""
-    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "scripts/docs_site.py")
+    spec = importlib.util.spec_from_file_location(
+        "docs_site", ROOT / "scripts/docs_site.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -58,7 +60,9 @@ def test_a_block_is_run_or_says_why_not(block: Block) -> None:
 def test_flags_in_a_page_exist(block: Block) -> None:
     for words in star_export_commands(block):
         if "…" in words:  # the rest is left to the reader
-            flags = {flag for each in verb_of(words)._actions for flag in each.option_strings}
+            flags = {
+                flag for each in verb_of(words)._actions for flag in each.option_strings
+            }
             assert {word for word in words if word.startswith("--")} <= flags, words
         else:
             build_parser().parse_args(words)
@@ -66,7 +70,9 @@ def test_flags_in_a_page_exist(block: Block) -> None:
 
 def verb_of(words: list[str]) -> argparse.ArgumentParser:
     (verbs,) = (
-        each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)
+        each
+        for each in build_parser()._actions
+        if isinstance(each, argparse._SubParsersAction)
     )
     return verbs.choices[words[0]]
 
@@ -105,7 +111,9 @@ def test_the_serving_commands(
     write_folder(tmp_path / "build/deit")
     make_images(tmp_path / "photos", classes=8, each=2, side=16)
     quick = {"bench": ("--rounds", "5", "--batches", "1")}
-    monkeypatch.setattr(bench, "sliced_of", lambda _: NOT_SLICED)  # these models choose nothing
+    monkeypatch.setattr(
+        bench, "sliced_of", lambda _: NOT_SLICED
+    )  # these models choose nothing
     for page in ("README.md", "docs/serving.md"):
         for words in commands_of(page, f"{HERE}::test_the_serving_commands"):
             done = star_export(*words, *quick.get(words[0], ()))
@@ -159,7 +167,11 @@ def test_an_error_line_of_the_page_is_the_products(
         "images": workplace.images,
     }
     model = " ".join(map(str, workplace.model))
-    words = MISTAKES[mistake].format(**places, model=model, weights=DIGITS_VIT.weights).split()
+    words = (
+        MISTAKES[mistake]
+        .format(**places, model=model, weights=DIGITS_VIT.weights)
+        .split()
+    )
     done = star_export(*words)
     assert done.code == 2, done.out
     line = done.error.removeprefix("error: ")
@@ -192,7 +204,9 @@ def rows_of(page: str, columns: int) -> list[list[list[str]]]:
     lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
     rows = [line.strip("|").split(" | ") for line in lines if line.startswith("| `")]
     return [
-        [re.findall(r"`([^`]+)`", cell) for cell in row] for row in rows if len(row) == columns
+        [re.findall(r"`([^`]+)`", cell) for cell in row]
+        for row in rows
+        if len(row) == columns
     ]
 
 
@@ -237,14 +251,24 @@ def test_links_to_files_outside_lead_to_their_pages() -> None:
         == "[a](recipes.md#b) [c](parity.md)"
     )
     assert inside("[a](../docs/parity.md)", "engines/README.md") == "[a](parity.md)"
-    assert inside("[a](tensorrt/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
     assert (
-        inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md") == "[a](https://x.y/z.md) [b](#c)"
+        inside("[a](tensorrt/README.md)", "plugins/README.md") == "[a](plugin-build.md)"
+    )
+    assert (
+        inside("[a](https://x.y/z.md) [b](#c)", "docs/x.md")
+        == "[a](https://x.y/z.md) [b](#c)"
     )
 
 
 @pytest.mark.exhaustive
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
+    words = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

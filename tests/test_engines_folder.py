@@ -29,7 +29,10 @@ ENGINES = Path(__file__).parent.parent / "engines"
 README = (ENGINES / "README.md").read_text(encoding="utf-8")
 # Recipe, its rho, points of top-1 without fine-tuning, the paper's other rho, the a-STAR recipe's MAC reduction.
 ROW = r"^\| `(\w+)\.star\.toml` \|[^|]*\| ([\d.]+) \| −([\d.]+) \| ([\d. ]+) \| ([\d.]+) \|$"
-ROWS = [(row[0], row[1], row[3], row[4]) for row in re.findall(ROW, README, flags=re.MULTILINE)]
+ROWS = [
+    (row[0], row[1], row[3], row[4])
+    for row in re.findall(ROW, README, flags=re.MULTILINE)
+]
 LOSSES = {row[0]: float(row[2]) for row in re.findall(ROW, README, flags=re.MULTILINE)}
 # Top-1 of the dense and of the pruned model without fine-tuning, at the recipe's rho (STAR, Tables 4, 5 and 7).
 TOP1 = {
@@ -83,7 +86,8 @@ def test_a_star_saves_the_macs_that_star_saves(
     """At the ACS of the authors' code. At STAR's rho it would keep far fewer patches than the paper did."""
     del others
     star, adaptive = (
-        resolved("--recipe", ENGINES / f"{name}.{method}.toml") for method in ("star", "a-star")
+        resolved("--recipe", ENGINES / f"{name}.{method}.toml")
+        for method in ("star", "a-star")
     )
     assert (star.prune.rho, star.prune.mac_reduction) == (float(own), None)
     assert (adaptive.prune.rho, adaptive.prune.mac_reduction) == (None, float(saved))
@@ -158,7 +162,9 @@ def recipe_in(command: str) -> Recipe:
 
 def test_a_recipe_of_ones_own_over_another(tmp_path: Path) -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
-    (tmp_path / "mine.toml").write_text(text.replace('"deit_small', f'"{ENGINES}/deit_small'))
+    (tmp_path / "mine.toml").write_text(
+        text.replace('"deit_small', f'"{ENGINES}/deit_small')
+    )
     recipe = resolved("--recipe", tmp_path / "mine.toml")
     assert (recipe.model.name, recipe.lower.target, recipe.prune.rho) == (
         "deit_small_patch16_224",

@@ -41,6 +41,8 @@ def test_the_reason_of_an_error_of_another_library(error: Exception, line: str) 
     assert reason_of(error) == line
 
 
-@pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
+@pytest.mark.parametrize(
+    "name", [name for name in vars(errors) if name.endswith("Error")]
+)
 def test_all_are_of_one_kind(name: str) -> None:
     assert issubclass(getattr(errors, name), UserError)

@@ -61,18 +61,28 @@ def test_a_folder_is_filled_at_once_and_keeps_its_other_files(tmp_path: Path) ->
     (target / "own").write_text("own")
     with folder_beside(target) as aside:
         (aside / "other").write_text("other")
-    assert sorted(path.name for path in target.rglob("*")) == ["inner", "new", "other", "own"]
+    assert sorted(path.name for path in target.rglob("*")) == [
+        "inner",
+        "new",
+        "other",
+        "own",
+    ]
 
 
 def test_a_folder_on_a_full_disk_is_as_before(tmp_path: Path) -> None:
     for target in (tmp_path / "deep" / "folder", tmp_path):
-        with pytest.raises(OutputError, match="No space left"), folder_beside(target) as aside:
+        with (
+            pytest.raises(OutputError, match="No space left"),
+            folder_beside(target) as aside,
+        ):
             (aside / "half").write_text("half")
             raise OSError(errno.ENOSPC, "No space left on device")
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_not_filled_where_one_file_cannot_be_replaced(tmp_path: Path) -> None:
+def test_a_folder_is_not_filled_where_one_file_cannot_be_replaced(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "b").mkdir()
     with (
         pytest.raises(OutputError, match=r"b \| got a folder"),
@@ -170,7 +180,9 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     for place in (tmp_path / "taken" / "out", tmp_path / "taken"):
         with pytest.raises(OutputError, match="taken"):
             writable_folder(place)
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("taken", "mine")]
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [
+        ("taken", "mine")
+    ]
 
 
 def test_folders_deeper_than_python_makes_are_refused(tmp_path: Path) -> None:
@@ -222,7 +234,8 @@ def test_records_are_appended_for_their_own_job_alone(tmp_path: Path) -> None:
         unfinished(path).append(record)
     assert unfinished(path).records() == [1, {"a": [2.5, "é"]}]
     with pytest.raises(
-        ArtefactError, match=r"records \| got a search of other settings.*delete it to start"
+        ArtefactError,
+        match=r"records \| got a search of other settings.*delete it to start",
     ):
         unfinished(path, "another job").records()
 
@@ -236,11 +249,15 @@ def test_a_record_that_is_torn_is_none_and_the_next_one_is_whole(
     file.append("half")
     file.path.write_bytes(file.path.read_bytes()[:-torn])
     file.append("next")
-    assert file.records() == (["whole", "half", "next"] if torn == 1 else ["whole", "next"])
+    assert file.records() == (
+        ["whole", "half", "next"] if torn == 1 else ["whole", "next"]
+    )
 
 
 @pytest.mark.parametrize("content", ["", "text", "[]", "{}", "\xff"])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "records").write_text(content)
-    with pytest.raises(ArtefactError, match=r"records \| got .* \| need an unfinished search"):
+    with pytest.raises(
+        ArtefactError, match=r"records \| got .* \| need an unfinished search"
+    ):
         unfinished(tmp_path / "records").records()

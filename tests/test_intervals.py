@@ -63,8 +63,12 @@ def test_no_hit_is_no_certainty() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0.002, 0.4))
-def test_so_many_images_are_enough_and_one_fewer_is_not(rate: float, within: float) -> None:
-    enough = least_images(lambda images: half_width(wilson(rate * images, images)) <= within)
+def test_so_many_images_are_enough_and_one_fewer_is_not(
+    rate: float, within: float
+) -> None:
+    enough = least_images(
+        lambda images: half_width(wilson(rate * images, images)) <= within
+    )
     assert half_width(wilson(rate * enough, enough)) <= within
     if enough > 1:
         assert half_width(wilson(rate * (enough - 1), enough - 1)) > within
@@ -81,13 +85,17 @@ def test_quantiles_are_scipys(share: float) -> None:
 
 SPLITS = st.integers(1, 400).flatmap(
     lambda images: st.integers(0, images).flatmap(
-        lambda lost: st.tuples(st.just(lost), st.integers(0, images - lost), st.just(images))
+        lambda lost: st.tuples(
+            st.just(lost), st.integers(0, images - lost), st.just(images)
+        )
     )
 )
 
 
 @given(st.integers(0, 500), st.integers(0, 500))
-def test_mcnemar_is_the_binomial_test_of_the_differing_images(lost: int, gained: int) -> None:
+def test_mcnemar_is_the_binomial_test_of_the_differing_images(
+    lost: int, gained: int
+) -> None:
     assert mcnemar(lost, gained) == mcnemar(gained, lost)
     expected = binomtest(lost, lost + gained).pvalue if lost + gained else 1.0
     assert mcnemar(lost, gained) == pytest.approx(expected, rel=1e-9)
@@ -121,7 +129,9 @@ def test_the_limits_are_where_the_score_of_the_likeliest_model_is_the_quantile(
         g = minimize_scalar(
             unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-12}
         ).x
-        score = (lost - gained - images * limit) / sqrt(images * (2 * g + limit - limit**2))
+        score = (lost - gained - images * limit) / sqrt(
+            images * (2 * g + limit - limit**2)
+        )
         assert score == pytest.approx(sign * normal_quantile(0.975), rel=1e-3)
 
 

@@ -26,8 +26,21 @@ pytestmark = pytest.mark.exhaustive
 
 PYTHON = [sys.executable, "-m"]
 # What docs/finetuning.md gives for processes of one CPU.
-ACCELERATE = [*PYTHON, "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-ACCELERATE += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+ACCELERATE = [
+    *PYTHON,
+    "accelerate.commands.launch",
+    "--multi_gpu",
+    "--num_processes",
+    "2",
+]
+ACCELERATE += [
+    "--num_machines",
+    "1",
+    "--mixed_precision",
+    "no",
+    "--dynamo_backend",
+    "no",
+]
 STAR = ("--method", "star", "--rho", "0.6", "--max-images", "4")
 QUICK = ("--preset", "short", "--batch-size", "4", "--recipe", BRIEF, "--epochs")
 # Gradients differ by the order of additions, about 1e-9; AdamW divides them by their size, down to its eps of 1e-8.
@@ -62,10 +75,22 @@ def shard(place: Path, total: int, torn: int) -> Path:
 
 def plan(workplace: Workplace, folder: Path, out: Path) -> dict[str, list[str]]:
     """The commands of a run, which write below `out`."""
-    train, measured = shard(folder / "train.tar", 13, 5), shard(folder / "measured.tar", 17, 4)
+    train, measured = (
+        shard(folder / "train.tar", 13, 5),
+        shard(folder / "measured.tar", 17, 4),
+    )
     images = ("--images", train, "--eval-images", measured, "--json")
     tuned = ("finetune", *workplace.model, *STAR, *images, *QUICK)
-    least = ("--max-drop", "99", "--metric", "agreement", "--rounds", "5", "--batch", "2")
+    least = (
+        "--max-drop",
+        "99",
+        "--metric",
+        "agreement",
+        "--rounds",
+        "5",
+        "--batch",
+        "2",
+    )
     commands: dict[str, tuple[object, ...]] = {
         "calibrate": (
             "calibrate",
@@ -96,7 +121,9 @@ def runs(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Runs
         place.mkdir()
         commands = plan(workplace, folder, place)
         if place == one:
-            commands = {name: commands[name] for name in ("calibrate", "finetune", "tune")}
+            commands = {
+                name: commands[name] for name in ("calibrate", "finetune", "tune")
+            }
         (place / "plan.json").write_text(json.dumps(commands))
     obey(one / "plan.json", one)
     done = launched([*accelerate(), "-m", "tests.launched", two / "plan.json", two])
@@ -104,7 +131,9 @@ def runs(workplace: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Runs
     return one, two
 
 
-def launched(command: list[Any], **environment: str) -> subprocess.CompletedProcess[str]:
+def launched(
+    command: list[Any], **environment: str
+) -> subprocess.CompletedProcess[str]:
     quiet = {"OMP_NUM_THREADS": "1", "STAR_EXPORT_PATIENCE_S": "60", **environment}
     return subprocess.run(
         [str(each) for each in command],
@@ -121,7 +150,10 @@ def ended(*commands: subprocess.Popen[str]) -> list[tuple[int, list[str]]]:
     """The exit code of each, and its lines of error."""
     found = [(each, each.communicate(timeout=120)[1]) for each in commands]
     return [
-        (each.returncode, [line for line in text.splitlines() if line.startswith("error: ")])
+        (
+            each.returncode,
+            [line for line in text.splitlines() if line.startswith("error: ")],
+        )
         for each, text in found
     ]
 
@@ -162,7 +194,11 @@ def test_training_that_was_interrupted_ends_with_the_same_bytes(runs: Runs) -> N
         two / "whole.safetensors"
     ).read_bytes()
     assert (
-        sorted(path.suffix for path in two.iterdir() if path.suffix in (".ckpt", ".partial"))
+        sorted(
+            path.suffix
+            for path in two.iterdir()
+            if path.suffix in (".ckpt", ".partial")
+        )
         == []
     )
 
@@ -189,7 +225,9 @@ def test_accelerate_launch_as_the_docs_give_it(
 ) -> None:
     out = tmp_path / "new" / "c.safetensors"
     flags = ("--images", runs[0].parent / "train.tar", "--out", out, "--json")
-    done = launched([*accelerate(), "-m", "exporter", "calibrate", *workplace.model, *flags])
+    done = launched(
+        [*accelerate(), "-m", "exporter", "calibrate", *workplace.model, *flags]
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["record"]["skipped"] == 1
     assert out.read_bytes() == (runs[0] / "c.safetensors").read_bytes()

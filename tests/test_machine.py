@@ -45,7 +45,11 @@ def test_the_environment_names_what_is_loaded_and_loads_nothing(
     assert "torch" not in here.versions
     assert {"torch", "timm", "onnx"} <= environment(installed=True).versions.keys()
     assert here.versions["numpy"] == np.__version__
-    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (2, True, True)
+    assert (here.threads, here.usable_cpus >= 1, bool(here.cpu_model)) == (
+        2,
+        True,
+        True,
+    )
     assert here.cpu_quota is not None or len(here.cpus) in (0, here.usable_cpus)
     assert from_json(type(here), to_json(here), source="here") == here
 
@@ -94,13 +98,20 @@ CONTAINERS: dict[str, tuple[str, dict[str, str], float | None]] = {
     "version 2, no limit": (UNIFIED, {"cpu.max": "max 100000"}, None),
     "a group above has less": (
         "0::/pod/app",
-        {"cpu.max": "max 100000", "pod/cpu.max": "150000 100000", "pod/app/cpu.max": "4 1"},
+        {
+            "cpu.max": "max 100000",
+            "pod/cpu.max": "150000 100000",
+            "pod/app/cpu.max": "4 1",
+        },
         1.5,
     ),
     "half a CPU": (UNIFIED, {"cpu.max": "50000 100000"}, 0.5),
     "version 1": (
         "4:memory:/a\n3:cpu,cpuacct:/docker/1",
-        {"cpu,cpuacct/cpu.cfs_quota_us": "300000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
+        {
+            "cpu,cpuacct/cpu.cfs_quota_us": "300000",
+            "cpu,cpuacct/cpu.cfs_period_us": "100000",
+        },
         3.0,
     ),
     "version 1, no limit": (

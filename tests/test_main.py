@@ -26,13 +26,18 @@ MODULE = "runpy.run_module('exporter', run_name='__main__')"
 @pytest.mark.parametrize("way", [SCRIPT, MODULE])
 def test_ctrl_c_during_the_imports_is_130(way: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"{PRESSED}\n{way}"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"{PRESSED}\n{way}"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_the_command_is_the_module() -> None:
-    project = Path(__file__).parent.with_name("pyproject.toml").read_text(encoding="utf-8")
+    project = (
+        Path(__file__).parent.with_name("pyproject.toml").read_text(encoding="utf-8")
+    )
     assert 'star-export = "exporter.__main__:main"' in project
     done = subprocess.run(
         [sys.executable, "-m", "exporter", "--version"],

@@ -50,7 +50,8 @@ def test_every_process_has_its_own_part() -> None:
 def test_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "gathered", lambda self, item: [item, "other"])
     with pytest.raises(
-        LaunchError, match=r"the run \| got 2 different ones \| need one in all processes"
+        LaunchError,
+        match=r"the run \| got 2 different ones \| need one in all processes",
     ):
         Processes(0, 2).same("the run", "x")
 
@@ -59,7 +60,9 @@ def test_what_joining_writes_to_stdout_goes_to_stderr(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def joined(**_: object) -> SimpleNamespace:
-        os.write(1, b"[Gloo] Rank 0 is connected")  # as C++ writes: not through sys.stdout
+        os.write(
+            1, b"[Gloo] Rank 0 is connected"
+        )  # as C++ writes: not through sys.stdout
         return SimpleNamespace(num_processes=1)
 
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -87,7 +90,11 @@ def seven_classes(root: Path) -> Path:
 
 
 def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
-    images, one, two = seven_classes(tmp_path / "images"), tmp_path / "one", tmp_path / "two"
+    images, one, two = (
+        seven_classes(tmp_path / "images"),
+        tmp_path / "one",
+        tmp_path / "two",
+    )
     work(images, one)
     launcher = [
         sys.executable,
@@ -121,7 +128,9 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     )
 
 
-def test_a_process_that_does_not_come_is_one_line(workplace: Workplace, tmp_path: Path) -> None:
+def test_a_process_that_does_not_come_is_one_line(
+    workplace: Workplace, tmp_path: Path
+) -> None:
     flags = [
         *workplace.model,
         "--images",
@@ -131,7 +140,12 @@ def test_a_process_that_does_not_come_is_one_line(workplace: Workplace, tmp_path
     ]
     done = subprocess.run(
         [sys.executable, "-m", "exporter", "calibrate", *map(str, flags)],
-        env={**os.environ, **ALONE, "STAR_EXPORT_PATIENCE_S": "1", "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            **ALONE,
+            "STAR_EXPORT_PATIENCE_S": "1",
+            "OMP_NUM_THREADS": "1",
+        },
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -144,7 +158,9 @@ def test_a_process_that_does_not_come_is_one_line(workplace: Workplace, tmp_path
     assert "Traceback" not in done.stderr
 
 
-def test_a_launcher_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_without_addresses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """In place of Accelerate, which sets variables of this process before it fails."""
 
     def state(**_: object) -> None:
@@ -152,7 +168,9 @@ def test_a_launcher_without_addresses_is_one_line(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(accelerate, "PartialState", state)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(LaunchError, match=r"got no answer from all of them \(MASTER_ADDR"):
+    with pytest.raises(
+        LaunchError, match=r"got no answer from all of them \(MASTER_ADDR"
+    ):
         processes.__wrapped__()
 
 
@@ -174,7 +192,8 @@ def test_patience_is_a_number_of_seconds(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("STAR_EXPORT_PATIENCE_S", patience)
     with pytest.raises(
-        LaunchError, match=r"STAR_EXPORT_PATIENCE_S \| got .* need a number of seconds above 0"
+        LaunchError,
+        match=r"STAR_EXPORT_PATIENCE_S \| got .* need a number of seconds above 0",
     ):
         processes.__wrapped__()
 

@@ -18,7 +18,11 @@ def test_every_public_name_is_listed_and_is_there() -> None:
 
 
 def test_names_are_imported_for_type_checkers_too() -> None:
-    text = Path(exporter.__file__).read_text(encoding="utf-8").partition("__version__ =")[0]
+    text = (
+        Path(exporter.__file__)
+        .read_text(encoding="utf-8")
+        .partition("__version__ =")[0]
+    )
     renamed = {"__version__", "compare", "compile", "evaluate", "finetune", "inspect"}
     for name in set(exporter.__all__) - renamed:
         assert f" as {name}\n" in text
@@ -26,7 +30,9 @@ def test_names_are_imported_for_type_checkers_too() -> None:
 
 def test_a_path_is_given_as_text_and_kept_as_a_path() -> None:
     assert exporter.Images(images="photos").images == Path("photos")
-    assert exporter.Prune(calibration="c.safetensors").calibration == Path("c.safetensors")
+    assert exporter.Prune(calibration="c.safetensors").calibration == Path(
+        "c.safetensors"
+    )
 
 
 @pytest.mark.exhaustive
@@ -69,7 +75,8 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
         env={"MYPYPATH": str(Path(exporter.__file__).parents[1]), "PATH": ""},
     )
     assert (
-        'user.py:3: error: Unexpected keyword argument "imagess" for "Images"' in done.stdout
+        'user.py:3: error: Unexpected keyword argument "imagess" for "Images"'
+        in done.stdout
     ), done
     assert (
         'user.py:4: error: Argument "images" to "Images" has incompatible type "int"'

@@ -85,7 +85,11 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm1, self.attention, self.norm2 = nn.LayerNorm(32), Attention(), nn.LayerNorm(32)
+        self.norm1, self.attention, self.norm2 = (
+            nn.LayerNorm(32),
+            Attention(),
+            nn.LayerNorm(32),
+        )
         layers = {"fc1": nn.Linear(32, 64), "act": nn.GELU(), "fc2": nn.Linear(64, 32)}
         self.mlp = nn.Sequential(OrderedDict(layers))
 
@@ -99,13 +103,19 @@ class OwnNetwork(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches, self.token = nn.Conv2d(3, 32, 16, 16), nn.Parameter(torch.randn(1, 1, 32))
+        self.patches, self.token = (
+            nn.Conv2d(3, 32, 16, 16),
+            nn.Parameter(torch.randn(1, 1, 32)),
+        )
         self.blocks = nn.Sequential(Block(), Block(), Block())
         self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 5)
 
     def embed(self, images: Tensor) -> Tensor:
         return torch.cat(
-            [self.token.expand(images.shape[0], -1, -1), self.patches(images).flatten(2).mT],
+            [
+                self.token.expand(images.shape[0], -1, -1),
+                self.patches(images).flatten(2).mT,
+            ],
             dim=1,
         )
 

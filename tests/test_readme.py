@@ -59,7 +59,8 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     ).stdout.splitlines()
     lines = " ".join(listed).replace("\\ ", "")
     prepare, compile_ = (
-        re.search(rf"\S+ {name} .*?--out \S+", lines) for name in (r"calib_data\S+", "compile")
+        re.search(rf"\S+ {name} .*?--out \S+", lines)
+        for name in (r"calib_data\S+", "compile")
     )
     assert prepare and compile_
     run(prepare.group(), ROOT)
@@ -77,7 +78,9 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
         row = rf"^│ {method} +│ {report['gmacs']['pruned']:.3f} │ "
         assert re.search(row, shown, flags=re.MULTILINE)
     page = (tmp_path / "report.html").read_text()
-    assert all(f">{method}</a>" in page for method in ("matching", "tome", "star", "a-star"))
+    assert all(
+        f">{method}</a>" in page for method in ("matching", "tome", "star", "a-star")
+    )
 
 
 def test_the_test_command_is_the_one_that_ci_runs() -> None:
@@ -110,9 +113,9 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
     }
     shape |= {"num_attention_heads": 3, "intermediate_size": 384}
     torch.manual_seed(0)
-    transformers.ViTForImageClassification(transformers.ViTConfig(**shape)).save_pretrained(
-        photos / "my-vit"
-    )
+    transformers.ViTForImageClassification(
+        transformers.ViTConfig(**shape)
+    ).save_pretrained(photos / "my-vit")
     run(f"{command.rstrip()} --rounds 0", photos)
     report = json.loads((photos / "build/hf/report.json").read_text())
     assert all(each["passed"] for each in report["parity"].values())
@@ -123,14 +126,20 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
 
 
 def test_the_plan_command(tmp_path: Path) -> None:
-    (command,) = re.findall(r"^star-export plan .*$", "".join(COMMANDS), flags=re.MULTILINE)
-    assert "17.56 → 9.90 GMACs (16.35 by the last layer" in run(command, tmp_path).stdout
+    (command,) = re.findall(
+        r"^star-export plan .*$", "".join(COMMANDS), flags=re.MULTILINE
+    )
+    assert (
+        "17.56 → 9.90 GMACs (16.35 by the last layer" in run(command, tmp_path).stdout
+    )
 
 
 @pytest.mark.exhaustive
 @pytest.mark.ort
 def test_the_python_example(photos: Path) -> None:
-    (code,) = (each.text for each in pages.blocks("docs/api.md") if each.language == "python")
+    (code,) = (
+        each.text for each in pages.blocks("docs/api.md") if each.language == "python"
+    )
     (photos / "example.py").write_text(code)
     saved = float(run(f"{sys.executable} -W error example.py", photos).stdout)
     assert 0 < saved < 1

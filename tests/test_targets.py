@@ -13,7 +13,9 @@ from exporter.targets import (
 )
 from exporter.vocabulary import Layout
 
-EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+EACH = pytest.mark.parametrize(
+    "target", TARGETS.values(), ids=lambda target: target.name
+)
 
 
 @EACH
@@ -36,7 +38,9 @@ def test_a_top_k_that_a_runtime_cannot_return() -> None:
     TENSORRT.check_top_k(3840)
     ONNXRUNTIME.check_top_k(10**6)
     for target in (TENSORRT, TARGETS["tensorrt-int8"]):
-        with pytest.raises(ModelError, match=r"a top-k of 3841 patches \| need at most 3840"):
+        with pytest.raises(
+            ModelError, match=r"a top-k of 3841 patches \| need at most 3840"
+        ):
             target.check_top_k(3841)
 
 

@@ -29,14 +29,20 @@ def test_each_token_is_at_its_position_and_the_base_elsewhere(
         assert np.array_equal(grid[image, at], tokens[image, :own])
         rest = np.setdiff1d(np.arange(9), at)
         assert np.array_equal(grid[image, rest], base[image, rest])
-    values, places, others = (torch.from_numpy(each) for each in (tokens, positions, base))
+    values, places, others = (
+        torch.from_numpy(each) for each in (tokens, positions, base)
+    )
     counts = None if count is None else torch.from_numpy(count)
     assert np.array_equal(to_grid(values, places, others, counts).numpy(), grid)
 
 
 @pytest.mark.parametrize(
     "shapes",
-    [((2, 3, 4), (2, 2), (2, 9, 4)), ((2, 3, 4), (2, 3), (2, 9, 5)), ((3, 4), (3,), (9, 4))],
+    [
+        ((2, 3, 4), (2, 2), (2, 9, 4)),
+        ((2, 3, 4), (2, 3), (2, 9, 5)),
+        ((3, 4), (3,), (9, 4)),
+    ],
 )
 def test_shapes_that_do_not_fit_are_named(shapes: Any) -> None:
     tokens, positions, base = (np.zeros(shape) for shape in shapes)

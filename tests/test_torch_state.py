@@ -150,7 +150,9 @@ def exported() -> bytes:
     return exporter.export(pruned).SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize(
+    "kind", [torch.float64, torch.float16, torch.bfloat16, torch.uint8]
+)
 def test_images_of_each_type_are_taken(kind: torch.dtype) -> None:
     vit = exporter.load_model(make_model())
     images = random_images(vit, 8)

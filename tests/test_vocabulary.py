@@ -45,7 +45,9 @@ def test_a_word_is_its_string(word: Word) -> None:
 def test_a_word_that_is_none(kind: type[Word], subject: str) -> None:
     with pytest.raises(RecipeError) as error:
         kind.named("abacus")
-    assert str(error.value) == f"{subject} | got 'abacus' | need one of {', '.join(kind)}"
+    assert (
+        str(error.value) == f"{subject} | got 'abacus' | need one of {', '.join(kind)}"
+    )
 
 
 NAMES = (
@@ -60,7 +62,11 @@ NAMES = (
 
 
 def test_layers_are_numbered_from_one_with_two_digits() -> None:
-    assert (keep_name(3), count_name(3), score_name(12)) == ("keep_03", "count_03", "score_12")
+    assert (keep_name(3), count_name(3), score_name(12)) == (
+        "keep_03",
+        "count_03",
+        "score_12",
+    )
     assert keep_name(120) == "keep_120"
 
 
@@ -86,7 +92,9 @@ def test_layers_come_back_from_names_in_order() -> None:
 
 
 def test_a_variant_lies_beside_its_model() -> None:
-    assert [instrumented_path(Path("a/vit.star.onnx"), role) for role in INSTRUMENTED] == [
+    assert [
+        instrumented_path(Path("a/vit.star.onnx"), role) for role in INSTRUMENTED
+    ] == [
         Path("a/vit.star.tracing.onnx"),
         Path("a/vit.star.forced.onnx"),
     ]
@@ -112,7 +120,9 @@ def test_layers_that_prune_and_their_masses(tiny_vit: PrunableViT) -> None:
 def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -> None:
     rates = {2: 0.5, 4: 0.5}
     for method in Method.STAR, Method.A_STAR:
-        schedule = manual_schedule(tiny_vit.spec, rates, resolve(Prune("intra", method=method)))
+        schedule = manual_schedule(
+            tiny_vit.spec, rates, resolve(Prune("intra", method=method))
+        )
         left = [schedule.left_after(layer) for layer in (1, 2, 3, 4, 0)]
         assert left == (
             [16, 8, 8, 4, 4] if method == Method.STAR else [16, None, None, None, None]
@@ -120,8 +130,14 @@ def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -
 
 
 def test_the_embedding_is_the_first_output_of_its_kind(tiny_vit: PrunableViT) -> None:
-    several = (Output("logits", OutputKind.LOGITS), Output("pooled", OutputKind.EMBEDDING))
-    assert (tiny_vit.spec.embedding, replace(tiny_vit.spec, outputs=several).embedding) == (
+    several = (
+        Output("logits", OutputKind.LOGITS),
+        Output("pooled", OutputKind.EMBEDDING),
+    )
+    assert (
+        tiny_vit.spec.embedding,
+        replace(tiny_vit.spec, outputs=several).embedding,
+    ) == (
         "",
         "pooled",
     )

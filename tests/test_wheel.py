@@ -60,7 +60,10 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
     } <= names
     assert not [name for name in names if name.startswith(("tests", "plugins"))]
     (metadata,) = installed.glob("star_export-*.dist-info/METADATA")
-    assert 'Requires-Dist: transformers>=5.5; extra == "huggingface"' in metadata.read_text()
+    assert (
+        'Requires-Dist: transformers>=5.5; extra == "huggingface"'
+        in metadata.read_text()
+    )
 
 
 def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> None:
@@ -71,9 +74,12 @@ def test_the_plugin_can_be_built_from_it(installed: Path, tmp_path: Path) -> Non
     )  # fmt: skip
     assert "cmake -S source -B source/build" in done.stdout
     origin = ROOT / "plugins/tensorrt"
-    sources = {path.relative_to(origin) for path in origin.rglob("[!.]*") if path.is_file()}
+    sources = {
+        path.relative_to(origin) for path in origin.rglob("[!.]*") if path.is_file()
+    }
     assert {
-        path.relative_to(tmp_path / "source") for path in (tmp_path / "source").rglob("*.*")
+        path.relative_to(tmp_path / "source")
+        for path in (tmp_path / "source").rglob("*.*")
     } == sources
     for name in sources:
         assert (tmp_path / "source" / name).read_bytes() == (origin / name).read_bytes()
@@ -98,12 +104,18 @@ def test_an_editable_install_is_a_path_which_type_checkers_follow(
 ) -> None:
     code = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
     subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=source,
+        check=True,
+        capture_output=True,
     )
     (wheel,) = tmp_path.glob("star_export-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if "/" not in name)
-        assert (entry[-4:], archive.read(entry).decode().strip()) == (".pth", str(source))
+        assert (entry[-4:], archive.read(entry).decode().strip()) == (
+            ".pth",
+            str(source),
+        )
 
 
 @pytest.mark.exhaustive

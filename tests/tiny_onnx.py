@@ -43,7 +43,9 @@ def linear_classifier(
 
 
 def pruned_classifier(
-    variant: str = "", dtype: int = TensorProto.FLOAT, metadata: dict[str, str] | None = None
+    variant: str = "",
+    dtype: int = TensorProto.FLOAT,
+    metadata: dict[str, str] | None = None,
 ) -> bytes:
     """The shipped model, its "tracing" variant or its "forced" variant."""
     nodes = [
@@ -59,13 +61,21 @@ def pruned_classifier(
     }
     tokens = "patches_0"
     for channel, (layer, count) in enumerate(KEEP.items()):
-        constants |= {f"k_{layer}": np.array([count]), f"channel_{layer}": np.array(channel)}
+        constants |= {
+            f"k_{layer}": np.array([count]),
+            f"channel_{layer}": np.array(channel),
+        }
         if variant != "forced":
             nodes += _selection(layer, tokens)
         nodes += [
-            helper.make_node("Unsqueeze", [f"keep_{layer:02d}", "axis"], [f"index_{layer}"]),
             helper.make_node(
-                "GatherND", [tokens, f"index_{layer}"], [f"patches_{layer}"], batch_dims=1
+                "Unsqueeze", [f"keep_{layer:02d}", "axis"], [f"index_{layer}"]
+            ),
+            helper.make_node(
+                "GatherND",
+                [tokens, f"index_{layer}"],
+                [f"patches_{layer}"],
+                batch_dims=1,
             ),
         ]
         tokens = f"patches_{layer}"
@@ -74,7 +84,9 @@ def pruned_classifier(
         helper.make_node("MatMul", ["pooled", "weight"], ["logits"]),
     ]
     keeps = [
-        helper.make_tensor_value_info(f"keep_{layer:02d}", TensorProto.INT64, ["batch", count])
+        helper.make_tensor_value_info(
+            f"keep_{layer:02d}", TensorProto.INT64, ["batch", count]
+        )
         for layer, count in KEEP.items()
     ]
     images = helper.make_tensor_value_info("images", dtype, _IMAGES)
@@ -89,7 +101,9 @@ def pruned_classifier(
 def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:
     """The best by one channel, then in ascending position."""
     return [
-        helper.make_node("Gather", [tokens, f"channel_{layer}"], [f"score_{layer}"], axis=2),
+        helper.make_node(
+            "Gather", [tokens, f"channel_{layer}"], [f"score_{layer}"], axis=2
+        ),
         helper.make_node(
             "TopK",
             [f"score_{layer}", f"k_{layer}"],
@@ -119,10 +133,14 @@ def _model(
     outputs: list[onnx.ValueInfoProto],
     metadata: dict[str, str] | None = None,
 ) -> bytes:
-    weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    weights = [
+        numpy_helper.from_array(value, name) for name, value in constants.items()
+    ]
     weights.append(_stored(metadata or {}))
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10
+    )
     helper.set_model_props(model, metadata or {})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
@@ -130,4 +148,8 @@ def _model(
 
 def noise(batch: int = 2) -> np.ndarray:
     """Images that these models take."""
-    return np.random.default_rng(0).standard_normal((batch, 3, SIDE, SIDE)).astype(np.float32)
+    return (
+        np.random.default_rng(0)
+        .standard_normal((batch, 3, SIDE, SIDE))
+        .astype(np.float32)
+    )

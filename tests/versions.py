@@ -21,7 +21,9 @@ def timm_is_before(release: str) -> bool:
 def runs_in_double(family: str) -> None:
     """Skip the test where timm's own network cannot compute in float64."""
     if family == "rotary a head" and timm_is_before("1.0.31"):
-        pytest.skip(f"timm {timm.__version__} has no mixed rotations in double precision")
+        pytest.skip(
+            f"timm {timm.__version__} has no mixed rotations in double precision"
+        )
 
 
 def skip_untranslated(what: str, *, used: bool) -> None:

@@ -18,7 +18,13 @@ from exporter.models.registry import adapt
 from exporter.models.spec import spec_of, with_outputs
 
 # Without the classes, which a checkpoint brings.
-TINY_SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "num_heads": 3, "depth": 4}
+TINY_SHAPE = {
+    "img_size": 32,
+    "patch_size": 8,
+    "embed_dim": 48,
+    "num_heads": 3,
+    "depth": 4,
+}
 TINY = {**TINY_SHAPE, "num_classes": 7}
 
 TINY_LVVIT = {"dim": 48, "num_heads": 3, "depth": 4, "num_classes": 7, "img_size": 64}
@@ -139,7 +145,9 @@ def cut_vit(family: str = "vit") -> PrunableViT:
         own = parts.mlp if mlp is not None else None
         if own is not None and mlp is merged:
             own = MlpParts(norm=own.norm, fc2=merged, whole=merged, out=own.out)
-        blocks[layer - 1] = BlockParts(whole, parts.attention if attention else None, own)
+        blocks[layer - 1] = BlockParts(
+            whole, parts.attention if attention else None, own
+        )
     return _seen_anew(vit, blocks)
 
 

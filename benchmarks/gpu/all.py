@@ -71,13 +71,19 @@ def _require_same_gpu(path: Path, machine: str) -> None:
     before, here = path.read_text(encoding="utf-8").strip(), machine
     if before.split(",")[0] != here.split(",")[0]:
         raise UserError(
-            str(path.parent), f"results of {before}", f"those of {here}", "give another --out"
+            str(path.parent),
+            f"results of {before}",
+            f"those of {here}",
+            "give another --out",
         )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    cifar, out = os.environ.get("STAR_EXPORT_CIFAR10"), os.environ.get("OUT", "build/gpu")
+    cifar, out = (
+        os.environ.get("STAR_EXPORT_CIFAR10"),
+        os.environ.get("OUT", "build/gpu"),
+    )
     parser.add_argument(
         "--folder", type=Path, help="Export folder of a target for TensorRT 10 or 11."
     )
@@ -94,7 +100,11 @@ def _parser() -> argparse.ArgumentParser:
         help="Export folder of a-STAR in the layout shrinking.",
     )
     parser.add_argument(
-        "--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure."
+        "--models",
+        nargs="*",
+        default=list(MODELS),
+        choices=MODELS,
+        help="DeiTs to measure.",
     )
     parser.add_argument(
         "--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes."
@@ -103,12 +113,17 @@ def _parser() -> argparse.ArgumentParser:
         "--steps", metavar="NAMES", help="Only these steps, e.g. kernel,pytorch."
     )
     parser.add_argument(
-        "--minutes", type=float, default=float("inf"), help="Stop after so many minutes."
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="Stop after so many minutes.",
     )
     parser.add_argument(
         "--again", action="store_true", help="Repeat the steps that are done, too."
     )
-    parser.add_argument("--out", type=Path, default=Path(out), help="Folder for all output.")
+    parser.add_argument(
+        "--out", type=Path, default=Path(out), help="Folder for all output."
+    )
     return parser
 
 

@@ -53,7 +53,9 @@ def built(out: Path) -> Path:
         )
     for program in ("cmake", "nvcc"):
         if shutil.which(program) is None:
-            raise UserError(program, "no such program on PATH", "CMake and the CUDA toolkit")
+            raise UserError(
+                program, "no such program on PATH", "CMake and the CUDA toolkit"
+            )
     write_source(out)
     # What CMake prints goes to stderr: stdout is for the path.
     for words in (

@@ -54,7 +54,9 @@ def on_a_gpu(run: Callable[[str], int]) -> int:
     """Call `run` with a line that describes the GPU; return the exit code, 2 where there is none."""
     try:
         found = this_machine("")
-        return run(f"{found.gpu}, SM {found.sm}, driver {found.driver}, CUDA {found.cuda}")
+        return run(
+            f"{found.gpu}, SM {found.sm}, driver {found.driver}, CUDA {found.cuda}"
+        )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -92,7 +94,11 @@ def model_files(
     a-STAR has the layout of its name in `layouts`, else the target's best. timm's own model is as PyTorch exports
     it, without our passes, in fp16 or fp32; there is none for a target that quantizes.
     """
-    files = {"dense": _lowered(dense(model), target, folder / target.file_name(model, "dense"))}
+    files = {
+        "dense": _lowered(
+            dense(model), target, folder / target.file_name(model, "dense")
+        )
+    }
     if not target.quantization:
         files[STOCK] = _stock(model, target.precision, folder)
     for name, (method, rho) in methods.items():
@@ -106,7 +112,11 @@ def model_files(
 
 def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
     if not path.is_file():
-        images = noise(network.vit.spec, "float32", RANGE_IMAGES) if target.measures else None
+        images = (
+            noise(network.vit.spec, "float32", RANGE_IMAGES)
+            if target.measures
+            else None
+        )
         save_onnx(lower(network, target, images=images), path)
     return path
 

@@ -44,8 +44,12 @@ class Estimates:
         path = self.folder / f"{name}.json"
         if not path.is_file():
             with written_beside(path) as partial:
-                partial.write_text(json.dumps(self._built(network), indent=1), encoding="utf-8")
-        times: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
+                partial.write_text(
+                    json.dumps(self._built(network), indent=1), encoding="utf-8"
+                )
+        times: dict[str, dict[str, float]] = json.loads(
+            path.read_text(encoding="utf-8")
+        )
         return times
 
     def _built(self, network: PrunedViT) -> dict[str, dict[int, float]]:
@@ -68,10 +72,17 @@ def main() -> None:
     """Build what is missing, and print the table of each GPU."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to estimate."
+        "--models",
+        nargs="*",
+        default=list(MODELS),
+        choices=MODELS,
+        help="DeiTs to estimate.",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("build/gpu/estimates"), help="Folder for the records."
+        "--out",
+        type=Path,
+        default=Path("build/gpu/estimates"),
+        help="Folder for the records.",
     )
     options = parser.parse_args()
     estimates = Estimates(options.out)
@@ -92,7 +103,9 @@ def _rows(gpu: str, model: str, estimates: Estimates) -> Iterable[str]:
     unpruned = estimates.of(f"{model}.dense", dense(model))[gpu]
     pruned = {
         method: [
-            estimates.of(f"{model}.{method}{share:g}", saving(model, method, share))[gpu]
+            estimates.of(f"{model}.{method}{share:g}", saving(model, method, share))[
+                gpu
+            ]
             for share in SHARES
         ]
         for method in METHODS
@@ -100,7 +113,9 @@ def _rows(gpu: str, model: str, estimates: Estimates) -> Iterable[str]:
     for batch, milliseconds in unpruned.items():
         cells = [model, batch, f"{milliseconds:.2f}"]
         for times in pruned.values():
-            cells.append(" / ".join(f"{milliseconds / time[batch]:.2f}" for time in times))
+            cells.append(
+                " / ".join(f"{milliseconds / time[batch]:.2f}" for time in times)
+            )
         yield f"| {' | '.join(cells)} |"
 
 

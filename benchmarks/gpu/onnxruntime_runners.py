@@ -79,7 +79,9 @@ class BoundRunner(Runner):
         images = ort.OrtValue.ortvalue_from_numpy(self._images, self._device, 0)
         self._binding.bind_ortvalue_input(IMAGES, images)
         self._binding.bind_ortvalue_output(LOGITS, self._logits)
-        self._inputs = (TensorInfo(IMAGES, (BATCH, *self._images.shape[1:]), "float32"),)
+        self._inputs = (
+            TensorInfo(IMAGES, (BATCH, *self._images.shape[1:]), "float32"),
+        )
         self._outputs = (TensorInfo(LOGITS, (BATCH, shape[1]), "float32"),)
         self._session = session
 
@@ -105,7 +107,9 @@ def prepared(case: Case) -> Timing:
     """
     way, precision = case.mode.split(", ")
     methods = {
-        name: each for name, each in METHODS.items() if way != GRAPH or each[0] == Method.STAR
+        name: each
+        for name, each in METHODS.items()
+        if way != GRAPH or each[0] == Method.STAR
     }
     target = ONNXRUNTIME_FP16 if precision == "fp16" else ONNXRUNTIME
     options = {
@@ -113,11 +117,18 @@ def prepared(case: Case) -> Timing:
         "enable_cuda_graph": str(int(way == GRAPH)),
     }
     made: dict[str, Runner] = {}
-    for name, path in model_files(case.model, methods, target, case.folder / "models").items():
+    for name, path in model_files(
+        case.model, methods, target, case.folder / "models"
+    ).items():
         _require_gpu(path, case.model)
         made[name] = BoundRunner(path, case.images, options=options, name=name)
     return partial(
-        throughput, made, {IMAGES: case.images}, batch=case.batch, rounds=case.rounds, warmup=5
+        throughput,
+        made,
+        {IMAGES: case.images},
+        batch=case.batch,
+        rounds=case.rounds,
+        warmup=5,
     )
 
 

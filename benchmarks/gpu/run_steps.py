@@ -29,7 +29,9 @@ DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = (
 RAN, UNFINISHED = (DONE, FAILED, INTERRUPTED), (FAILED, INTERRUPTED, WAITING)
 # A stopped step has this long to end by itself.
 GRACE_S = 5.0
-REFUSED = 2  # the exit code of a command that cannot run here, which says why in one line
+REFUSED = (
+    2  # the exit code of a command that cannot run here, which says why in one line
+)
 
 Clock: TypeAlias = Callable[[], float]
 
@@ -91,7 +93,11 @@ def outcome_of(step: Step, out: Path) -> Outcome:
 def printed_by(step: Step, out: Path, suffix: str = "out") -> str:
     """Return what a step printed; "" where it has not run."""
     path = out / f"{step.name}.{suffix}"
-    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    return (
+        path.read_text(encoding="utf-8", errors="replace").strip()
+        if path.is_file()
+        else ""
+    )
 
 
 def _save(outcome: Outcome, step: Step, out: Path) -> None:
@@ -116,12 +122,17 @@ def _run(step: Step, out: Path, spent_s: float, left_s: float, clock: Clock) -> 
                 start_new_session=True,
             )
         except OSError as error:
-            return Outcome(NOT_RUN, 0.0, f"{step.command[0]}: {error.strerror}", step.command)
+            return Outcome(
+                NOT_RUN, 0.0, f"{step.command[0]}: {error.strerror}", step.command
+            )
         code = _wait(process, left_s)
     seconds = round(spent_s + clock() - start, 1)
     if code is None:
         return Outcome(
-            INTERRUPTED, seconds, "its time was up; the next call continues it", step.command
+            INTERRUPTED,
+            seconds,
+            "its time was up; the next call continues it",
+            step.command,
         )
     lines = printed_by(step, out, "err").splitlines() or [f"exit code {code}"]
     why = lines[-1].removeprefix("error: ")

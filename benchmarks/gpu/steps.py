@@ -14,7 +14,13 @@ HERE = "benchmarks/gpu"
 NAME = "cifar196"
 # DeiT-Tiny on images of 56 pixels, enlarged from 32: 14 × 14 patches, as at 224 pixels.
 RECIPE = "benchmarks/gpu/cifar196.toml"
-NETWORK = ("--model", "deit_tiny_patch16_224", "--model-kwargs", "img_size=56", "patch_size=4")
+NETWORK = (
+    "--model",
+    "deit_tiny_patch16_224",
+    "--model-kwargs",
+    "img_size=56",
+    "patch_size=4",
+)
 EPOCHS = ("--epochs", "100", "--small-epochs", "60", "--warmup-epochs", "5")
 # As in docs/results.md, at equal multiply-adds.
 SHARES = ("0.2", "0.35", "0.48", "0.65")
@@ -75,15 +81,25 @@ def steps(request: Request) -> tuple[Step, ...]:
         str(request.plugin.parents[1]),
     )
     return (
-        Step("kernel", "the plugin's kernel: correctness, compute-sanitizer, time", kernel),
+        Step(
+            "kernel",
+            "the plugin's kernel: correctness, compute-sanitizer, time",
+            kernel,
+        ),
         _table("pytorch", "PyTorch, eager and compiled", request),
         _table(
-            "onnxruntime", "ONNX Runtime's CUDA provider, IO binding and CUDA graphs", request
+            "onnxruntime",
+            "ONNX Runtime's CUDA provider, IO binding and CUDA graphs",
+            request,
         ),
-        *_verbs("onnxruntime", "ONNX Runtime's CUDA provider", ("check", "bench"), request),
+        *_verbs(
+            "onnxruntime", "ONNX Runtime's CUDA provider", ("check", "bench"), request
+        ),
         *_cifar_steps(request),
         Step(
-            "plugin", "the plugin's library, for engines of a-STAR whose tokens shrink", plugin
+            "plugin",
+            "the plugin's library, for engines of a-STAR whose tokens shrink",
+            plugin,
         ),
         _table("tensorrt", "TensorRT engines beside the stock timm model", request),
         *_verbs("engines", "TensorRT engines", ("build", "check", "bench"), request),
@@ -104,7 +120,9 @@ def _table(runtime: str, shows: str, request: Request) -> Step:
     return Step(runtime, f"DeiT on {shows}", command)
 
 
-def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> Iterator[Step]:
+def _verbs(
+    name: str, shows: str, verbs: tuple[str, ...], request: Request
+) -> Iterator[Step]:
     folder, lacks = request.folder, "--folder FOLDER"
     runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
     plugin: tuple[str, ...] = ()
@@ -117,14 +135,25 @@ def _verbs(name: str, shows: str, verbs: tuple[str, ...], request: Request) -> I
     batches = ("--batches", ",".join(map(str, request.batches)))
     flags = {"build": batches, "check": runtime, "bench": (*runtime, *batches)}
     for verb in verbs:
-        step, line = f"{name}-{verb}", f"`star-export {verb}` of the export folder on {shows}"
+        step, line = (
+            f"{name}-{verb}",
+            f"`star-export {verb}` of the export folder on {shows}",
+        )
         if folder is None:
             yield Step(step, line, lacks=lacks)
         else:
             yield Step(
                 step,
                 line,
-                (sys.executable, "-m", "exporter", verb, str(folder), *flags[verb], *plugin),
+                (
+                    sys.executable,
+                    "-m",
+                    "exporter",
+                    verb,
+                    str(folder),
+                    *flags[verb],
+                    *plugin,
+                ),
             )
 
 
@@ -141,14 +170,24 @@ def _cifar_steps(request: Request) -> Iterator[Step]:
     }
     commands = {} if request.cifar is None else _commands(request.cifar, request.out)
     for name, what in shows.items():
-        yield Step(name, what, commands[name]) if commands else Step(name, what, lacks=LACKS)
+        yield (
+            Step(name, what, commands[name])
+            if commands
+            else Step(name, what, lacks=LACKS)
+        )
 
 
 def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
-    weights, calibration = out / f"{NAME}.safetensors", out / f"{NAME}.calibration.safetensors"
+    weights, calibration = (
+        out / f"{NAME}.safetensors",
+        out / f"{NAME}.calibration.safetensors",
+    )
     trained = ("--checkpoint", str(weights), "--device", "cuda")
     network = (*NETWORK, *_preprocess(), *trained)
-    images, tested = ("--images", str(cifar / "train")), ("--eval-images", str(cifar / "test"))
+    images, tested = (
+        ("--images", str(cifar / "train")),
+        ("--eval-images", str(cifar / "test")),
+    )
     calibrated = ("--calibration", str(calibration), "--mac-reductions", *SHARES)
     finetune = (
         sys.executable,

@@ -25,7 +25,12 @@ from deits import MODELS, dense, prune, schedule
 from exporter.data.batches import noise
 from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
 from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
+from exporter.runtimes.tensorrt.clocks import (
+    NO_CLOCKS,
+    Clocks,
+    clocks_of,
+    sampled_clocks,
+)
 from exporter.runtimes.tensorrt.runner import gpu_uuid
 from exporter.schedule.macs import mean_macs
 from exporter.vocabulary import Method
@@ -81,7 +86,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runtime", choices=RUNTIMES, help="The runtime.")
     parser.add_argument(
-        "--models", nargs="*", default=list(MODELS), choices=MODELS, help="DeiTs to measure."
+        "--models",
+        nargs="*",
+        default=list(MODELS),
+        choices=MODELS,
+        help="DeiTs to measure.",
     )
     parser.add_argument(
         "--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes."
@@ -92,7 +101,10 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
     parser.add_argument(
-        "--out", type=Path, default=Path("build/gpu/table"), help="Folder for the records."
+        "--out",
+        type=Path,
+        default=Path("build/gpu/table"),
+        help="Folder for the records.",
     )
     options = parser.parse_args()
     return on_a_gpu(lambda machine: _table(options, machine))
@@ -112,7 +124,9 @@ def _table(options: argparse.Namespace, machine: str) -> int:
                 _say(_reasoned([model, mode, "", "not run"], reason))
                 continue
             for batch in options.batches:
-                case = Case(model, mode, batch, options.rounds, options.out, options.plugin)
+                case = Case(
+                    model, mode, batch, options.rounds, options.out, options.plugin
+                )
                 row = _row(runtime, machine, case)
                 failed |= bool(row["error"])
                 for cells in _cells(row):
@@ -129,9 +143,7 @@ def _reasoned(first: list[str], why: str) -> list[str]:
 
 
 def _row(runtime: ModuleType, machine: str, case: Case) -> dict[str, object]:
-    name = (
-        f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
-    )
+    name = f"{case.model}.{case.mode.replace(', ', '-').replace(' ', '_')}.batch{case.batch}.json"
     place = case.folder / name
     if place.is_file():
         before: dict[str, object] = json.loads(place.read_text(encoding="utf-8"))
@@ -161,7 +173,14 @@ def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
     }
     estimated = runtime.estimated(case) if hasattr(runtime, "estimated") else {}
     return Row(
-        model, mode, batch, machine, clocks_of(clocks), times, against, estimated=estimated
+        model,
+        mode,
+        batch,
+        machine,
+        clocks_of(clocks),
+        times,
+        against,
+        estimated=estimated,
     )
 
 

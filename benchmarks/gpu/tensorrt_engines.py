@@ -119,7 +119,9 @@ def estimated(case: Case) -> dict[str, float]:
     for name, onnx in _files(case).items():
         settings = replace(_settings(case, name), runtime=RTX.name, sm=(PLAN_SM,))
         ((steps, _),) = read_programs(build_ahead(rtx, onnx, PLAN_SM, settings))
-        milliseconds |= {name: estimated_ms(steps, gpu.sm, tf32=settings.tf32)[gpu.name]}
+        milliseconds |= {
+            name: estimated_ms(steps, gpu.sm, tf32=settings.tf32)[gpu.name]
+        }
     return milliseconds
 
 

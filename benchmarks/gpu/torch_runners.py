@@ -86,11 +86,14 @@ def prepared(case: Case) -> Timing:
     model = case.model
     networks: dict[str, PrunedViT] = {"dense": dense(model)}
     networks |= {
-        name: prune(schedule(model, rho, method=m), model) for name, (m, rho) in METHODS.items()
+        name: prune(schedule(model, rho, method=m), model)
+        for name, (m, rho) in METHODS.items()
     }
     runners = {name: _runner(name, network, case) for name, network in networks.items()}
     feed = {IMAGES: case.images}
-    return partial(throughput, runners, feed, batch=case.batch, rounds=case.rounds, warmup=5)
+    return partial(
+        throughput, runners, feed, batch=case.batch, rounds=case.rounds, warmup=5
+    )
 
 
 def _runner(name: str, network: PrunedViT, case: Case) -> Runner:
@@ -105,4 +108,6 @@ def _runner(name: str, network: PrunedViT, case: Case) -> Runner:
         ready = torch.compile(ready, dynamic=False, mode="reduce-overhead")
     inputs = [TensorInfo(IMAGES, ("batch", *spec.preprocessing.input_size), "float32")]
     outputs = [TensorInfo(LOGITS, ("batch", spec.num_classes), "float32")]
-    return TorchRunner(Resident(ready, images, precision).eval(), inputs, outputs, name=name)
+    return TorchRunner(
+        Resident(ready, images, precision).eval(), inputs, outputs, name=name
+    )

@@ -84,7 +84,9 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="An export folder of a classifier.")
-    parser.add_argument("--place", type=Path, required=True, help="Where packages are put.")
+    parser.add_argument(
+        "--place", type=Path, required=True, help="Where packages are put."
+    )
     parser.add_argument("--dense", action="store_true", help="Take the unpruned model.")
     options = parser.parse_args()
     rows = logits_of(options.folder, options.place, dense=options.dense)
@@ -117,7 +119,9 @@ def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
     lowered = export.models.dense if dense else export.models.pruned
     preprocessing = lowered.artefact.spec.preprocessing
     if preprocessing.crop_pct != 1:
-        raise SystemExit(f"{lowered.path} | got {preprocessing.words} | need a crop_pct of 1")
+        raise SystemExit(
+            f"{lowered.path} | got {preprocessing.words} | need a crop_pct of 1"
+        )
     shutil.rmtree(models, ignore_errors=True)
     write_model(lowered, models / NAME)
     reference = export.read_reference()
@@ -131,7 +135,8 @@ def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
 def to_bytes(image: Array, preprocessing: Preprocessing) -> Array:
     """Return the pixels, [height, width, 3] uint8, of which an image was normalised."""
     mean, std = (
-        np.reshape(values, (3, 1, 1)) for values in (preprocessing.mean, preprocessing.std)
+        np.reshape(values, (3, 1, 1))
+        for values in (preprocessing.mean, preprocessing.std)
     )
     return np.rint((image * std + mean) * 255).astype(np.uint8).transpose(1, 2, 0)
 
@@ -216,9 +221,7 @@ def vulkan_on_cpu(place: Path) -> dict[str, str]:
     if not (driver / "vk_swiftshader_icd.json").is_file():
         modules = node_modules(place / "npm", NPM)
         packed = modules / "node_modules/@sparticuz/chromium/bin/swiftshader.tar.br"
-        unpack = (
-            "process.stdout.write(zlib.brotliDecompressSync(fs.readFileSync(process.argv[1])))"
-        )
+        unpack = "process.stdout.write(zlib.brotliDecompressSync(fs.readFileSync(process.argv[1])))"
         done = subprocess.run(
             ["node", "-e", unpack, packed], stdout=subprocess.PIPE, check=True
         )
@@ -230,7 +233,9 @@ def vulkan_on_cpu(place: Path) -> dict[str, str]:
 
 def _printed(command: list[str | Path], folder: Path | None = None) -> Array:
     """Return the array that a command prints in its last line."""
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+    )
     return np.array(json.loads(done.stdout.splitlines()[-1]), np.float32)
 
 
@@ -242,7 +247,9 @@ def python_with(place: Path, pins: tuple[str, ...]) -> Path:
     venv.create(place, clear=True, with_pip=True)
     _install([python, "-m", "pip", "install", "--quiet", "--no-deps", *pins])
     (packages,) = place.glob("lib/python*/site-packages")
-    (packages / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    (packages / "behind.pth").write_text(
+        sysconfig.get_path("purelib") + "\n", encoding="utf-8"
+    )
     _mark(place, pins)
     return python
 
@@ -256,16 +263,22 @@ def node_modules(place: Path, pins: dict[str, str]) -> Path:
             raise NotInstalledError(f"no {program} on PATH")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    (place / "package.json").write_text(json.dumps({"dependencies": pins}), encoding="utf-8")
+    (place / "package.json").write_text(
+        json.dumps({"dependencies": pins}), encoding="utf-8"
+    )
     _install(["npm", "install", "--ignore-scripts", "--silent"], place)
     _mark(place, pins)
     return place
 
 
 def _install(command: list[str | Path], folder: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
+        lines = (done.stderr or done.stdout).strip().splitlines() or [
+            f"exit {done.returncode}"
+        ]
         raise NotInstalledError(lines[-1])
 
 

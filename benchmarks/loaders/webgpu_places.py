@@ -40,10 +40,16 @@ def places_of(file: Path, image: np.ndarray[Any, Any]) -> dict[str, Any]:
         trace = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     kernels = [event["args"] for event in trace if event["name"].endswith(KERNEL)]
     copies = ("MemcpyToHost", "MemcpyFromHost")
-    on_cpu = Counter(node["op_name"] for node in kernels if node["provider"] == PROVIDERS[1])
+    on_cpu = Counter(
+        node["op_name"] for node in kernels if node["provider"] == PROVIDERS[1]
+    )
     computing = [node for node in kernels if node["op_name"] not in copies]
     gpu = sum(node["provider"] == PROVIDERS[0] for node in computing)
-    return {"logits": logits[0].tolist(), "gpu": gpu, "cpu": dict(sorted(on_cpu.items()))}
+    return {
+        "logits": logits[0].tolist(),
+        "gpu": gpu,
+        "cpu": dict(sorted(on_cpu.items())),
+    }
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ class BatchWide(PrunedViT):
     """A pruned ViT of which every image of a batch keeps the same number of patches."""
 
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:  # noqa: ARG002
-        index = keep_top_k(score, batch_count(score.exp(), self.schedule.rates[layer - 1]))
+        index = keep_top_k(
+            score, batch_count(score.exp(), self.schedule.rates[layer - 1])
+        )
         # Every image has the same count; it is said, since a schedule of a-STAR does not tell it.
         return Decision(index, torch.full_like(index[:, 0], index.shape[1]))
 
@@ -30,6 +32,11 @@ def batch_count(score: Float[Tensor, "b n"], mass: float) -> int:
     tends to mass · n, whatever the scores. At least one, at most k(mass, n).
     """
     images, patches = score.shape
-    share = score.sort(dim=1, descending=True, stable=True).values.double().flatten().cumsum(0)
+    share = (
+        score.sort(dim=1, descending=True, stable=True)
+        .values.double()
+        .flatten()
+        .cumsum(0)
+    )
     place = int(torch.searchsorted(share, mass * share[-1]))
     return min(max(place // images, 1), keep_count(mass, patches))

@@ -50,7 +50,9 @@ def accuracy(row: Prepared) -> Numbers:
     )
     answers = predict_models(
         torch_models(
-            row.tuned, row.pruned.schedule if way.drops_patches else None, row.calibration
+            row.tuned,
+            row.pruned.schedule if way.drops_patches else None,
+            row.calibration,
         )[-1:],
         source,
         row.batch,
@@ -64,13 +66,18 @@ def accuracy(row: Prepared) -> Numbers:
 def recovery(row: Prepared) -> Numbers:
     """Return top-1 in percent before fine-tuning and after it; twice the same where the way has none."""
     untrained = replace(row, way=replace(row.way, training={}))
-    return {"top-1 before": accuracy(untrained)["top-1"], "top-1 after": accuracy(row)["top-1"]}
+    return {
+        "top-1 before": accuracy(untrained)["top-1"],
+        "top-1 after": accuracy(row)["top-1"],
+    }
 
 
 def asymmetry(row: Prepared) -> Numbers:
     """Return the points that a unit costs before training, and those that training wins back: means over layers."""
     found = [recovery(each) for each in plans_of_one_unit(row)]
-    whole = accuracy(replace(row, way=replace(row.way, each=None, training={})))["top-1"]
+    whole = accuracy(replace(row, way=replace(row.way, each=None, training={})))[
+        "top-1"
+    ]
     before, after = (
         float(np.mean([each[f"top-1 {when}"] for each in found]))
         for when in ("before", "after")
@@ -84,7 +91,10 @@ def flops(row: Prepared) -> Numbers:
     spec, pruned = row.vit.spec, row.pruned
     varies = pruned.schedule.adaptive
     gmacs = (mean_macs(spec, _patches_left(row)) if varies else pruned.macs).gmacs
-    return {"GFLOPs": gmacs, "FLOPs saved, %": 100 * (1 - gmacs / dense_macs(spec).gmacs)}
+    return {
+        "GFLOPs": gmacs,
+        "FLOPs saved, %": 100 * (1 - gmacs / dense_macs(spec).gmacs),
+    }
 
 
 def speed(row: Prepared) -> Numbers:
@@ -122,7 +132,9 @@ def rates(row: Prepared) -> tuple[float, ...]:
 def kept_shares(row: Prepared) -> list[float]:
     """Return the mean share of its patches that each layer keeps."""
     left = _patches_left(row).mean(0)
-    shares: list[float] = (left / np.array([row.vit.spec.num_patches, *left[:-1]])).tolist()
+    shares: list[float] = (
+        left / np.array([row.vit.spec.num_patches, *left[:-1]])
+    ).tolist()
     return shares
 
 

@@ -156,7 +156,12 @@ class Robustness:
 
 
 def robustness(
-    samples: Sequence[Sample], depth: int, units: int, *, trials: int = 500, seed: int = 0
+    samples: Sequence[Sample],
+    depth: int,
+    units: int,
+    *,
+    trials: int = 500,
+    seed: int = 0,
 ) -> Robustness:
     """Add clip(N(0, σ), ±5σ) to every accuracy, choose degree and split again, and compare.
 
@@ -212,9 +217,13 @@ def gradient_gap(row: Prepared) -> dict[str, float | None]:
         images_at(needed(row.place.images), vit.spec.num_classes), MEASURED_IMAGES, 0
     )
     labels = torch.tensor([file.label for file in folder.files], device=vit.device)
-    pixels = first_images(folder.files, vit.spec.preprocessing, "float32", MEASURED_IMAGES)
+    pixels = first_images(
+        folder.files, vit.spec.preprocessing, "float32", MEASURED_IMAGES
+    )
     squares = dict.fromkeys(UnitType, 0.0)
-    layers = {unit: [layer - 1 for layer in found] for unit, found in removable(vit).items()}
+    layers = {
+        unit: [layer - 1 for layer in found] for unit, found in removable(vit).items()
+    }
     with trainable(vit), gated(vit, Importance.unknown(vit.spec.depth)) as student:
         for at in range(0, len(labels), row.batch):
             student.zero_grad()
@@ -225,7 +234,9 @@ def gradient_gap(row: Prepared) -> dict[str, float | None]:
                 (UnitType.ACTIVATION, student.activation),
             ):
                 assert scores.grad is not None
-                squares[unit] += float(scores.grad[layers[unit]].double().square().mean())
+                squares[unit] += float(
+                    scores.grad[layers[unit]].double().square().mean()
+                )
         student.zero_grad()
     return {GAP: (squares[UnitType.ACTIVATION] / squares[UnitType.ATTENTION]) ** 0.5}
 

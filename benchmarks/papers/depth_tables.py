@@ -49,12 +49,19 @@ def _models() -> Iterator[Row]:
     rows: tuple[tuple[str, str, Way | None, tuple[float | None, ...]], ...] = (
         (DEIT_B, "baseline", DENSE, (81.8, 17.6, 741.5, None)),
         (DEIT_B, "NOSE, 6 layers", _shallower(NOSE), (81.5, 14.1, 921.4, 24.0)),
-        (DEIT_B, "BoundaryDPT, 5 + 5 units", _shallower(SHIPPED), (81.8, 10.5, 1169.7, 58.0)),
+        (
+            DEIT_B,
+            "BoundaryDPT, 5 + 5 units",
+            _shallower(SHIPPED),
+            (81.8, 10.5, 1169.7, 58.0),
+        ),
         (DEIT_S, "baseline", DENSE, (79.8, None, None, None)),
         (DEIT_S, "BoundaryDPT", None, (79.7, None, None, 39.0)),
     )
     why = "its layers are not published"
-    return (row(label, model, way, *printed, why=why) for model, label, way, printed in rows)
+    return (
+        row(label, model, way, *printed, why=why) for model, label, way, printed in rows
+    )
 
 
 def _shallower(plan: DepthPlan) -> Way:
@@ -93,7 +100,9 @@ def _samples() -> Iterator[Row]:
     }
     for (first, second), accuracy in printed.items():
         label = f"{first} attention, {second} activations less"
-        yield row(label, DEIT_B, Way(collected=(first, second), training=FAST), accuracy)
+        yield row(
+            label, DEIT_B, Way(collected=(first, second), training=FAST), accuracy
+        )
 
 
 def _robustness() -> Iterator[Row]:
@@ -110,7 +119,9 @@ def _observations() -> Iterator[Row]:
         (UnitType.ACTIVATION, means[:2]),
         (UnitType.ATTENTION, means[3:5]),
     ):
-        way = Way(each=unit, training={**RECOVERY_TRAINING, "epochs": 10}, drop_path=DROP_PATH)
+        way = Way(
+            each=unit, training={**RECOVERY_TRAINING, "epochs": 10}, drop_path=DROP_PATH
+        )
         printed = (round(WHOLE - before, 2), round(after - before, 2))
         yield row(f"one {unit} less, 10 epochs", DEIT_B, way, None, *printed)
 
@@ -120,7 +131,9 @@ def _tokens() -> Iterator[Row]:
     for label, whole in (("all units", DENSE), ("8 units less", _shallower(EIGHT))):
         yield row(label, DEIT_B, whole, *NOTHING)
         for name, way in TOKENS.items():
-            own = replace(way, depth=whole.depth, training=TRAINING, drop_path=DROP_PATH)
+            own = replace(
+                way, depth=whole.depth, training=TRAINING, drop_path=DROP_PATH
+            )
             yield row(f"{label}, {name}", DEIT_B, own, *NOTHING)
 
 
@@ -169,12 +182,20 @@ def _recovery() -> Iterator[Row]:
         for layer, printed in enumerate(PRINTED, start=1):
             plan = DepthPlan(attention=(layer,))
             yield _one_less(
-                f"attention of layer {layer}", plan, epochs, printed[3], printed[3 + place]
+                f"attention of layer {layer}",
+                plan,
+                epochs,
+                printed[3],
+                printed[3 + place],
             )
 
 
 def _one_less(unit: str, plan: DepthPlan, epochs: int, *printed: float) -> Row:
-    way = Way(depth=plan, training={**RECOVERY_TRAINING, "epochs": epochs}, drop_path=DROP_PATH)
+    way = Way(
+        depth=plan,
+        training={**RECOVERY_TRAINING, "epochs": epochs},
+        drop_path=DROP_PATH,
+    )
     return row(f"without {unit}, {epochs} epochs", DEIT_B, way, *printed)
 
 
@@ -197,7 +218,9 @@ TABLES: Mapping[str, Table] = {
     "depth-width": Table(
         "BoundaryDPT+: fewer layers and narrower ones", MODELS, tuple(_narrower())
     ),
-    "depth-samples": Table("BoundaryDPT: the samples of MAP", ("accuracy",), tuple(_samples())),
+    "depth-samples": Table(
+        "BoundaryDPT: the samples of MAP", ("accuracy",), tuple(_samples())
+    ),
     "depth-robustness": Table(
         "BoundaryDPT: the split of units when noise is added to the samples",
         NOISY,

@@ -18,13 +18,19 @@ RHOS = (0.9, 0.8, 0.7, 0.6)
 RHO_OF_4C = 0.75
 
 
-def draw(name: str, lab: Lab, path: Path, models: Collection[str] | None = None) -> None:
+def draw(
+    name: str, lab: Lab, path: Path, models: Collection[str] | None = None
+) -> None:
     """Draw a figure as PNG, of these models or of all; what could not be measured is left out."""
     mpl.use("Agg")
     figure = FIGURES[name](lab, models)
     with written_beside(path) as partial:
         figure.savefig(
-            partial, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None}
+            partial,
+            format="png",
+            dpi=150,
+            bbox_inches="tight",
+            metadata={"Software": None},
         )
 
 
@@ -62,7 +68,9 @@ def _figure_4(lab: Lab, _: Collection[str] | None) -> Figure:
     return figure
 
 
-def _by_layer(axes: Axes, title: str, found: Mapping[str, Sequence[float] | None]) -> None:
+def _by_layer(
+    axes: Axes, title: str, found: Mapping[str, Sequence[float] | None]
+) -> None:
     for label, values in found.items():
         _line(axes, label, list(enumerate(values or (), start=1)))
     axes.set(title=title, xlabel="layer")

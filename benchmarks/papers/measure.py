@@ -38,7 +38,9 @@ class Lab:
                 found |= self.measured(model, way, function) or {}
         return {name: found.get(name) for name in columns}
 
-    def measured(self, model: str, way: Way, function: Callable[[Prepared], Any]) -> Any:
+    def measured(
+        self, model: str, way: Way, function: Callable[[Prepared], Any]
+    ) -> Any:
         """Return what a function measures of a model pruned in this way; None where something is missing."""
         try:
             # The multiply-adds of a whole model follow from its shape.
@@ -56,7 +58,9 @@ class Lab:
                 self.place.out,
                 record,
                 ".json",
-                lambda path: save_json({"found": function(row), "record": record}, path),
+                lambda path: save_json(
+                    {"found": function(row), "record": record}, path
+                ),
             )
         except Missing:
             return None

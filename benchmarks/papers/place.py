@@ -37,7 +37,9 @@ def needed(folder: Path | None) -> Path:
     return folder
 
 
-def kept(folder: Path, record: object, suffix: str, make: Callable[[Path], object]) -> Path:
+def kept(
+    folder: Path, record: object, suffix: str, make: Callable[[Path], object]
+) -> Path:
     """Return the path of a file, made once: its name is the digest of a record of all that it depends on.
 
     `make` writes it at the path that it is given, as a whole or not at all.
@@ -56,8 +58,12 @@ class Place(Settings):
     images: Path | None = option(None, "Training images, one folder per class.")
     eval_images: Path | None = option(None, "Validation images, one folder per class.")
     shifted_images: Path | None = option(None, "ImageNet-R, for table 9.")
-    shifted_classes: Path | None = option(None, "JSON of its folder names and class indices.")
-    weights: Path | None = option(None, "Folder of checkpoints, named after the models.")
+    shifted_classes: Path | None = option(
+        None, "JSON of its folder names and class indices."
+    )
+    weights: Path | None = option(
+        None, "Folder of checkpoints, named after the models."
+    )
     stand_in: str | None = option(
         None,
         "A model in place of every other: a name, e.g. digits_vit, or weights that name their network.",
@@ -77,9 +83,15 @@ class Place(Settings):
         """Return the request of a model of the paper, or of its stand-in."""
         if self.stand_in:
             file = Path(self.stand_in)
-            return ModelRequest("", file) if file.is_file() else ModelRequest(self.stand_in)
+            return (
+                ModelRequest("", file)
+                if file.is_file()
+                else ModelRequest(self.stand_in)
+            )
         found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
-        kwargs, preprocessing = AS_EVALUATED.get(model.split("_", maxsplit=1)[0], ({}, {}))
+        kwargs, preprocessing = AS_EVALUATED.get(
+            model.split("_", maxsplit=1)[0], ({}, {})
+        )
         return ModelRequest(
             model,
             found[0] if found else None,
@@ -91,7 +103,9 @@ class Place(Settings):
         """Raise RecipeError if there are too few rounds for quartiles."""
         super().check()
         self.require(
-            "rounds", self.rounds >= LEAST_ROUNDS, f"at least {LEAST_ROUNDS}, for quartiles"
+            "rounds",
+            self.rounds >= LEAST_ROUNDS,
+            f"at least {LEAST_ROUNDS}, for quartiles",
         )
 
     @cached_property
@@ -108,7 +122,11 @@ class Place(Settings):
             if folder
         }
         classes = self.shifted_classes
-        return found if classes is None else {**found, "shifted_classes": sha256_of(classes)}
+        return (
+            found
+            if classes is None
+            else {**found, "shifted_classes": sha256_of(classes)}
+        )
 
     @cached_property
     def processor(self) -> str:

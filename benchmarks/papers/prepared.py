@@ -72,10 +72,12 @@ class Prepared:
     def plan(self) -> DepthPlan:
         """The units that the way removes, of those that the model has; one attention stays."""
         depth = self.vit.spec.depth
-        attention = tuple(layer for layer in self.way.depth.attention if layer <= depth)[
-            : depth - 1
-        ]
-        activation = tuple(layer for layer in self.way.depth.activation if layer <= depth)
+        attention = tuple(
+            layer for layer in self.way.depth.attention if layer <= depth
+        )[: depth - 1]
+        activation = tuple(
+            layer for layer in self.way.depth.activation if layer <= depth
+        )
         return DepthPlan(attention, activation, self.way.depth.variant)
 
     @cached_property
@@ -98,7 +100,9 @@ class Prepared:
             return None
         # Training goes on with the linear layers apart, and merged ones compute the same.
         network = (
-            apply_plan(self.vit, self.plan, unmerged=True) if self.plan.units else self.vit
+            apply_plan(self.vit, self.plan, unmerged=True)
+            if self.plan.units
+            else self.vit
         )
         record = {
             "weights": network.weights_sha256,
@@ -170,10 +174,14 @@ class Prepared:
 
     def _schedule(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
-        scoring = Prune(way.scorer, alpha=way.alpha, method=self.method, reduce=way.reduce)
+        scoring = Prune(
+            way.scorer, alpha=way.alpha, method=self.method, reduce=way.reduce
+        )
         inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
-            rates = {layer: rate for layer, rate in way.rates.items() if layer <= spec.depth}
+            rates = {
+                layer: rate for layer, rate in way.rates.items() if layer <= spec.depth
+            }
             return manual_schedule(spec, rates, resolve(scoring), inter)
         acs = None if calibration is None else calibration.acs.tolist()
 
@@ -186,7 +194,9 @@ class Prepared:
             assert way.rho is not None
             return of_rho(way.rho)
         target = (1 - way.saves) * dense_macs(spec).total
-        return rho_for(of_rho, lambda schedule: schedule_macs(spec, schedule).total, target)
+        return rho_for(
+            of_rho, lambda schedule: schedule_macs(spec, schedule).total, target
+        )
 
     def _tune(self, path: Path, schedule: Schedule, settings: FinetuneSettings) -> None:
         place, scores = self.place, path.with_suffix(".scores.safetensors")
@@ -220,5 +230,7 @@ class Prepared:
         if self.way.drop_path:
             kwargs = {**identity.model_kwargs, "drop_path_rate": self.way.drop_path}
             identity = replace(identity, model_kwargs=kwargs)
-        save_weights(network.model, identity, path, **{DEPTH: Depth(plan, merged=False)})
+        save_weights(
+            network.model, identity, path, **{DEPTH: Depth(plan, merged=False)}
+        )
         return path

@@ -46,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         table = TABLES[options.table]
         rows = [
-            each for each in table.rows if not options.models or each.model in options.models
+            each
+            for each in table.rows
+            if not options.models or each.model in options.models
         ]
         shown = track(rows, options.table, console=Console(stderr=True))
         found = [
@@ -62,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("table", choices=[*TABLES, *FIGURES], help="The table or the figure.")
+    parser.add_argument(
+        "table", choices=[*TABLES, *FIGURES], help="The table or the figure."
+    )
     parser.add_argument(
         "--models", nargs="*", help="Only the rows of these models, by timm's names."
     )

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from batch_wide import BATCH_WIDE
 from tables import Row, Table, Way
 
-DEIT_B, DEIT_S, DEIT_T = (f"deit_{size}_patch16_224" for size in ("base", "small", "tiny"))
+DEIT_B, DEIT_S, DEIT_T = (
+    f"deit_{size}_patch16_224" for size in ("base", "small", "tiny")
+)
 LV_M, LV_S = "lvvit_m", "lvvit_s"
 DEIT_B_KD = "deit_base_distilled_patch16_224"
 NAMES = {
@@ -55,26 +57,51 @@ def _table_1() -> Iterator[Row]:
         (DEIT_B, "CP-ViT", None, (81.1, None, 10.3, 41.6, None, None)),
         (DEIT_B, "SCOP", None, (79.7, 94.5, 10.2, 42.0, 1504.7, 43.1)),
         (DEIT_B, "STAR 0.75", tuned(0.75), (81.5, 95.5, 10.2, 42.0, 1782.8, 69.5)),
-        (DEIT_B, "a-STAR 0.75", tuned(0.75, A_STAR), (81.4, 95.5, 10.0, 43.2, 1867.0, 77.5)),
+        (
+            DEIT_B,
+            "a-STAR 0.75",
+            tuned(0.75, A_STAR),
+            (81.4, 95.5, 10.0, 43.2, 1867.0, 77.5),
+        ),
         (DEIT_B, "VTP", None, (80.7, 95.0, 10.0, 43.2, 1586.0, 50.8)),
         (DEIT_B, "STAR 0.7", tuned(0.7), (81.0, 95.1, 9.3, 47.2, 1944.5, 84.9)),
-        (DEIT_B, "a-STAR 0.7", tuned(0.7, A_STAR), (80.8, 95.0, 9.0, 48.9, 2028.2, 92.8)),
+        (
+            DEIT_B,
+            "a-STAR 0.7",
+            tuned(0.7, A_STAR),
+            (80.8, 95.0, 9.0, 48.9, 2028.2, 92.8),
+        ),
         (DEIT_S, "baseline", DENSE, (79.8, 95.0, 4.6, None, 1995.6, None)),
         (DEIT_S, "IA-RED²", None, (79.1, 94.5, 3.2, 31.5, 2566.4, 28.6)),
         (DEIT_S, "SCOP", None, (77.5, 93.5, 2.6, 43.5, 2823.8, 41.5)),
         (DEIT_S, "PoWER", None, (78.3, 94.0, 2.7, 41.3, 2939.5, 47.3)),
         (DEIT_S, "ToMe, r = 13", TOME, (79.4, None, 2.7, 41.3, 3346.7, 67.7)),
         (DEIT_S, "STAR 0.75", tuned(0.75), (79.4, 94.5, 2.6, 43.5, 3670.8, 83.9)),
-        (DEIT_S, "a-STAR 0.75", tuned(0.75, A_STAR), (79.3, 94.4, 2.5, 45.7, 3843.7, 92.6)),
+        (
+            DEIT_S,
+            "a-STAR 0.75",
+            tuned(0.75, A_STAR),
+            (79.3, 94.4, 2.5, 45.7, 3843.7, 92.6),
+        ),
         (DEIT_S, "HVT", None, (78.0, 93.8, 2.4, 47.8, 2835.7, 42.1)),
         (DEIT_S, "STAR 0.7", tuned(0.7), (79.2, 94.3, 2.3, 50.0, 4080.6, 104.5)),
-        (DEIT_S, "a-STAR 0.7", tuned(0.7, A_STAR), (79.0, 94.2, 2.2, 52.2, 4256.9, 113.3)),
+        (
+            DEIT_S,
+            "a-STAR 0.7",
+            tuned(0.7, A_STAR),
+            (79.0, 94.2, 2.2, 52.2, 4256.9, 113.3),
+        ),
         (DEIT_T, "baseline", DENSE, (72.2, 91.1, 1.3, None, 2544.0, None)),
         (DEIT_T, "SAViT", None, (70.7, None, 0.9, 30.8, None, None)),
         (DEIT_T, "ToMe, r = 13", TOME, (71.4, None, 0.8, 41.7, 3137.1, 57.2)),
         (DEIT_T, "VTC-LFC", None, (71.0, 90.4, 0.8, 41.7, 4352.8, 71.1)),
         (DEIT_T, "STAR 0.8", tuned(0.8), (72.0, 90.7, 0.7, 46.2, 5042.9, 98.2)),
-        (DEIT_T, "a-STAR 0.8", tuned(0.8, A_STAR), (72.0, 90.7, 0.7, 46.2, 5104.8, 99.8)),
+        (
+            DEIT_T,
+            "a-STAR 0.8",
+            tuned(0.8, A_STAR),
+            (72.0, 90.7, 0.7, 46.2, 5104.8, 99.8),
+        ),
         (LV_M, "baseline", DENSE, (83.8, 96.6, 12.6, None, 1061.6, None)),
         (LV_M, "EViT", None, (82.9, 95.8, 8.5, 32.5, 1820.6, 71.5)),
         (LV_M, "STAR 0.8", tuned(0.8), (83.3, 96.4, 6.7, 46.8, 1922.6, 81.1)),
@@ -84,7 +111,12 @@ def _table_1() -> Iterator[Row]:
         (LV_S, "EViT", None, (82.5, 96.2, 3.9, 40.0, 2374.0, 41.2)),
         (LV_S, "VTC-LFC", None, (81.8, 95.6, 3.2, 50.8, None, None)),
         (LV_S, "STAR 0.65", tuned(0.65), (82.7, 96.2, 3.2, 50.8, 3353.2, 99.4)),
-        (LV_S, "a-STAR 0.65", tuned(0.65, A_STAR), (82.5, 96.1, 3.1, 52.3, 3439.8, 104.6)),
+        (
+            LV_S,
+            "a-STAR 0.65",
+            tuned(0.65, A_STAR),
+            (82.5, 96.1, 3.1, 52.3, 3439.8, 104.6),
+        ),
     )
     return (row(label, model, way, *printed) for model, label, way, printed in rows)
 
@@ -121,7 +153,9 @@ TABLE_1 = Table(
     "printed row saves follows from rounded GFLOPs: of DeiT-Tiny 46.2 % is 1 − 0.7/1.3, ours 41.1 %. Its ToMe "
     "row's 57.2 % is beside another baseline: 23.3 % beside this one.",
 )
-TABLE_7 = Table("Table 7: what fine-tuning gains", ("GFLOPs", *ACCURACY), tuple(_table_7()))
+TABLE_7 = Table(
+    "Table 7: what fine-tuning gains", ("GFLOPs", *ACCURACY), tuple(_table_7())
+)
 TABLE_8 = Table(
     "Table 8: beside DiffRate, fine-tuned for 30 epochs",
     ("GFLOPs", "top-1", "img/s", "speed-up, %"),
@@ -132,7 +166,9 @@ TABLE_8 = Table(
 def _table_2() -> Iterator[Row]:
     """Rates r, r², r³ of the current count give the printed GFLOPs, but for 0.7 at 4, 7, 10: 10.0, not 10.2."""
 
-    def manual(layers: tuple[int, ...], rate: float, scorer: str, images: int = 192) -> Way:
+    def manual(
+        layers: tuple[int, ...], rate: float, scorer: str, images: int = 192
+    ) -> Way:
         rates = {layer: rate**power for power, layer in enumerate(layers, start=1)}
         return Way(rates=rates, scorer=scorer, inter_images=images)
 
@@ -140,8 +176,16 @@ def _table_2() -> Iterator[Row]:
     rows = (
         ("baseline", DENSE, (81.8, 95.6, 17.6)),
         ("intra-layer, 0.5 at 4, 7, 10", manual(deep, 0.5, "intra"), (71.1, 88.4, 7.8)),
-        ("intra-layer, 0.7 at 5, 8, 10", manual(late, 0.7, "intra"), (78.0, 93.1, 11.0)),
-        ("intra-layer, 0.7 at 4, 7, 10", manual(deep, 0.7, "intra"), (79.4, 94.2, 10.2)),
+        (
+            "intra-layer, 0.7 at 5, 8, 10",
+            manual(late, 0.7, "intra"),
+            (78.0, 93.1, 11.0),
+        ),
+        (
+            "intra-layer, 0.7 at 4, 7, 10",
+            manual(deep, 0.7, "intra"),
+            (79.4, 94.2, 10.2),
+        ),
         (
             "inter-layer, 0.7 at 5, 8, 10, batch 64",
             manual(late, 0.7, "inter", 64),
@@ -224,7 +268,12 @@ def _table_6() -> Iterator[Row]:
         (250, 7.3, 10.20, 79.9, 94.5),
     )
     for images, *printed in (*rows, (100, 3.4, 10.18, 79.8, 94.5)):
-        yield row(f"ACS of {images} images", DEIT_B, Way(rho=0.75, acs_images=images), *printed)
+        yield row(
+            f"ACS of {images} images",
+            DEIT_B,
+            Way(rho=0.75, acs_images=images),
+            *printed,
+        )
 
 
 def _table_9() -> Iterator[Row]:
@@ -247,10 +296,14 @@ TABLE_4 = Table(
     "Table 4: DeiT by ρ, without fine-tuning", ("GFLOPs", *ACCURACY), tuple(_table_4())
 )
 TABLE_5 = Table(
-    "Table 5: LV-ViT by ρ, without fine-tuning", ("GFLOPs", *ACCURACY), tuple(_table_5())
+    "Table 5: LV-ViT by ρ, without fine-tuning",
+    ("GFLOPs", *ACCURACY),
+    tuple(_table_5()),
 )
 TABLE_6 = Table(
-    "Table 6: the number of images of ACS", ("ACS, s", "GFLOPs", *ACCURACY), tuple(_table_6())
+    "Table 6: the number of images of ACS",
+    ("ACS, s", "GFLOPs", *ACCURACY),
+    tuple(_table_6()),
 )
 TABLE_9 = Table(
     "Table 9: ImageNet-R, without fine-tuning",
@@ -263,7 +316,12 @@ DEIT_ALPHAS = (0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LV_ALPHAS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 # Model, batch, rho, alphas; top-1 and top-5 of the unpruned model; top-1 and top-5 by alpha of STAR and a-STAR.
 AlphaRow = tuple[
-    str, int, float, tuple[float, ...], tuple[float, float], Mapping[str, tuple[str, str]]
+    str,
+    int,
+    float,
+    tuple[float, ...],
+    tuple[float, float],
+    Mapping[str, tuple[str, str]],
 ]
 ALPHA_ROWS: tuple[AlphaRow, ...] = (
     (DEIT_B, 192, 0.75, DEIT_ALPHAS, (81.8, 95.6), {
@@ -299,19 +357,33 @@ def _table_3() -> Iterator[Row]:
         yield row("baseline", model, DENSE, *whole)
         for method, (top1, top5) in methods.items():
             name = "STAR" if method == "star" else "a-STAR"
-            for alpha, one, five in zip(alphas, top1.split(), top5.split(), strict=True):
+            for alpha, one, five in zip(
+                alphas, top1.split(), top5.split(), strict=True
+            ):
                 way = Way(method, rho, alpha=alpha, inter_images=batch, batch=batch)
                 yield row(f"{name}, α {alpha:g}", model, way, float(one), float(five))
 
 
 TABLE_3 = Table(
-    "Table 3: the weight α of the fusion, without fine-tuning", ACCURACY, tuple(_table_3())
+    "Table 3: the weight α of the fusion, without fine-tuning",
+    ACCURACY,
+    tuple(_table_3()),
 )
 
 TABLES: Mapping[str, Table] = {
     f"star-{number}": table
     for number, table in enumerate(
-        (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, TABLE_8, TABLE_9),
+        (
+            TABLE_1,
+            TABLE_2,
+            TABLE_3,
+            TABLE_4,
+            TABLE_5,
+            TABLE_6,
+            TABLE_7,
+            TABLE_8,
+            TABLE_9,
+        ),
         start=1,
     )
 }

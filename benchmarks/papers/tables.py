@@ -106,7 +106,11 @@ class Table:
     def decimals(self) -> tuple[int, ...]:
         """The decimals that each column is printed with: those of its number with the most."""
         columns = zip(*(row.printed for row in self.rows), strict=True)
-        texts = ([f"{value:g}" for value in column if value is not None] for column in columns)
+        texts = (
+            [f"{value:g}" for value in column if value is not None]
+            for column in columns
+        )
         return tuple(
-            max((len(text.partition(".")[2]) for text in each), default=0) for each in texts
+            max((len(text.partition(".")[2]) for text in each), default=0)
+            for each in texts
         )

@@ -36,7 +36,10 @@ class BundledModel:
     @property
     def model_kwargs(self) -> dict[str, Any]:
         """The arguments of the network."""
-        return {**self.record["settings"]["model_kwargs"], "num_classes": len(self.class_names)}
+        return {
+            **self.record["settings"]["model_kwargs"],
+            "num_classes": len(self.class_names),
+        }
 
     @property
     def preprocessing(self) -> dict[str, Any]:

@@ -144,7 +144,9 @@ def _joined(values: HeadSignals) -> Float[Tensor, "n t k c"]:
     return values.permute(0, 2, 3, 1, 4).flatten(0, 1).contiguous()
 
 
-def _split(values: Float[Tensor, "n t s c"], heads: int) -> tuple[HeadSignals, HeadSignals]:
+def _split(
+    values: Float[Tensor, "n t s c"], heads: int
+) -> tuple[HeadSignals, HeadSignals]:
     """Return the relevances and the gradients, which are views of one tensor."""
     by_image = values.unflatten(0, (-1, heads)).permute(0, 3, 1, 2, 4)
     cam, gradient = by_image.chunk(2, dim=1)

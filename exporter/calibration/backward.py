@@ -131,7 +131,9 @@ def _unturned(
     )
 
 
-def gradient_to_middle(part: MlpParts, seen: MlpTrace, gradient: TokenSignals) -> TokenSignals:
+def gradient_to_middle(
+    part: MlpParts, seen: MlpTrace, gradient: TokenSignals
+) -> TokenSignals:
     """Propagate from the output of a token-wise part to its input, for the MLP the tokens after attention."""
     branch = pull_back(part.out, seen.fc2_output, gradient)
     if not isinstance(part.fc2, nn.Identity):
@@ -187,13 +189,19 @@ def explainable(vit: PrunableViT) -> bool:
 
 def explained_outputs(vit: PrunableViT) -> int:
     """Return how many numbers can be explained: the classes, whatever its outputs are; of a tower, 1."""
-    return 1 if _embeds(vit) or not vit.classifiers else vit.classifiers[0].linear.out_features
+    return (
+        1
+        if _embeds(vit) or not vit.classifiers
+        else vit.classifiers[0].linear.out_features
+    )
 
 
 def top_outputs(vit: PrunableViT, seen: ModelTrace, count: int) -> Classes:
     """Return the classes with the largest logits, of equal ones the first; for an embedding, 0: its length."""
     if _embeds(vit):
-        return torch.zeros(len(seen.logits), 1, dtype=torch.long, device=seen.logits.device)
+        return torch.zeros(
+            len(seen.logits), 1, dtype=torch.long, device=seen.logits.device
+        )
     return seen.logits.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
@@ -210,14 +218,18 @@ def share_of_outputs(vit: PrunableViT, like: Rows) -> Rows:
     return share
 
 
-def gradient_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> TokenSignals:
+def gradient_of_outputs(
+    vit: PrunableViT, seen: ModelTrace, classes: Classes
+) -> TokenSignals:
     """Return the gradient of the classes' logits, or of the length, with respect to the last block's output."""
     tokens = seen.blocks[-1].output
     read = _read(vit, seen, classes)
     if vit.pooling is not None:
         pooling, [(_, weight)] = vit.pooling, read
         return pull_back(
-            lambda output: vit.features(_mean(pooling, vit.norm(output))), tokens, weight
+            lambda output: vit.features(_mean(pooling, vit.norm(output))),
+            tokens,
+            weight,
         )
     gradient = tokens.new_zeros(*classes.shape, *tokens.shape[1:])
     for token, weight in read:
@@ -225,7 +237,9 @@ def gradient_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) ->
     return pull_back(lambda output: vit.features(vit.norm(output)), tokens, gradient)
 
 
-def cam_of_outputs(vit: PrunableViT, seen: ModelTrace, classes: Classes) -> TokenSignals:
+def cam_of_outputs(
+    vit: PrunableViT, seen: ModelTrace, classes: Classes
+) -> TokenSignals:
     """Return the relevance at the last block's output, from 1 at each class's logit, or at the length."""
     read = _read(vit, seen, classes)
     if vit.pooling is not None:
@@ -249,7 +263,9 @@ def _shares(
         return features.new_ones(1, *classes.shape)
     logits = []
     for classifier in vit.classifiers:
-        logits.append(classifier.linear(features[:, classifier.token]).gather(1, classes))
+        logits.append(
+            classifier.linear(features[:, classifier.token]).gather(1, classes)
+        )
     terms = (torch.stack(logits) / len(vit.classifiers)).abs()
     return terms * rules.guarded_inverse(terms.sum(0))
 

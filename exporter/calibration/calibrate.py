@@ -57,18 +57,24 @@ def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
     if record.model != spec.name or len(calibration.acs) != spec.depth:
         got = f"{len(calibration.acs)} layers of {record.model}"
         raise CalibrationError(
-            "calibration", got, f"{spec.depth} layers of {spec.name} at another input size"
+            "calibration",
+            got,
+            f"{spec.depth} layers of {spec.name} at another input size",
         )
     inter = calibration.inter
     if inter is not None:
-        inter = resize_scores(torch.from_numpy(np.array(inter)), record.grid, spec.grid).numpy()
+        inter = resize_scores(
+            torch.from_numpy(np.array(inter)), record.grid, spec.grid
+        ).numpy()
     size = replace(record.preprocessing, input_size=spec.preprocessing.input_size)
     moved = replace(record, grid=spec.grid, preprocessing=size, weights_sha256="")
     return Calibration(moved, calibration.acs, inter, calibration.overlap)
 
 
 def resize_scores(
-    scores: Float64[Tensor, "layers patches"], grid: tuple[int, int], to: tuple[int, int]
+    scores: Float64[Tensor, "layers patches"],
+    grid: tuple[int, int],
+    to: tuple[int, int],
 ) -> Float64[Tensor, "layers others"]:
     """Interpolate scores from one grid of patches to another; bilinear, and averaged where the grid gets coarser.
 
@@ -104,7 +110,9 @@ def calibrate_to(
     """
     writable_folder(path.parent)
     partial = sums_path(path)
-    calibration = calibrate(vit, images, settings, partial=partial, on_progress=on_progress)
+    calibration = calibrate(
+        vit, images, settings, partial=partial, on_progress=on_progress
+    )
     if processes().main:
         save_calibration(calibration, path)
         if not keep_sums:
@@ -148,7 +156,9 @@ def calibrate(
     model = (vit.spec, vit.weights_sha256, vit.device.type)
     key = job_identity(settings, models=model, images=[digest])
     sums = (partial and load_sums(partial, key)) or Sums.zero(vit.spec)
-    scorer = in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
+    scorer = (
+        in_dtype(vit, getattr(torch, settings.dtype)) if settings.relevance else vit
+    )
     chunks = scored_chunks(scorer, planned[sums.done :], classes, settings)
 
     def save(sums: Sums) -> None:
@@ -258,7 +268,9 @@ def _finished(
     _, used, skipped, empty_rows = map(int, sums.counts)
     if used == 0:
         raise ImageError(
-            str(images.root), f"{skipped} images, none of which can be read", "readable images"
+            str(images.root),
+            f"{skipped} images, none of which can be read",
+            "readable images",
         )
     record = CalibrationRecord(
         model=vit.spec.name,
@@ -280,12 +292,16 @@ def _finished(
         raise CalibrationError(
             "ACS", got, "weights that tell images apart", "are they trained?"
         )
-    return Calibration(record, acs, inter, better_half_overlap(sums.halves), sums.skipped)
+    return Calibration(
+        record, acs, inter, better_half_overlap(sums.halves), sums.skipped
+    )
 
 
 def _check_relevance(vit: PrunableViT, sums: Sums, empty_rows: int) -> None:
     """Check that each layer with attention has scores, and warn where rows of scores were left out."""
-    without = [layer for layer in vit.spec.attention_layers if not sums.counted[layer - 1]]
+    without = [
+        layer for layer in vit.spec.attention_layers if not sums.counted[layer - 1]
+    ]
     if without:
         got = f"no finite, positive score of any image in layers {', '.join(map(str, without))}"
         raise CalibrationError(

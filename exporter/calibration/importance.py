@@ -65,7 +65,9 @@ def sweep(
             rolled = rolled + added
             if layer > 0:  # nothing reads results below the first attention
                 cam = backward.cam_to_block_input(part, inner, skip, below)
-                gradient = backward.gradient_to_block_input(part, inner, gradient, slopes)
+                gradient = backward.gradient_to_block_input(
+                    part, inner, gradient, slopes
+                )
         scores.append(rolled[..., vit.spec.num_prefix_tokens :])
     return torch.stack(scores[::-1], dim=2)
 
@@ -107,7 +109,10 @@ class ImageScores:
 
 
 def scores_of_image(
-    vit: PrunableViT, image: Float[Tensor, "1 3 height width"], classes: int, normalize: str
+    vit: PrunableViT,
+    image: Float[Tensor, "1 3 height width"],
+    classes: int,
+    normalize: str,
 ) -> ImageScores:
     """Explain the image by one pass forward and one back: its top classes, or its embedding."""
     seen = trace(vit, image)
@@ -116,7 +121,9 @@ def scores_of_image(
     (rows,) = sweep(vit, seen, top_outputs(vit, seen, classes))
     rows = normalise_rows(rows.to("cpu", torch.float64), normalize)
     inter, counted, empty_rows = average_over_classes(rows)
-    return ImageScores(torch.cat(acs).cpu().numpy(), inter.numpy(), counted.numpy(), empty_rows)
+    return ImageScores(
+        torch.cat(acs).cpu().numpy(), inter.numpy(), counted.numpy(), empty_rows
+    )
 
 
 @torch.inference_mode()

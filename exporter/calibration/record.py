@@ -59,9 +59,7 @@ class Calibration:
     def __repr__(self) -> str:
         scores = "ACS" if self.inter is None else "ACS and relevance"
         images = f"{self.record.images} images"
-        return (
-            f"<Calibration {self.record.model}: {scores} of {len(self.acs)} layers, {images}>"
-        )
+        return f"<Calibration {self.record.model}: {scores} of {len(self.acs)} layers, {images}>"
 
     @property
     def overlap_by_layer(self) -> tuple[float, ...] | None:
@@ -85,7 +83,9 @@ class Calibration:
         return hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
 
 
-def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256: str) -> None:
+def check_calibration(
+    calibration: Calibration, spec: ModelSpec, weights_sha256: str
+) -> None:
     """Check that a calibration was made with this model; weights are not compared where the hash is ""."""
     record = calibration.record
     hint = "calibrate this model"
@@ -98,7 +98,10 @@ def check_calibration(calibration: Calibration, spec: ModelSpec, weights_sha256:
     expected_size = _input_words(spec)
     if size != expected_size:
         raise CalibrationError(
-            "calibration", f"an input of {size}", f"{expected_size} for {spec.name}", hint
+            "calibration",
+            f"an input of {size}",
+            f"{expected_size} for {spec.name}",
+            hint,
         )
     crop = _crop_words(record)
     expected_crop = _crop_words(spec)
@@ -153,16 +156,27 @@ def load_calibration(path: Path) -> Calibration:
     return calibration_of(metadata["record"], arrays, str(path))
 
 
-def calibration_of(record: str, arrays: Mapping[str, Doubles], source: str) -> Calibration:
+def calibration_of(
+    record: str, arrays: Mapping[str, Doubles], source: str
+) -> Calibration:
     """Return the calibration of a record in JSON and of arrays by name; ArtefactError unless all of it is whole."""
     origin = from_json(CalibrationRecord, record, source=source)
     acs, inter, overlap = map(arrays.get, ARRAYS)
     patches = origin.grid[0] * origin.grid[1]
     unknown = arrays.keys() - set(ARRAYS)
-    if acs is None or acs.ndim != 1 or unknown or (inter is None) == origin.settings.relevance:
-        raise ArtefactError(source, "other arrays", "acs [layers], and inter with relevance")
+    if (
+        acs is None
+        or acs.ndim != 1
+        or unknown
+        or (inter is None) == origin.settings.relevance
+    ):
+        raise ArtefactError(
+            source, "other arrays", "acs [layers], and inter with relevance"
+        )
     if overlap is not None and overlap.shape != acs.shape:
-        raise ArtefactError(source, f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]")
+        raise ArtefactError(
+            source, f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]"
+        )
     if inter is not None and inter.shape != (len(acs), patches):
         raise ArtefactError(
             source, f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]"

@@ -43,7 +43,9 @@ class CalibrationSettings(Settings):
     dtype: str = option(
         "float64", "Precision of the relevance.", ("float64", "float32"), flag=False
     )
-    seed: Natural = option(0, "Seed of every draw of images to calibrate on.", flag=False)
+    seed: Natural = option(
+        0, "Seed of every draw of images to calibrate on.", flag=False
+    )
 
     def classes_of(self, most: int, name: str) -> int:
         """Return how many classes per image are explained, of the `most` that the model `name` has."""
@@ -63,14 +65,18 @@ class PlannedImage:
     half: int
 
 
-def planned_images(images: ImageFolder, settings: CalibrationSettings) -> list[PlannedImage]:
+def planned_images(
+    images: ImageFolder, settings: CalibrationSettings
+) -> list[PlannedImage]:
     """Return the images to read, each once, in the order of the folder, with "auto" between two checks."""
     rank = ranked(len(images.files), f"{settings.seed}")
     order = _in_steps(rank, settings)
     # Their order is random, so every prefix of it is split evenly.
     _, apart = set_apart(rank[: len(order)], 0.5)
     second_half = set(apart)
-    return [PlannedImage(images.files[place], int(place in second_half)) for place in order]
+    return [
+        PlannedImage(images.files[place], int(place in second_half)) for place in order
+    ]
 
 
 def _in_steps(rank: list[int], settings: CalibrationSettings) -> list[int]:

@@ -35,7 +35,9 @@ from exporter.records import ModelSpec
 
 logger = logging.getLogger(__name__)
 
-ACS_CHUNK = 8  # images per forward pass without relevance; fixed, since it changes rounding
+ACS_CHUNK = (
+    8  # images per forward pass without relevance; fixed, since it changes rounding
+)
 
 # The overlap from which a layer's scores count as settled.
 ENOUGH = 0.9
@@ -63,7 +65,9 @@ def scored_chunks(
             turn = chunks[start : start + crew.count]
             mine = turn[crew.index] if crew.index < len(turn) else ()
             yield from crew.gathered(
-                _with_scores(vit, mine, list(islice(loaded, len(mine))), classes, settings)
+                _with_scores(
+                    vit, mine, list(islice(loaded, len(mine))), classes, settings
+                )
             )
 
 
@@ -78,7 +82,9 @@ def _with_scores(
     scores = iter(_scores(vit, readable, classes, settings))
     scored = []
     for item, image in zip(planned, loaded, strict=True):
-        scored.append((item, image if isinstance(image, SkippedImage) else next(scores)))
+        scored.append(
+            (item, image if isinstance(image, SkippedImage) else next(scores))
+        )
     return scored
 
 
@@ -170,7 +176,9 @@ class Sums:
 def save_sums(sums: Sums, path: Path, key: str) -> None:
     """Write the sums atomically; `key` identifies the model, images and settings of the job."""
     arrays = {name: value for name, value in vars(sums).items() if name != "skipped"}
-    content = save(arrays, metadata={"key": to_json(key), "skipped": to_json(sums.skipped)})
+    content = save(
+        arrays, metadata={"key": to_json(key), "skipped": to_json(sums.skipped)}
+    )
     _file(path, key).replace(lambda partial: partial.write_bytes(content))
 
 
@@ -213,7 +221,9 @@ def is_settled(halves: Doubles) -> bool:
     return overlap is not None and bool(overlap.min() >= ENOUGH)
 
 
-def warn_where_unsettled(overlap: Doubles | None, layers: Sequence[int], images: int) -> None:
+def warn_where_unsettled(
+    overlap: Doubles | None, layers: Sequence[int], images: int
+) -> None:
     """Log one line if the scores of any of these 1-based layers are not settled."""
     if overlap is None:
         return

@@ -96,7 +96,9 @@ def trace(vit: PrunableViT, images: Float[Tensor, "b 3 height width"]) -> ModelT
 
 
 def _trace_block(block: BlockParts, tokens: TokenValues) -> BlockTrace:
-    attention = None if block.attention is None else _trace_attention(block.attention, tokens)
+    attention = (
+        None if block.attention is None else _trace_attention(block.attention, tokens)
+    )
     tokens = tokens if attention is None else tokens + attention.branch
     token_wise = []
     for part in block.token_wise:

@@ -12,7 +12,13 @@ from typing import Any
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.cli.flags import add_file, add_folder
-from exporter.cli.output import RichStages, print_lines, print_table, schedule_words, show
+from exporter.cli.output import (
+    RichStages,
+    print_lines,
+    print_table,
+    schedule_words,
+    show,
+)
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
 from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
@@ -22,7 +28,11 @@ from exporter.runtimes.tensorrt.clocks import Clocks
 from exporter.settings.flags import add_flags, from_flags
 from exporter.targets import ONNXRUNTIME_CPU
 from exporter.workflows.folders.bench import Bench, bench
-from exporter.workflows.folders.export_folder import REFERENCE, read_folder, read_reference
+from exporter.workflows.folders.export_folder import (
+    REFERENCE,
+    read_folder,
+    read_reference,
+)
 
 # What a pruned model has against the dense one.
 COMPARED = ("speed-up", "quartiles")
@@ -59,7 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if result.gpu_failure else 0
 
 
-def _models(arguments: argparse.Namespace) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
+def _models(
+    arguments: argparse.Namespace,
+) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
     files = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and files == (None, None):
         folder = read_folder(arguments.folder)
@@ -82,9 +94,18 @@ def _print(result: Bench) -> None:
     columns = ("batch", "img/s", "median ms", "p99 ms", *COMPARED)
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
     if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
-        heads = "ms per run, dense → pruned", *(f"batch {at.batch}" for at in result.batches)
+        heads = (
+            "ms per run, dense → pruned",
+            *(f"batch {at.batch}" for at in result.batches),
+        )
         rows = [
-            (name, *(f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}" for part in parts))
+            (
+                name,
+                *(
+                    f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}"
+                    for part in parts
+                ),
+            )
             for name in parts[0].dense
         ]
         print_table("Time by operator class, profiled separately", heads, rows)
@@ -96,7 +117,11 @@ def _print(result: Bench) -> None:
 def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
     batch = at.batch
     yield f"{batch}, dense", *_speed(at.throughput.dense), "", ""
-    yield f"{batch}, pruned", *_speed(at.throughput.pruned), *against_dense(at.comparison)
+    yield (
+        f"{batch}, pruned",
+        *_speed(at.throughput.pruned),
+        *against_dense(at.comparison),
+    )
     if sliced and at.selection is not None:
         ceiling = against_dense(at.selection.ceiling)
         yield f"{batch}, plain slices", *_speed(at.selection.sliced), *ceiling
@@ -121,12 +146,16 @@ def _lines(result: Bench) -> Iterator[str]:
     hardware, settings = result.hardware, result.settings
     threads, cpus = "one thread per physical core", f"{hardware.usable_cpus} CPUs"
     if hardware.cpu_quota is not None:
-        threads = f"{hardware.usable_cpus} threads (a quota of {hardware.cpu_quota:g} CPUs)"
+        threads = (
+            f"{hardware.usable_cpus} threads (a quota of {hardware.cpu_quota:g} CPUs)"
+        )
     if settings.threads:
         threads = f"{settings.threads} threads"
     if hardware.cpus:
         cpus = f"CPUs {','.join(map(str, hardware.cpus))}"
-    versions = ", ".join(f"{name} {version}" for name, version in hardware.versions.items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in hardware.versions.items()
+    )
     yield (
         f"{settings.rounds} rounds after {settings.warmup}, {threads}, {cpus} of {hardware.cpu_model}; "
         f"{result.runtime}, {versions}"
@@ -136,14 +165,18 @@ def _lines(result: Bench) -> Iterator[str]:
 def _selection_line(at: AtBatch, subject: str) -> Iterator[str]:
     if at.selection is not None:
         cost, (low, high) = at.selection.cost.median, at.selection.cost.quartiles
-        took = f"{cost:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
+        took = (
+            f"{cost:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
+        )
         yield f"{subject} at batch {at.batch}: {took}"
 
 
 def print_gpu_time(result: Bench) -> None:
     """Print the table, the clock rates and the trtexec commands."""
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
-    print_table(title, COLUMNS, [row for at in result.gpu for row in _rows(at, sliced=False)])
+    print_table(
+        title, COLUMNS, [row for at in result.gpu for row in _rows(at, sliced=False)]
+    )
     print_lines(_gpu_lines(result))
 
 
@@ -156,7 +189,9 @@ def against_dense(comparison: Comparison) -> tuple[str, str]:
 def _outcome_line(at: AtBatch) -> str:
     compared = at.comparison
     assert compared.efficiency is not None
-    efficiency = f"efficiency {compared.efficiency:.2f} (1: time falls as the multiply-adds do)"
+    efficiency = (
+        f"efficiency {compared.efficiency:.2f} (1: time falls as the multiply-adds do)"
+    )
     return f"batch {at.batch}: {compared.outcome}, {efficiency}"
 
 
@@ -172,11 +207,13 @@ def clock_words(clocks: Clocks) -> str:
     """Return the clocks in one line, with what held them down."""
     if not clocks.samples:
         return "unknown"
-    sm = (
-        f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
-    )
+    sm = f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
     words = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
-    return f"{words}, slowed by {' and '.join(clocks.slowed_by)}" if clocks.slowed_by else words
+    return (
+        f"{words}, slowed by {' and '.join(clocks.slowed_by)}"
+        if clocks.slowed_by
+        else words
+    )
 
 
 def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:
@@ -196,11 +233,15 @@ def _gpu_lines(result: Bench) -> Iterator[str]:
         yield from _selection_line(at, "selection cost in GPU time")
         if at.breakdown_ms is not None:
             for role, parts in vars(at.breakdown_ms).items():
-                times = ", ".join(f"{name} {ms:.3f}" for name, ms in parts.items() if ms)
+                times = ", ".join(
+                    f"{name} {ms:.3f}" for name, ms in parts.items() if ms
+                )
                 yield f"{role} at batch {at.batch}, ms by class: {times}"
     yield f"in GPU time, {break_even_words(result.gpu)}"
     yield "trtexec commands that build and time the same engines:"
-    yield from (f"  {shlex.join(runs.line)}" for at in result.gpu for _, runs in _runs_of(at))
+    yield from (
+        f"  {shlex.join(runs.line)}" for at in result.gpu for _, runs in _runs_of(at)
+    )
 
 
 def _engine_lines(at: AtBatch) -> Iterator[str]:

@@ -43,7 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.folder is None) == (arguments.plugin_source is None):
         got = "neither" if arguments.folder is None else "a folder and --plugin-source"
         raise RecipeError("build", got, "an export folder, or --plugin-source DIR")
-    return _build(arguments) if arguments.plugin_source is None else _write_source(arguments)
+    return (
+        _build(arguments)
+        if arguments.plugin_source is None
+        else _write_source(arguments)
+    )
 
 
 def _write_source(arguments: argparse.Namespace) -> int:
@@ -51,7 +55,9 @@ def _write_source(arguments: argparse.Namespace) -> int:
     out = arguments.plugin_source
     write_source(out)
     command = plugin_command(out)
-    print(to_json({"source": str(out), "command": command}) if arguments.json else command)
+    print(
+        to_json({"source": str(out), "command": command}) if arguments.json else command
+    )
     return 0
 
 
@@ -60,11 +66,15 @@ def _build(arguments: argparse.Namespace) -> int:
 
     settings = from_flags(BuildSettings, arguments)
     try:
-        built = build_folder(arguments.folder, settings, RichStages(quiet=arguments.quiet))
+        built = build_folder(
+            arguments.folder, settings, RichStages(quiet=arguments.quiet)
+        )
     except MissingDependencyError:
         if not arguments.json:
             lines = lines_for(arguments.folder, settings)
-            print_lines([f"without its Python bindings, in {arguments.folder}:", *lines])
+            print_lines(
+                [f"without its Python bindings, in {arguments.folder}:", *lines]
+            )
         raise
     if arguments.json:
         print_json(built)
@@ -72,7 +82,9 @@ def _build(arguments: argparse.Namespace) -> int:
     for engine in built:
         print_lines([f"{engine.file}: {_built_by(engine.manifest)}"])
         audits = engine.manifest.audits
-        for batch, audit in zip(engine.manifest.settings.batches, audits, strict=bool(audits)):
+        for batch, audit in zip(
+            engine.manifest.settings.batches, audits, strict=bool(audits)
+        ):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {shlex.join(words)}" for words in engine.trtexec)
         print_lines(f"  {line}" for line in engine.slow)

@@ -7,7 +7,13 @@ import argparse
 from itertools import zip_longest
 
 from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_out, add_recipe, recipe_of
-from exporter.cli.output import RichStages, print_json, print_lines, print_table, skipped_lines
+from exporter.cli.output import (
+    RichStages,
+    print_json,
+    print_lines,
+    print_table,
+    skipped_lines,
+)
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
 from exporter.settings.flags import add_flags
@@ -63,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         shares = [f"{share:.2f}" for share in overlap or ()]
         columns = zip_longest(calibration.acs, shares, fillvalue="")
         rows = [
-            (layer, f"{acs:.4f}", share) for layer, (acs, share) in enumerate(columns, start=1)
+            (layer, f"{acs:.4f}", share)
+            for layer, (acs, share) in enumerate(columns, start=1)
         ]
         images = f"{record.images} images, {record.skipped} skipped"
         print_table(f"{out}: {images}", ("layer", "ACS", "overlap of halves"), rows)

@@ -96,8 +96,13 @@ def _check_file(arguments: argparse.Namespace) -> int:
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))
     if artefact.refit_of:
-        got, expected = "a model with refitted weights", "one with the weights of --model"
-        raise ArtefactError(str(arguments.onnx), got, expected, "check its export folder")
+        got, expected = (
+            "a model with refitted weights",
+            "one with the weights of --model",
+        )
+        raise ArtefactError(
+            str(arguments.onnx), got, expected, "check its export folder"
+        )
     full = network.full
     if artefact.spec.preprocessing != full.spec.preprocessing:
         got = "another preprocessing than that of the model"
@@ -113,7 +118,9 @@ def _check_file(arguments: argparse.Namespace) -> int:
     )
     with stages.stage("parity"):
         images = network.recipe.images
-        pixels = network.pixels(network.folder, images.check_images, artefact.input_kind)
+        pixels = network.pixels(
+            network.folder, images.check_images, artefact.input_kind
+        )
         report = check(variant.pruned, model, pixels, threads=threads)
     show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1

@@ -80,7 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
         setattr(arguments, METHOD, methods[0])
     recipe = recipe_of(arguments)
     with stages.stage("libraries"):
-        from exporter.workflows.compile import compare_methods, compile_model, dry_compile
+        from exporter.workflows.compile import (
+            compare_methods,
+            compile_model,
+            dry_compile,
+        )
 
     if arguments.dry_run:
         if methods:
@@ -129,7 +133,9 @@ def _cells(report: Report) -> dict[str, dict[str, str]]:
     cells = {"GMACs": {role: f"{count:.3f}" for role, count in macs.items()}}
     if report.accuracy:
         accuracy = {AS_IT_CAME: fp32 and fp32.accuracy, **vars(report.accuracy)}
-        cells["top-1"] = {role: f"{part.top1:.2%}" for role, part in accuracy.items() if part}
+        cells["top-1"] = {
+            role: f"{part.top1:.2%}" for role, part in accuracy.items() if part
+        }
     if loss and loss.loss_points is not None:
         lost = {"pruned": points_words(loss.loss_points)}
         if fp32:
@@ -152,7 +158,9 @@ def _speed_cells(report: Report) -> dict[str, dict[str, str]]:
         times[AS_IT_CAME], gains["dense"] = original.throughput, original.gain.dense
     return {
         "images/s": {role: f"{time.images_per_s:.1f}" for role, time in times.items()},
-        "speed-up": {role: f"{gain.median:.2f}" for role, gain in gains.items() if gain},
+        "speed-up": {
+            role: f"{gain.median:.2f}" for role, gain in gains.items() if gain
+        },
     }
 
 

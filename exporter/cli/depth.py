@@ -20,7 +20,13 @@ from exporter.cli.flags import (
     recipe_of,
     training_of,
 )
-from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
+from exporter.cli.output import (
+    RichStages,
+    print_lines,
+    print_table,
+    show,
+    skipped_lines,
+)
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import RecipeError
 from exporter.settings.flags import add_flags, from_flags
@@ -44,7 +50,9 @@ EXAMPLES = (CHOOSE[0], APPLY)
 PRESET = "short"
 
 # The powers of a and t in the predictor, in the order of its coefficients.
-TERMS = tuple((total - power, power) for total in range(5) for power in range(total + 1))
+TERMS = tuple(
+    (total - power, power) for total in range(5) for power in range(total + 1)
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +98,10 @@ def _add_choose(actions: Any) -> None:
 
 def _add_apply(actions: Any) -> None:
     apply = add_action(
-        actions, "apply", "Remove units, and write the weights of the smaller model.", APPLY
+        actions,
+        "apply",
+        "Remove units, and write the weights of the smaller model.",
+        APPLY,
     )
     add_recipe(apply)
     add_flags(apply, Recipe, [name for name in MODEL_FLAGS if name != "device"])
@@ -165,10 +176,17 @@ def _print(done: "Chosen") -> None:
         rows = []
         for sample in collected.samples:
             attention, activation = sample.plan.attention, sample.plan.activation
-            rows.append((_layers(attention), _layers(activation), f"{sample.accuracy:.2f}"))
+            rows.append(
+                (_layers(attention), _layers(activation), f"{sample.accuracy:.2f}")
+            )
         title = f"{len(rows)} samples, {collected.samples[0].images} images"
-        print_table(title, ("without attention", "without activation", "top-1, %"), rows)
-        skipped = {"training": collected.training_skipped, "evaluation": collected.skipped}
+        print_table(
+            title, ("without attention", "without activation", "top-1, %"), rows
+        )
+        skipped = {
+            "training": collected.training_skipped,
+            "evaluation": collected.skipped,
+        }
         print_lines(skipped_lines(skipped))
     if done.found is not None:
         _print_found(done.found)
@@ -178,17 +196,23 @@ def _print(done: "Chosen") -> None:
         )
         print_lines([f"importance of {unit} by layer: {values}"])
     print_lines(
-        [*_applied_lines(done.applied), *skipped_lines({"training": done.training_skipped})]
+        [
+            *_applied_lines(done.applied),
+            *skipped_lines({"training": done.training_skipped}),
+        ]
     )
 
 
 def _print_found(chosen: "Found") -> None:
     """Print the error of each degree, the polynomial, and every split with its prediction."""
     errors = [(degree, f"{error:.3f}") for degree, error in chosen.rmse.items()]
-    print_table("accuracy as a polynomial", ("degree", "leave-two-out error, points"), errors)
+    print_table(
+        "accuracy as a polynomial", ("degree", "leave-two-out error, points"), errors
+    )
     print_lines(polynomial_lines(chosen))
     rows = [
-        (split.attention, split.activation, f"{split.accuracy:.2f}") for split in chosen.splits
+        (split.attention, split.activation, f"{split.accuracy:.2f}")
+        for split in chosen.splits
     ]
     units = chosen.best.attention + chosen.best.activation
     print_table(f"{units} units", ("attention", "activation", "predicted, %"), rows)

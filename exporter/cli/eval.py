@@ -47,7 +47,10 @@ MOST_CLASSES = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
-        "first", type=Path, nargs="?", help="An export folder, or an .onnx or .engine file."
+        "first",
+        type=Path,
+        nargs="?",
+        help="An export folder, or an .onnx or .engine file.",
     )
     parser.add_argument(
         "second", type=Path, nargs="?", help="A second file, to compare with the first."
@@ -58,14 +61,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, RunSettings)
     text = "Write the images to which both models give different classes, as PATH.json and PATH.csv."
     add_file(parser, "--disagreements", text, "PATH")
-    torch = parser.add_argument_group("a PyTorch model; with a schedule, also its pruned form")
+    torch = parser.add_argument_group(
+        "a PyTorch model; with a schedule, also its pruned form"
+    )
     add_recipe(torch)
     add_flags(torch, Recipe, TORCH)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
-    settings, stages = from_flags(EvalSettings, arguments), RichStages(quiet=arguments.quiet)
+    settings, stages = (
+        from_flags(EvalSettings, arguments),
+        RichStages(quiet=arguments.quiet),
+    )
     recipe = recipe_of(arguments)
     from exporter.workflows.evaluate import (
         disagreement_paths,
@@ -82,7 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         disagreement_paths(arguments.disagreements)
     result, differing = evaluate_models(models, arguments.places, settings, stages)
     if arguments.disagreements is not None and processes().main:
-        save_disagreements(differing, [model.name for model in models], arguments.disagreements)
+        save_disagreements(
+            differing, [model.name for model in models], arguments.disagreements
+        )
     show(arguments, result, lambda: _print(result))
     # The result is printed before: a long measurement is not lost because its interval is too wide.
     if settings.within is not None:
@@ -127,7 +137,9 @@ def _print(result: "Evaluation") -> None:
                 cells = [f"{accuracy.top1:.2%}", interval, f"{accuracy.top5:.2%}"]
             rows.append((name, model.runtime, *cells))
         title = f"{result.images} images, {result.scored_classes} classes"
-        print_table(title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows)
+        print_table(
+            title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows
+        )
     print_lines(_lines(result))
 
 
@@ -138,7 +150,9 @@ def _lines(result: "Evaluation") -> Iterator[str]:
     if (agreed := result.agreement) is not None:
         yield f"{agreed.images} images: cosine of the embeddings {agreed.cosine_words}"
         if agreed.retrieval is not None:
-            yield from (f"{name}: {value}" for name, value in agreed.retrieval.rows.items())
+            yield from (
+                f"{name}: {value}" for name, value in agreed.retrieval.rows.items()
+            )
 
 
 def _pair_lines(pair: PairResult) -> Iterator[str]:

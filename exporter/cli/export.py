@@ -6,7 +6,14 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 import argparse
 from pathlib import Path
 
-from exporter.cli.flags import MODEL_FLAGS, OUTPUT_FLAGS, add_out, add_recipe, recipe_of, refuse
+from exporter.cli.flags import (
+    MODEL_FLAGS,
+    OUTPUT_FLAGS,
+    add_out,
+    add_recipe,
+    recipe_of,
+    refuse,
+)
 from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
@@ -29,10 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ranges = ("images", "max_images")  # images for the INT8 activation ranges
     lowered = ("target", "input_kind", *ranges)
     add_flags(
-        parser, Recipe, (*MODEL_FLAGS, *OUTPUT_FLAGS, "calibration", *lowered, "schedule")
+        parser,
+        Recipe,
+        (*MODEL_FLAGS, *OUTPUT_FLAGS, "calibration", *lowered, "schedule"),
     )
     parser.add_argument(
-        "--dense", action="store_true", help="Export the dense model; no schedule is given."
+        "--dense",
+        action="store_true",
+        help="Export the dense model; no schedule is given.",
     )
     add_out(parser, "The ONNX file to write.")
 

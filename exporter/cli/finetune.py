@@ -53,7 +53,9 @@ def add_arguments(parser: Parser) -> None:
     add_recipe(parser, trains=True)
     images = ("images", "max_images", "eval_images")
     add_flags(
-        parser, Recipe, (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer")
+        parser,
+        Recipe,
+        (*MODEL_FLAGS, *images, "rho", "mac_reduction", "method", "scorer"),
     )
     add_out(parser, "The weights to write, .safetensors.")
     text = "Weights of the teacher; by default those of the unpruned model."
@@ -71,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
         from exporter.workflows.finetune import dry_finetune, finetune_model
 
     if arguments.dry_run:
-        return show_dry_run(arguments, dry_finetune(recipe, settings, out, teacher=teacher))
+        return show_dry_run(
+            arguments, dry_finetune(recipe, settings, out, teacher=teacher)
+        )
     result = finetune_model(recipe, settings, out, teacher=teacher, stages=stages)
     show(arguments, result, lambda: _print(result))
     return 0 if result.trained.epoch else 1
@@ -86,7 +90,9 @@ def _print(result: "FinetuneResult") -> None:
     rows = []
     for name, (accuracy, lost) in models.items():
         points = "" if lost is None else points_words(lost)
-        rows.append((name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), points))
+        rows.append(
+            (name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), points)
+        )
     title = f"{result.model}, {schedule_words(result.schedule)}: {result.dense.images} images"
     print_table(title, ("model", "top-1", "95 % interval", "points"), rows)
     print_lines(_lines(result))
@@ -106,7 +112,9 @@ def _lines(result: "FinetuneResult") -> Iterator[str]:
             f"{recovery.share:.0%} of the loss is recovered; the goal of {recovery.goal:.0%} is {recovery.status}: "
             f"top-1 is {_beside_goal(recovery.surplus_points)} it, with one-sided 95 % limits {low} and {high} it"
         )
-    yield from skipped_lines({"training": result.trained.skipped, "evaluation": result.skipped})
+    yield from skipped_lines(
+        {"training": result.trained.skipped, "evaluation": result.skipped}
+    )
     trained = result.trained
     if trained.epoch:
         yield f"{trained.file}: epoch {trained.epoch}; compile it with --checkpoint alone"

@@ -40,7 +40,9 @@ def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:
     return action
 
 
-def add_file(parser: Any, name: str, text: str, metavar: str = "FILE", **options: Any) -> None:
+def add_file(
+    parser: Any, name: str, text: str, metavar: str = "FILE", **options: Any
+) -> None:
     """Declare a flag that takes a path."""
     parser.add_argument(name, type=Path, metavar=metavar, help=text, **options)
 
@@ -69,7 +71,11 @@ def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
         **changes,
     )
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="Log every step to stderr.", **changes
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="Log every step to stderr.",
+        **changes,
     )
 
 
@@ -78,7 +84,9 @@ def add_recipe(parser: Any, *, trains: bool = False) -> None:
     tables = {**sections_of(Recipe), **({TRAINING: FinetuneSettings} if trains else {})}
     keys = []
     for name, settings in sections_of(Recipe).items():
-        without = [key for key, field in fields_of(settings).items() if not field.has_flag]
+        without = [
+            key for key, field in fields_of(settings).items() if not field.has_flag
+        ]
         keys.append(f"[{name}] {', '.join(without)}")
     text = "A TOML file with a table for each step, of these settings and those without a flag"
     add_file(parser, "--recipe", f"{text}: {'; '.join(keys)}.")
@@ -111,7 +119,9 @@ def recipe_of(
 
 def recipe_key(flag: str, arguments: argparse.Namespace) -> str:
     """Return how to set what a verb has no flag for, e.g. "--set prune.alpha=…"; "" where it is no setting."""
-    name = flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    name = (
+        flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    )
     homes = homes_of(sections_of(Recipe), name) if "recipe" in arguments else []
     if not homes and "preset" in arguments:
         homes = homes_of({TRAINING: FinetuneSettings}, name)
@@ -126,19 +136,27 @@ def add_training(parser: Parser, preset: str) -> None:
         f"[training] of a recipe replaces single values, e.g. ema_decay = 0.999. Default: {preset}.",
     )  # fmt: skip
     add_flags(
-        parser.group("training"), FinetuneSettings, defaults=PRESETS[preset], table=TRAINING
+        parser.group("training"),
+        FinetuneSettings,
+        defaults=PRESETS[preset],
+        table=TRAINING,
     )
 
 
 def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettings:
     """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset."""
     table = (
-        {} if arguments.recipe is None else read_training(arguments.recipe, FinetuneSettings)
+        {}
+        if arguments.recipe is None
+        else read_training(arguments.recipe, FinetuneSettings)
     )
     augments = "augment" in table or f"{TRAINING}.augment" in arguments
     model = recipe.model
     start = preset_values(
-        arguments.preset, model.name or None, model.checkpoint, own_augmentation=not augments
+        arguments.preset,
+        model.name or None,
+        model.checkpoint,
+        own_augmentation=not augments,
     )
     base = {**start, "seed": recipe.images.seed, **table}
     return from_flags(FinetuneSettings, arguments, base, TRAINING)

@@ -22,7 +22,9 @@ MOST_VALUES = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
-        "artefact", type=Path, help="A file that star-export wrote, or an export folder."
+        "artefact",
+        type=Path,
+        help="A file that star-export wrote, or an export folder.",
     )
 
 
@@ -65,4 +67,8 @@ def _text(value: Any) -> str:
     if isinstance(value[0], Mapping):
         return f"{len(value)} entries (--json)"
     shown = ", ".join(_text(item) for item in value[:MOST_VALUES])
-    return shown if len(value) <= MOST_VALUES else f"{shown}, … ({len(value)}; --json has all)"
+    return (
+        shown
+        if len(value) <= MOST_VALUES
+        else f"{shown}, … ({len(value)}; --json has all)"
+    )

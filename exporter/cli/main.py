@@ -85,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python raises it even where a path is only looked at, below a folder that may not be entered.
         return _refuse(
             ArtefactError(
-                os.fsdecode(error.filename), reason_of(error), "a place that you may use"
+                os.fsdecode(error.filename),
+                reason_of(error),
+                "a place that you may use",
             )
         )
     except KeyboardInterrupt:
@@ -97,10 +99,16 @@ def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         complete(build_parser())
-    if not words or (words[0].startswith("--") and words[0] not in ("--help", "--version")):
+    if not words or (
+        words[0].startswith("--") and words[0] not in ("--help", "--version")
+    ):
         got = f"{words[0]} in place of a command" if words else "no command"
-        raise UserError("star-export", got, START, "star-export --help lists the others")
-    parser = build_parser(next((word for word in words if not word.startswith("-")), ""))
+        raise UserError(
+            "star-export", got, START, "star-export --help lists the others"
+        )
+    parser = build_parser(
+        next((word for word in words if not word.startswith("-")), "")
+    )
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
         if key := recipe_key(unknown[0], arguments):
@@ -127,7 +135,9 @@ def _log(*, quiet: bool, verbose: bool) -> None:
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(_OneLine("%(levelname)s: %(message)s"))
     lines.addFilter(_Once())
-    logging.basicConfig(handlers=[lines], level=logging.ERROR if quiet else level, force=True)
+    logging.basicConfig(
+        handlers=[lines], level=logging.ERROR if quiet else level, force=True
+    )
 
 
 @contextmanager
@@ -138,11 +148,16 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
         several = ", ".join(
             name for name, module in verb_modules() if hasattr(module, "SPREAD")
         )
-        raise LaunchError(verb, f"{crew.count} processes", "one", f"{several} take several")
+        raise LaunchError(
+            verb, f"{crew.count} processes", "one", f"{several} take several"
+        )
     if crew.main:
         yield
         return
-    with Path(os.devnull).open("w", encoding="utf-8") as nothing, redirect_stdout(nothing):
+    with (
+        Path(os.devnull).open("w", encoding="utf-8") as nothing,
+        redirect_stdout(nothing),
+    ):
         yield
 
 
@@ -177,7 +192,9 @@ def build_parser(only: str | None = None) -> Parser:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name, module in verb_modules():
         summary = (module.__doc__ or "").partition("\n")[0]
-        verb = verbs.add_parser(name, help=summary, description=(module.__doc__ or "").strip())
+        verb = verbs.add_parser(
+            name, help=summary, description=(module.__doc__ or "").strip()
+        )
         if only not in (None, name):
             continue
         verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))

@@ -29,7 +29,9 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument(
-        "--why", metavar="NAME", help="Explain whether this model can be pruned, or why not."
+        "--why",
+        metavar="NAME",
+        help="Explain whether this model can be pruned, or why not.",
     )
     parser.add_argument(
         "--refused",
@@ -47,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
         examined = _answer(arguments)
         record = {"accepted": examined.shape is not None, **vars(examined)}
         show(
-            arguments, record, lambda: print_lines([f"{examined.name}: {_in_words(examined)}"])
+            arguments,
+            record,
+            lambda: print_lines([f"{examined.name}: {_in_words(examined)}"]),
         )
         return 0 if examined.shape else 1
     models = model_list()
@@ -59,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     refused = {model.name: model.reason for model in models.answers if not model.shape}
     lines = _lines(models.answers, refused=arguments.refused)
     show(
-        arguments, {"accepted": models.accepted, "refused": refused}, lambda: print_lines(lines)
+        arguments,
+        {"accepted": models.accepted, "refused": refused},
+        lambda: print_lines(lines),
     )
     return 0
 
@@ -86,8 +92,15 @@ def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
             yield f"{model.name:{width}}  {model.reason}"
             continue
         shape = model.shape
-        pixels, patches = "×".join(map(str, shape.pixels)), "×".join(map(str, shape.grid))
-        head = "" if shape.own_head else "  gives an embedding; num_classes adds a classifier"
+        pixels, patches = (
+            "×".join(map(str, shape.pixels)),
+            "×".join(map(str, shape.grid)),
+        )
+        head = (
+            ""
+            if shape.own_head
+            else "  gives an embedding; num_classes adds a classifier"
+        )
         yield f"{model.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
@@ -95,6 +108,10 @@ def _in_words(model: "Answer") -> str:
     shape = model.shape
     if shape is None:
         return f"cannot be pruned: {model.reason}"
-    head = "" if shape.own_head else "; it gives an embedding: num_classes adds a classifier"
+    head = (
+        ""
+        if shape.own_head
+        else "; it gives an embedding: num_classes adds a classifier"
+    )
     patches = math.prod(shape.grid)
     return f"can be pruned: {shape.blocks} blocks, {patches} patches, {shape.channels} channels{head}"

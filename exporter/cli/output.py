@@ -49,7 +49,11 @@ def schedule_words(schedule: Schedule, saved: float | None = None) -> str:
 
 def print_json(record: object) -> None:
     """Print a record as indented JSON on stdout."""
-    print(json.dumps(json.loads(to_json(record)), indent=2, sort_keys=True, ensure_ascii=False))
+    print(
+        json.dumps(
+            json.loads(to_json(record)), indent=2, sort_keys=True, ensure_ascii=False
+        )
+    )
 
 
 def show(arguments: Namespace, record: object, printed: Callable[[], None]) -> None:
@@ -66,7 +70,9 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
     """Print a table on stdout, every column except the first right-aligned; a wide one as labels and values."""
     from rich.console import Console
     from rich.table import Table
@@ -150,7 +156,9 @@ class RichStages:
             progress.update(task, completed=done, total=total)
 
         def tell() -> None:
-            self._print(progress_line(progress.tasks[task], time.perf_counter() - start_s))
+            self._print(
+                progress_line(progress.tasks[task], time.perf_counter() - start_s)
+            )
 
         with progress:
             task = progress.add_task(name, total=None)
@@ -181,7 +189,9 @@ def progress_line(task: "Task", elapsed_s: float) -> str:
 
 
 @contextmanager
-def repeated(act: Callable[[], None], seconds: float, *, first: float) -> Iterator[None]:
+def repeated(
+    act: Callable[[], None], seconds: float, *, first: float
+) -> Iterator[None]:
     """Call `act` after `first` seconds and then every so many in a thread while the body runs."""
     over = Event()
 

@@ -42,9 +42,13 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
-    model = tuple(name for name in MODEL_FLAGS if name != "device")  # no weights are needed
+    model = tuple(
+        name for name in MODEL_FLAGS if name != "device"
+    )  # no weights are needed
     add_flags(
-        parser, Recipe, (*model, *OUTPUT_FLAGS, *AMOUNT_FLAGS, *SCHEDULE_FLAGS, "calibration")
+        parser,
+        Recipe,
+        (*model, *OUTPUT_FLAGS, *AMOUNT_FLAGS, *SCHEDULE_FLAGS, "calibration"),
     )
     add_file(parser, "--acs", "A JSON list with one ACS value per layer.")
     add_file(parser, "--out", "The schedule to write, as JSON.")
@@ -109,7 +113,10 @@ def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -
     given = {"--acs": acs is not None, "--calibration": calibration is not None}
     if acs is not None and policy.counts != ACS:
         raise RecipeError(
-            "plan", f"--acs for {policy.name}", "no ACS", "its rates follow from rho alone"
+            "plan",
+            f"--acs for {policy.name}",
+            "no ACS",
+            "its rates follow from rho alone",
         )
     if (sum(given.values()) == 1) if Need.ACS in policy.needs else acs is None:
         return
@@ -125,6 +132,8 @@ def _read_acs(path: Path) -> list[float]:
         values = read_json(path)
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), reason_of(error), expected) from None
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+    if not isinstance(values, list) or not all(
+        type(value) in (int, float) for value in values
+    ):
         raise ArtefactError(str(path), "other JSON", expected)
     return [float(value) for value in values]

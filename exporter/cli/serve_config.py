@@ -36,7 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
         served = WRITERS[settings.loader](arguments.folder, arguments.out)
     else:
         served = write_repository(arguments.folder, arguments.out, settings)
-    models, command = [str(place) for place in served.models], shlex.join(served.command)
+    models, command = (
+        [str(place) for place in served.models],
+        shlex.join(served.command),
+    )
     show(
         arguments,
         {"models": models, "command": command},

@@ -17,7 +17,13 @@ from exporter.cli.flags import (
     recipe_of,
     show_dry_run,
 )
-from exporter.cli.output import RichStages, print_lines, print_table, show, skipped_lines
+from exporter.cli.output import (
+    RichStages,
+    print_lines,
+    print_table,
+    show,
+    skipped_lines,
+)
 from exporter.evaluation.loss import points_words
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
@@ -68,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, Recipe, (*MODEL_FLAGS, *measured), DEFAULTS["images"])
     text = "More checkpoints of the model to try: without some layers, or fine-tuned."
     add_file(parser, "--weights", text, nargs="+", default=())
-    add_flags(parser.add_argument_group("fix an axis of the search"), Prune, PINS, table=PRUNE)
+    add_flags(
+        parser.add_argument_group("fix an axis of the search"), Prune, PINS, table=PRUNE
+    )
     add_out(parser, "Folder for all results.", "DIR")
     add_dry_run(parser)
 
@@ -84,7 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return show_dry_run(arguments, dry_tune(recipe, settings, out, weights=weights))
     command = ("star-export", *sys.argv[1:])
-    result = tune(recipe, settings, out, weights=weights, stages=stages, command=command)
+    result = tune(
+        recipe, settings, out, weights=weights, stages=stages, command=command
+    )
     show(arguments, result, lambda: _print(result))
     missed = result.judged is None or result.judged.status == Status.MISSED
     return 1 if missed or result.parity is False else 0
@@ -100,7 +110,9 @@ def _print(result: TuneResult) -> None:
     for point in result.tried:
         rows.append(_row(point, "chosen" if point == result.choice else ""))
     images = f"{result.images} images to choose by"
-    print_table(f"{result.model}: {result.candidates} candidates, {images}", COLUMNS, rows)
+    print_table(
+        f"{result.model}: {result.candidates} candidates, {images}", COLUMNS, rows
+    )
     print_lines(_lines(result))
 
 
@@ -117,7 +129,14 @@ def _row(point: Point, mark: str) -> tuple[str, ...]:
         f"{point.loss.agreement:.2%}",
     )
     size = f"{point.timed.file_bytes / 1e6:.1f}"
-    return (point.candidate.on("").label, point.candidate.target, *speed, *loss, size, mark)
+    return (
+        point.candidate.on("").label,
+        point.candidate.target,
+        *speed,
+        *loss,
+        size,
+        mark,
+    )
 
 
 def _lines(result: TuneResult) -> Iterator[str]:
@@ -127,7 +146,9 @@ def _lines(result: TuneResult) -> Iterator[str]:
         yield _chosen(result.choice, result.judged)
         yield from _unshown(result.judged, result.settings)
         faster = [
-            point for point in result.tried if point.images_per_s > result.choice.images_per_s
+            point
+            for point in result.tried
+            if point.images_per_s > result.choice.images_per_s
         ]
         after = min(faster, key=lambda point: point.images_per_s, default=None)
         if after is not None:
@@ -145,7 +166,10 @@ def _lines(result: TuneResult) -> Iterator[str]:
 
 
 def _chosen(choice: Point, judged: Judged) -> str:
-    loss, speed = judged.loss, f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×"
+    loss, speed = (
+        judged.loss,
+        f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×",
+    )
     return (
         f"chosen: {choice.candidate.label}: {speed} the unpruned fp32 model on ONNX Runtime. On {loss.images} "
         f"images that no choice has read, points of top-1: {points_words(loss.loss_points or 0.0)}, with 95 % "
@@ -164,10 +188,14 @@ def _nearest(result: TuneResult) -> str:
     fastest = max(result.tried, key=lambda point: point.gain.median)
     if result.settings.max_drop is None:
         reached = f"{fastest.median_ms:.3g} ms, {fastest.gain.median:.2f} ×"
-        return f"no model is that fast; the fastest: {fastest.candidate.label}: {reached}"
+        return (
+            f"no model is that fast; the fastest: {fastest.candidate.label}: {reached}"
+        )
     faster = [point for point in result.tried if point.gain.median > 1] or [fastest]
     near = min(faster, key=lambda point: point.loss_points)
     margin = f"with two errors {points_words(near.margin_points)}"
-    cost = f"{near.gain.median:.2f} ×, points: {points_words(near.loss_points)} ({margin})"
+    cost = (
+        f"{near.gain.median:.2f} ×, points: {points_words(near.loss_points)} ({margin})"
+    )
     limit = f"{result.settings.max_drop:g} points"
     return f"no faster model is within {limit}; the nearest: {near.candidate.label}: {cost}"

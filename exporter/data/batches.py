@@ -61,13 +61,18 @@ def batches(
 
     Images that cannot be read are left out, with a warning.
     """
-    for batch in _batches(files, [View(preprocessing, input_kind)], size, workers=1, ahead=4):
+    for batch in _batches(
+        files, [View(preprocessing, input_kind)], size, workers=1, ahead=4
+    ):
         if batch.files:
             yield batch.views[0], batch.labels
 
 
 def first_images(
-    files: Sequence[ImageFile], preprocessing: Preprocessing, input_kind: str, count: int
+    files: Sequence[ImageFile],
+    preprocessing: Preprocessing,
+    input_kind: str,
+    count: int,
 ) -> Array:
     """Return the first `count` images that can be read, [n, 3, H, W]."""
     parts: list[Array] = []
@@ -81,7 +86,11 @@ def first_images(
 
 
 def draw_images(
-    folder: ImageFolder, count: int, seed: int, preprocessing: Preprocessing, input_kind: str
+    folder: ImageFolder,
+    count: int,
+    seed: int,
+    preprocessing: Preprocessing,
+    input_kind: str,
 ) -> Array:
     """Return at most `count` images of a folder, drawn by the seed, [n, 3, H, W]; those that can be read."""
     files = sample(folder, count, seed).files
@@ -101,7 +110,12 @@ def made_ahead(items: Generator[ItemT]) -> Generator[ItemT]:
 
 
 def _batches(
-    files: Iterable[ImageFile], views: Sequence[View], size: int, *, workers: int, ahead: int
+    files: Iterable[ImageFile],
+    views: Sequence[View],
+    size: int,
+    *,
+    workers: int,
+    ahead: int,
 ) -> Generator[Batch]:
     preprocessings = list(dict.fromkeys(view.preprocessing for view in views))
     loaded = stream(files, *preprocessings, ahead=ahead, workers=workers)
@@ -111,7 +125,10 @@ def _batches(
             view: _input(images, view, preprocessings.index(view.preprocessing))
             for view in views
         }
-        labels = [UNKNOWN if image.file.label is None else image.file.label for image in images]
+        labels = [
+            UNKNOWN if image.file.label is None else image.file.label
+            for image in images
+        ]
         yield Batch(
             tuple(inputs[view] for view in views),
             labels=np.array(labels, dtype=np.int64),
@@ -127,12 +144,17 @@ def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
         if images
         else np.empty(shape, np.uint8)
     )
-    return pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)
+    return (
+        pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)
+    )
 
 
 def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
     """Return noise images as a lowered model takes them; the time of a static model does not depend on content."""
-    generator, shape = np.random.default_rng(seed), (batch, *spec.preprocessing.input_size)
+    generator, shape = (
+        np.random.default_rng(seed),
+        (batch, *spec.preprocessing.input_size),
+    )
     if input_kind == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.standard_normal(shape, dtype=np.float32)

@@ -63,14 +63,18 @@ class ClassesByName:
 
     def index_of(self, text: str, subject: str) -> int | None:
         """Return the class of a name, None if no class has it."""
-        synonyms = [self._alike.get(_folded(part.strip()), set()) for part in text.split(",")]
+        synonyms = [
+            self._alike.get(_folded(part.strip()), set()) for part in text.split(",")
+        ]
         classes = sorted(
             self._whole.get(text)
             or self._alike.get(_folded(text))
             or set.intersection(*synonyms)
         )
         if len(classes) > 1:
-            got = f"{text!r}, a name of the classes {', '.join(map(str, classes[:MOST]))}"
+            got = (
+                f"{text!r}, a name of the classes {', '.join(map(str, classes[:MOST]))}"
+            )
             raise ImageError(subject, got, "a name of one class", MAP_HINT)
         return classes[0] if classes else None
 
@@ -137,7 +141,9 @@ def class_indices(
             classes = [f"class {index}" for index in range(num_classes)]
         first, second = ordered[:2]
         text = "%s: %s: the order of the folders decides, %r is %s, %r is %s (%s)"
-        logger.warning(text, subject, reason, first, classes[0], second, classes[1], MAP_HINT)
+        logger.warning(
+            text, subject, reason, first, classes[0], second, classes[1], MAP_HINT
+        )
     return {folder: index for index, folder in enumerate(ordered)}
 
 
@@ -178,5 +184,9 @@ def _require_one_order(ordered: Sequence[str], subject: str) -> None:
     for index, (first, second) in pairs:
         if first != second:
             got = f"class folders in two orders: class {index} is {first!r} if sorted, {second!r} in natural order"
-            hint = "--class-map sorted (as torchvision) or --class-map natural (as timm)"
-            raise ImageError(subject, got, "the order that the model was trained with", hint)
+            hint = (
+                "--class-map sorted (as torchvision) or --class-map natural (as timm)"
+            )
+            raise ImageError(
+                subject, got, "the order that the model was trained with", hint
+            )

@@ -89,7 +89,9 @@ class ImageSource:
 
     root: Path
     files: Iterable[ImageFile]
-    class_names: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
+    class_names: Mapping[int, str] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     limit: int | None = field(default=None, compare=False)
 
     @property
@@ -205,7 +207,8 @@ def list_images(
         for path in paths
     )
     left.say(
-        str(folder), *_of_classes(files, empty if num_classes else (), labelled=bool(index))
+        str(folder),
+        *_of_classes(files, empty if num_classes else (), labelled=bool(index)),
     )
     class_names = {place: name for name, place in index.items()}
     return ImageFolder(folder, files, class_names, folders=folders)
@@ -236,7 +239,9 @@ def check_readable(folder: Path) -> None:
 def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ImageError(
-            str(folder), "no such folder", "a folder of images, or of one folder per class"
+            str(folder),
+            "no such folder",
+            "a folder of images, or of one folder per class",
         )
 
 
@@ -275,7 +280,9 @@ def set_apart(items: Iterable[ItemT], share: float) -> tuple[list[ItemT], list[I
     return rest, apart
 
 
-def split(images: ImageFolder, share: float, seed: int) -> tuple[ImageFolder, ImageFolder]:
+def split(
+    images: ImageFolder, share: float, seed: int
+) -> tuple[ImageFolder, ImageFolder]:
     """Return the images that stay, and a share of each class, both in their order.
 
     Images of a class are ranked by the hash of their name with the seed, so that a renamed folder changes nothing.
@@ -285,7 +292,9 @@ def split(images: ImageFolder, share: float, seed: int) -> tuple[ImageFolder, Im
     def class_and_rank(place: int) -> tuple[int, bytes]:
         file = images.files[place]
         name = os.fsencode(f"{seed}/{images.name_of(file.path)}")
-        return UNKNOWN if file.label is None else file.label, hashlib.sha256(name).digest()
+        return UNKNOWN if file.label is None else file.label, hashlib.sha256(
+            name
+        ).digest()
 
     rest, apart = set_apart(sorted(range(len(images.files)), key=class_and_rank), share)
     return _at(images, sorted(rest)), _at(images, sorted(apart))
@@ -306,7 +315,8 @@ def draw(total: int, count: int, seed: str) -> list[int]:
 def ranked(total: int, seed: str) -> list[int]:
     """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them."""
     return sorted(
-        range(total), key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest()
+        range(total),
+        key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest(),
     )
 
 
@@ -341,7 +351,9 @@ def _refuse(error: OSError) -> None:
 
 
 def _unreadable(error: OSError) -> ImageError:
-    return ImageError(str(error.filename), reason_of(error), "a folder that can be read")
+    return ImageError(
+        str(error.filename), reason_of(error), "a folder that can be read"
+    )
 
 
 def _folder_of(path: Path, root: Path) -> str:
@@ -376,7 +388,9 @@ def _label(
             if name
             else f"{path.name} outside the class folders"
         )
-        raise ImageError(str(class_map), got, "an index for every folder that holds images")
+        raise ImageError(
+            str(class_map), got, "an index for every folder that holds images"
+        )
     return index.get(name)
 
 

@@ -30,11 +30,16 @@ Size = tuple[int, int]  # height and width
 def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
     """Resize an RGB image and crop its centre; missing pixels get the mean colour under "border", else black."""
     _, height, width = preprocessing.input_size
-    scaled = floor(height / preprocessing.crop_pct), floor(width / preprocessing.crop_pct)
+    scaled = (
+        floor(height / preprocessing.crop_pct),
+        floor(width / preprocessing.crop_pct),
+    )
     before, mode = (image.height, image.width), preprocessing.crop_mode
     after = before if mode == CropMode.NONE else _resized(before, scaled, mode)
     if after != before:
-        image = image.resize(after[::-1], Image.Resampling[preprocessing.interpolation.name])
+        image = image.resize(
+            after[::-1], Image.Resampling[preprocessing.interpolation.name]
+        )
     if mode == CropMode.BORDER:
         red, green, blue = (round(255 * value) for value in preprocessing.mean)
         image = _padded(image, (height, width), (red, green, blue))
@@ -67,7 +72,10 @@ def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image
 def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Image:
     height, width = size
     to_pixel = floor if rounding == CropRounding.DOWN else round
-    top, left = to_pixel((image.height - height) / 2), to_pixel((image.width - width) / 2)
+    top, left = (
+        to_pixel((image.height - height) / 2),
+        to_pixel((image.width - width) / 2),
+    )
     # Pillow gives black for pixels outside the image.
     return image.crop((left, top, left + width, top + height))
 
@@ -93,7 +101,9 @@ class ArrayImage(ImageFile):
         return self.pixels.tobytes()
 
 
-def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -> ImageFolder:
+def images_in(
+    images: Any, input_size: Sequence[int], most: int | None = None
+) -> ImageFolder:
     """Return the images of an array or a loader in the place of a folder's.
 
     Args:
@@ -107,7 +117,9 @@ def images_in(images: Any, input_size: Sequence[int], most: int | None = None) -
     elif not isinstance(images, Iterable):
         got = f"a {type(images).__name__}"
         raise ImageError("images", got, "a folder, an array, or a loader of arrays")
-    arrays = (image for batch in images for image in _checked(_array_of(batch), input_size))
+    arrays = (
+        image for batch in images for image in _checked(_array_of(batch), input_size)
+    )
     files = tuple(
         ArrayImage(HERE / f"{index}", None, pixels=image)
         for index, image in enumerate(islice(arrays, most))
@@ -158,7 +170,9 @@ def _array_of(batch: Any) -> Array:
     if not _is_array(batch):
         got = f"a batch with {type(batch).__name__} in the place of images"
         raise ImageError(
-            "images", got, f"an array alone, first in a tuple, or under {', '.join(KEYS)}"
+            "images",
+            got,
+            f"an array alone, first in a tuple, or under {', '.join(KEYS)}",
         )
     try:
         if hasattr(batch, "detach"):
@@ -166,7 +180,11 @@ def _array_of(batch: Any) -> Array:
             batch = batch.detach().cpu()
             batch = batch.float() if batch.is_floating_point() else batch
         array = np.asarray(batch)
-    except (TypeError, RuntimeError, NotImplementedError) as error:  # sparse, or without values
+    except (
+        TypeError,
+        RuntimeError,
+        NotImplementedError,
+    ) as error:  # sparse, or without values
         raise ImageError("images", reason_of(error), "an array of values") from None
     if array.dtype.name in HALVES:
         array = array.astype(np.float32)
@@ -187,13 +205,19 @@ def _checked(images: Array, input_size: Sequence[int]) -> Iterator[Array]:
         images = images.astype(np.float32)
         if not np.isfinite(images).all():
             raise ImageError(
-                "images", "values that are not finite", "floats as normalised for the model"
+                "images",
+                "values that are not finite",
+                "floats as normalised for the model",
             )
     yield from images
 
 
-MAX_PIXELS = 89_478_485  # Pillow's own limit against small files that unpack to gigabytes
-MAX_ASPECT = 100  # scaling a strip's short side up to the input size scales its long side too
+MAX_PIXELS = (
+    89_478_485  # Pillow's own limit against small files that unpack to gigabytes
+)
+MAX_ASPECT = (
+    100  # scaling a strip's short side up to the input size scales its long side too
+)
 
 BITS_PER_SAMPLE = 258  # a tag of TIFF
 # Formats of which Pillow decodes all deeper grey to 16 bits.
@@ -227,7 +251,10 @@ class SkippedImage:
 
 
 def stream(
-    files: Iterable[ImageFile], *preprocessings: Preprocessing, ahead: int = 4, workers: int = 1
+    files: Iterable[ImageFile],
+    *preprocessings: Preprocessing,
+    ahead: int = 4,
+    workers: int = 1,
 ) -> Generator[LoadedImage | SkippedImage]:
     """Decode images in order, `ahead` of the caller in threads; skipped ones are logged as warnings.
 
@@ -246,7 +273,9 @@ def stream(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage | SkippedImage:
+def load_image(
+    file: ImageFile, *preprocessings: Preprocessing
+) -> LoadedImage | SkippedImage:
     """Decode one image and bring it to the input sizes; any error becomes a reason to skip it.
 
     An image at hand is taken as it is.
@@ -259,7 +288,9 @@ def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage |
         return SkippedImage(file.path, error.got)
     views = tuple(to_pixels(to_input_size(image, step)) for step in preprocessings)
     # Encoded bytes are not needed any more.
-    return LoadedImage(file if file.content is None else replace(file, content=None), views)
+    return LoadedImage(
+        file if file.content is None else replace(file, content=None), views
+    )
 
 
 def read_rgb(file: ImageFile) -> Image.Image:
@@ -325,7 +356,9 @@ def _grey(image: Image.Image) -> Array:
         shallow = 8 if most <= 255 else 16
         white = 2 ** (_depth(image) or shallow) - 1
     if not 0 <= least <= most <= white:  # this also refuses values that are no numbers
-        raise ValueError(f"grey values from {least:g} to {most:g} where white is {white}")
+        raise ValueError(
+            f"grey values from {least:g} to {most:g} where white is {white}"
+        )
     return np.rint(values * 255 / white).astype(np.uint8)
 
 

@@ -72,10 +72,14 @@ class Labels:
         if self.index is not None:
             if str(label) not in self.index:
                 raise ImageError(
-                    str(place), f"the class {label!r}", "one that --class-map has an index for"
+                    str(place),
+                    f"the class {label!r}",
+                    "one that --class-map has an index for",
                 )
             return self.index[str(label)]
-        named = self._known.index_of(label, str(place)) if isinstance(label, str) else None
+        named = (
+            self._known.index_of(label, str(place)) if isinstance(label, str) else None
+        )
         number = None if isinstance(label, bool | float) else _whole(str(label))
         if number is None and named is None:
             expected = (
@@ -84,7 +88,10 @@ class Labels:
                 else "a class index"
             )
             raise ImageError(
-                str(place), f"the class {label!r}", expected, "--class-map FILE maps names"
+                str(place),
+                f"the class {label!r}",
+                expected,
+                "--class-map FILE maps names",
             )
         if number is not None and named not in (None, number):
             got = f"the class {label!r}, the name of class {named} and the index of another"
@@ -95,7 +102,10 @@ class Labels:
             counted = "labels counted from 1? " if index == self.count else ""
             hint = f"{counted}--class-map FILE maps them"
             raise ImageError(
-                str(place), f"the class {index}", f"an index from 0 below {self.count}", hint
+                str(place),
+                f"the class {index}",
+                f"an index from 0 below {self.count}",
+                hint,
             )
         return index
 
@@ -120,7 +130,9 @@ def is_packed(path: Path) -> bool:
 def find_shards(folder: Path) -> tuple[Path, ...]:
     """Return the tar files of a folder, sorted by name; hidden ones are left out."""
     shards = [
-        path for path in folder.iterdir() if is_shard(path) and not path.name.startswith(".")
+        path
+        for path in folder.iterdir()
+        if is_shard(path) and not path.name.startswith(".")
     ]
     return tuple(sorted(shards))
 
@@ -138,7 +150,9 @@ def read_shards(
         left.say(str(path))
 
 
-def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> ImageFolder:
+def list_shards(
+    paths: Sequence[Path], labels: Labels | None = ANY_INDEX
+) -> ImageFolder:
     """List the images of uncompressed shards by their places, to be read in any order; arguments as above."""
     files: list[ImageFile] = []
     left, root = LeftOut(), common_folder(paths)
@@ -156,10 +170,16 @@ def list_shards(paths: Sequence[Path], labels: Labels | None = ANY_INDEX) -> Ima
                 f"members whose first dot begins {', '.join(sorted(SUFFIXES))}",
             )
         files += images
-    unlabelled = [] if labels is None else [file for file in files if file.label is None]
+    unlabelled = (
+        [] if labels is None else [file for file in files if file.label is None]
+    )
     left.say(
         str(paths[0] if len(paths) == 1 else root),
-        *([f"images without a label: {len(unlabelled)} of {len(files)}"] if unlabelled else []),
+        *(
+            [f"images without a label: {len(unlabelled)} of {len(files)}"]
+            if unlabelled
+            else []
+        ),
     )
     return ImageFolder(root, tuple(files), {} if labels is None else labels.class_names)
 
@@ -193,7 +213,9 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, archive: Any) -> "_Header":
-        ends = tuple(getattr(tarfile, name) for name in ("EOFHeaderError", "EmptyHeaderError"))
+        ends = tuple(
+            getattr(tarfile, name) for name in ("EOFHeaderError", "EmptyHeaderError")
+        )
         try:
             return super().fromtarfile(archive)
         except ends:
@@ -224,11 +246,15 @@ def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[
                 else:
                     file = archive.extractfile(header)
                     content = file.read(MOST_BYTES) if file else b""
-                yield Member(header.name, str(place.with_name(stem)), ending, content, span)
+                yield Member(
+                    header.name, str(place.with_name(stem)), ending, content, span
+                )
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         reason = reason_of(error)
         raise ImageError(
-            str(path), f"no whole tar file ({reason})", "one that can be read to its end"
+            str(path),
+            f"no whole tar file ({reason})",
+            "one that can be read to its end",
         ) from None
 
 
@@ -247,7 +273,9 @@ def _label(place: Path, beside: Mapping[str, Member], labels: Labels) -> int | N
         content = json.loads(beside["json"].content or b"")
     except ValueError as error:
         raise ImageError(
-            f"{place}: .json", f"no JSON ({reason_of(error)})", "a class, or an object with one"
+            f"{place}: .json",
+            f"no JSON ({reason_of(error)})",
+            "a class, or an object with one",
         ) from None
     if isinstance(content, dict):
         content = next((content[key] for key in LABEL_KEYS if key in content), None)

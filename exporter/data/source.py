@@ -62,24 +62,36 @@ def open_source(
     # Beside class folders, a tar file is what they were unpacked from.
     shards = tuple(paths) if folder is None else _shards_in(folder)
     if not shards and folder is not None:
-        images = images_at(folder, num_classes if labels else None, class_map, names=names)
+        images = images_at(
+            folder, num_classes if labels else None, class_map, names=names
+        )
         got = class_mismatch(images, num_classes) if labels else ""
         if got:
             hint = f"{MAP_HINT}, --no-labels leaves them out"
-            raise ImageError(f"{folder}: labels", got, f"{num_classes}, one per class", hint)
+            raise ImageError(
+                f"{folder}: labels", got, f"{num_classes}, one per class", hint
+            )
         return _alike(sample(images, max_images, seed), needs_labels=needs_labels)
     for path in shards:
         if not (is_shard(path) and path.is_file()):
-            got = "a folder beside others" if path.is_dir() else "no such folder or tar file"
+            got = (
+                "a folder beside others"
+                if path.is_dir()
+                else "no such folder or tar file"
+            )
             raise ImageError(str(path), got, "a folder of images, or tar files")
-    meaning = _labels(num_classes, class_map, names) if labels and num_classes > 1 else None
+    meaning = (
+        _labels(num_classes, class_map, names) if labels and num_classes > 1 else None
+    )
     if any(map(is_packed, shards)):
         files = islice(read_shards(shards, meaning), max_images)
         class_names = {} if meaning is None else meaning.class_names
         stream = ImageSource(common_folder(shards), files, class_names, max_images)
         return _alike(stream, needs_labels=needs_labels)
     listed = list_shards(shards, meaning)
-    return _alike(replace(listed, files=listed.files[:max_images]), needs_labels=needs_labels)
+    return _alike(
+        replace(listed, files=listed.files[:max_images]), needs_labels=needs_labels
+    )
 
 
 def images_at(
@@ -110,7 +122,9 @@ def images_at(
         return list_shards(shards, labels)
     if num_classes is None:
         return list_images(place)
-    listing = list_images(place, num_classes=num_classes, class_map=class_map, names=names)
+    listing = list_images(
+        place, num_classes=num_classes, class_map=class_map, names=names
+    )
     return listing if num_classes or listing.class_names else by_folder(listing)
 
 
@@ -126,7 +140,9 @@ def class_mismatch(images: ImageFolder, num_classes: int) -> str:
 def _alike(source: SourceT, *, needs_labels: bool) -> SourceT:
     """Return the source. Labels of listed images are checked before the work, those of a stream as it is read."""
     checked = _checked(source, needs_labels=needs_labels)
-    return replace(source, files=tuple(checked) if isinstance(source, ImageFolder) else checked)
+    return replace(
+        source, files=tuple(checked) if isinstance(source, ImageFolder) else checked
+    )
 
 
 def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
@@ -143,7 +159,10 @@ def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
             got, expected = ("no label", "one") if labelled else ("a label", "none")
             hint = "--no-labels leaves out all"
             raise ImageError(
-                source.name_of(file.path), got, f"{expected}, as the images before it", hint
+                source.name_of(file.path),
+                got,
+                f"{expected}, as the images before it",
+                hint,
             )
         yield file
 
@@ -155,7 +174,9 @@ def _shards_in(place: Path) -> tuple[Path, ...]:
 def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:
     if is_order(class_map):
         raise ImageError(
-            "--class-map", f"{class_map} for tar files", "a file: folders alone have an order"
+            "--class-map",
+            f"{class_map} for tar files",
+            "a file: folders alone have an order",
         )
     index = None if class_map is None else read_class_map(class_map, num_classes)
     return Labels(num_classes, names, index)

@@ -54,7 +54,11 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     network.load_state_dict(weights)
     named = checkpoint_names(request.checkpoint)
     vit = adapt(
-        network, source.name, source.preprocessing, class_names=named, sources=source.sources
+        network,
+        source.name,
+        source.preprocessing,
+        class_names=named,
+        sources=source.sources,
     )
     vit = with_weights(vit, depth, state, str(request.checkpoint), source.requested)
     moved(vit.model, device)
@@ -80,4 +84,6 @@ def describe_vit(request: ModelRequest) -> PrunableViT:
     """Return the ViT's shape without weights, on the meta device."""
     depth = read_depth(request.checkpoint)
     vit = describe(request)
-    return vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
+    return (
+        vit if depth is None else apply_plan(vit, depth.plan, unmerged=not depth.merged)
+    )

@@ -50,7 +50,9 @@ class RankedViT:
             if beyond > vit.spec.depth:
                 expected = f"layers from 1 to {vit.spec.depth}, the model's depth"
                 raise DepthError(f"keep_{unit}", f"layer {beyond}", expected)
-        return cls(vit, DepthPlan(variant=settings.variant), Importance.unknown(vit.spec.depth))
+        return cls(
+            vit, DepthPlan(variant=settings.variant), Importance.unknown(vit.spec.depth)
+        )
 
     def trained(self, train: Train, stage: Stage) -> "RankedViT":
         """Return it after a stage of training, with the importance that its gates learned."""
@@ -59,9 +61,13 @@ class RankedViT:
             train(student, stage)
             importance = student.importance
         # Nothing more is removed; the digest is that of the trained weights.
-        return RankedViT(apply_plan(vit, DepthPlan(), unmerged=True), self.plan, importance)
+        return RankedViT(
+            apply_plan(vit, DepthPlan(), unmerged=True), self.plan, importance
+        )
 
-    def without(self, unit: UnitType, count: int, settings: ChoiceSettings) -> "RankedViT":
+    def without(
+        self, unit: UnitType, count: int, settings: ChoiceSettings
+    ) -> "RankedViT":
         """Return it without its least important units of a type; of equal ones the first layers go."""
         spare(self.vit, unit, settings, count)
         scores = self.importance.of(unit)
@@ -69,21 +75,29 @@ class RankedViT:
             _candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1]
         )[:count]
         plan = self.plan.also(unit, least)
-        return RankedViT(apply_plan(self.vit, plan, unmerged=True), plan, self.importance)
+        return RankedViT(
+            apply_plan(self.vit, plan, unmerged=True), plan, self.importance
+        )
 
 
-def spare(vit: PrunableViT, unit: UnitType, settings: ChoiceSettings, needed: int = 0) -> int:
+def spare(
+    vit: PrunableViT, unit: UnitType, settings: ChoiceSettings, needed: int = 0
+) -> int:
     """Return how many units of a type may go, one attention stays; DepthError if fewer than are needed."""
     most = len(_candidates(vit, unit, settings))
     if unit == UnitType.ATTENTION and most == len(vit.spec.attention_layers):
         most -= 1
     if most < needed:
         why = "one attention stays, a gated MLP keeps its activation, and so does what --keep-… names"
-        raise DepthError(f"{unit} units", str(needed), f"at most {most}, which can go", why)
+        raise DepthError(
+            f"{unit} units", str(needed), f"at most {most}, which can go", why
+        )
     return most
 
 
-def _candidates(vit: PrunableViT, unit: UnitType, settings: ChoiceSettings) -> list[int]:
+def _candidates(
+    vit: PrunableViT, unit: UnitType, settings: ChoiceSettings
+) -> list[int]:
     return [layer for layer in removable(vit)[unit] if layer not in settings.kept(unit)]
 
 
@@ -129,15 +143,22 @@ class Bookmark:
     skipped: Skipped = field(default_factory=Skipped)
 
     def write(
-        self, stages: int, ranked: RankedViT, records: Mapping[str, object] | None = None
+        self,
+        stages: int,
+        ranked: RankedViT,
+        records: Mapping[str, object] | None = None,
     ) -> None:
         """Replace the state by that after so many stages; `records`, by name, belong to it.
 
         OutputError where the file cannot be written.
         """
-        mark = _Mark(self.run, stages, ranked.importance, self.skipped, dict(records or {}))
+        mark = _Mark(
+            self.run, stages, ranked.importance, self.skipped, dict(records or {})
+        )
         depth = Depth(ranked.plan, merged=False)
-        save_weights(ranked.vit.model, self.identity, self.path, **{DEPTH: depth, SEARCH: mark})
+        save_weights(
+            ranked.vit.model, self.identity, self.path, **{DEPTH: depth, SEARCH: mark}
+        )
 
     def read(self, vit: PrunableViT) -> tuple[int, RankedViT, dict[str, Any]] | None:
         """Return the number of stages done, what they led to, and the records; None where there is no file.
@@ -163,7 +184,10 @@ def _read(path: Path) -> tuple[str, tuple[_Mark, Depth]]:
 
 
 def choose_units(
-    vit: PrunableViT, settings: ChoiceSettings, train: Train, bookmark: Bookmark | None = None
+    vit: PrunableViT,
+    settings: ChoiceSettings,
+    train: Train,
+    bookmark: Bookmark | None = None,
 ) -> RankedViT:
     """Train a ViT along with its gates, and remove a unit after each stage, until each count is reached.
 

@@ -46,7 +46,9 @@ class Measured(Sample):
 
 def read_samples(path: Path) -> tuple[Measured, ...]:
     """Read samples: a JSON list of {"attention", "activation": shares removed, "accuracy": percent}."""
-    expected = 'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
+    expected = (
+        'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
+    )
     try:
         content = read_json(path)
         samples = tuple(msgspec.convert(content, list[Measured]))
@@ -134,7 +136,9 @@ def collect(
     return collection.samples
 
 
-def steps_of(available: Mapping[UnitType, int], units: int, step: int) -> Iterator[Step]:
+def steps_of(
+    available: Mapping[UnitType, int], units: int, step: int
+) -> Iterator[Step]:
     """Yield the steps of the three walks: attention alone, activations alone, both in turns, an activation first.
 
     A walk ends where a type does, or at `units`; its last step may have fewer units than `step`.

@@ -50,8 +50,12 @@ class GatedViT(nn.Module):
     def __init__(self, vit: PrunableViT, importance: Importance) -> None:
         super().__init__()
         self.model = vit.model
-        self.attention = nn.Parameter(torch.tensor(importance.attention, device=vit.device))
-        self.activation = nn.Parameter(torch.tensor(importance.activation, device=vit.device))
+        self.attention = nn.Parameter(
+            torch.tensor(importance.attention, device=vit.device)
+        )
+        self.activation = nn.Parameter(
+            torch.tensor(importance.activation, device=vit.device)
+        )
 
     @override
     def forward(self, images: Float[Tensor, "b c h w"]) -> Any:
@@ -60,7 +64,9 @@ class GatedViT(nn.Module):
     @property
     def importance(self) -> Importance:
         """The scores as they are now."""
-        return Importance(tuple(self.attention.tolist()), tuple(self.activation.tolist()))
+        return Importance(
+            tuple(self.attention.tolist()), tuple(self.activation.tolist())
+        )
 
 
 @contextmanager
@@ -95,9 +101,14 @@ def removable(vit: PrunableViT) -> dict[UnitType, tuple[int, ...]]:
     for layer, block in enumerate(vit.blocks, start=1):
         if block.attention is not None and block.mlp is not None:
             attention.append(layer)
-        if not why_not_merged(block.mlp) and not isinstance(_mlp_act(block), nn.Identity):
+        if not why_not_merged(block.mlp) and not isinstance(
+            _mlp_act(block), nn.Identity
+        ):
             activation.append(layer)
-    return {UnitType.ATTENTION: tuple(attention), UnitType.ACTIVATION: tuple(activation)}
+    return {
+        UnitType.ATTENTION: tuple(attention),
+        UnitType.ACTIVATION: tuple(activation),
+    }
 
 
 def straight_through(

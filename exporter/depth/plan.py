@@ -51,10 +51,14 @@ class DepthPlan(Settings):
     def check_fits(self, depth: int) -> None:
         """Raise DepthError if the plan names a layer beyond the model's `depth` blocks."""
         for name in map(str, UnitType):
-            beyond = next((layer for layer in getattr(self, name) if layer > depth), None)
+            beyond = next(
+                (layer for layer in getattr(self, name) if layer > depth), None
+            )
             if beyond is not None:
                 raise DepthError(
-                    name, f"layer {beyond}", f"layers from 1 to {depth}, the model's depth"
+                    name,
+                    f"layer {beyond}",
+                    f"layers from 1 to {depth}, the model's depth",
                 )
 
 
@@ -81,9 +85,13 @@ class ChoiceSettings(Settings):
     step: Positive = option(
         1, "Units to remove in each step of collecting samples.", group="advanced"
     )
-    variant: AttentionVariant = option(AttentionVariant.REMOVE, INSTRUMENTED, group="advanced")
+    variant: AttentionVariant = option(
+        AttentionVariant.REMOVE, INSTRUMENTED, group="advanced"
+    )
     growth: Natural = option(
-        2, "Number of epochs that each stage has more than the one before.", group="advanced"
+        2,
+        "Number of epochs that each stage has more than the one before.",
+        group="advanced",
     )
     last_weights: bool = option(
         False,
@@ -93,15 +101,23 @@ class ChoiceSettings(Settings):
 
     def kept(self, unit: UnitType) -> tuple[int, ...]:
         """Return the layers whose unit of this type stays."""
-        return self.keep_attention if unit == UnitType.ATTENTION else self.keep_activation
+        return (
+            self.keep_attention if unit == UnitType.ATTENTION else self.keep_activation
+        )
 
     def check(self) -> None:
         """Raise RecipeError unless the units are given in all or of each type, and a step removes no more."""
         if bool(self.units) == bool(self.attention_units + self.activation_units):
-            got = "units in all and units of a type" if self.units else "no number of units"
+            got = (
+                "units in all and units of a type"
+                if self.units
+                else "no number of units"
+            )
             expected = "--units N, or --attention-units N and --activation-units N"
             raise RecipeError("depth choose", got, expected)
         most = (
-            f"at most {self.units}, the units" if self.units else "none with units of each type"
+            f"at most {self.units}, the units"
+            if self.units
+            else "none with units of each type"
         )
         self.require("step", self.step <= max(self.units, 1), most)

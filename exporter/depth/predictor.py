@@ -158,7 +158,10 @@ class Split:
 
 
 def best_split(
-    predictor: Predictor, depth: int, units: int, most: Mapping[UnitType, int] | None = None
+    predictor: Predictor,
+    depth: int,
+    units: int,
+    most: Mapping[UnitType, int] | None = None,
 ) -> Split:
     """Return the split of a budget with the highest predicted accuracy; of equal ones that with less attention.
 
@@ -174,7 +177,9 @@ def best_split(
         )
     ]
     if not allowed and most is not None:
-        raise DepthError("units", str(units), f"at most {sum(most.values())}, which can go")
+        raise DepthError(
+            "units", str(units), f"at most {sum(most.values())}, which can go"
+        )
     # `max` returns the first of equal ones.
     return max(allowed, key=lambda split: split.accuracy)
 

@@ -126,7 +126,9 @@ def without_affine(norm: nn.LayerNorm) -> nn.LayerNorm:
     """Return the norm without γ and β, to be folded into the next linear layer by `Affine.after_norm`."""
     device = None if norm.weight is None else norm.weight.device
     shape = list(norm.normalized_shape)
-    return nn.LayerNorm(shape, eps=norm.eps, elementwise_affine=False, device=device).eval()
+    return nn.LayerNorm(
+        shape, eps=norm.eps, elementwise_affine=False, device=device
+    ).eval()
 
 
 def remove_activation(block: BlockParts, layer: int) -> BlockParts:
@@ -144,7 +146,9 @@ def remove_activation(block: BlockParts, layer: int) -> BlockParts:
     nothing = nn.Identity().train(mlp.act.training)
     if not exchange(mlp.whole, mlp.act, nothing):
         raise DepthError(
-            f"activation of layer {layer}", "a function", "a module of the MLP, to be replaced"
+            f"activation of layer {layer}",
+            "a function",
+            "a module of the MLP, to be replaced",
         )
     return replace(block, mlp=replace(mlp, act=nothing))
 
@@ -169,7 +173,11 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
     inside the MLP is active, or the MLP is no module of the block.
     """
     mlp = block.mlp
-    if mlp is None or not isinstance(mlp.fc1, nn.Linear) or not isinstance(mlp.fc2, nn.Linear):
+    if (
+        mlp is None
+        or not isinstance(mlp.fc1, nn.Linear)
+        or not isinstance(mlp.fc2, nn.Linear)
+    ):
         return block
     if not saves_macs(mlp.fc1, mlp.fc2):
         return block
@@ -177,17 +185,23 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
     for module in mlp.whole.modules():
         if isinstance(module, nn.Dropout) and module.training and module.p:
             got = f"dropout {module.p} in training mode"
-            raise DepthError(subject, got, "a model in eval mode", "call model.eval() first")
+            raise DepthError(
+                subject, got, "a model in eval mode", "call model.eval() first"
+            )
     affine = Affine.of(mlp.fc1).then(Affine.of(mlp.fc2))
     norm, affine = _fold_norm(block, mlp, affine)
     out, affine = _fold_scales(block, mlp, affine)
     merged = affine.linear(like=mlp.fc2)
     if not exchange(block.whole, mlp.whole, merged):
-        raise DepthError(subject, "an MLP that is no module of its block", "one that is")
+        raise DepthError(
+            subject, "an MLP that is no module of its block", "one that is"
+        )
     return replace(block, mlp=MlpParts(norm=norm, fc2=merged, whole=merged, out=out))
 
 
-def _fold_norm(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
+def _fold_norm(
+    block: BlockParts, mlp: MlpParts, affine: Affine
+) -> tuple[nn.Module, Affine]:
     """Fold γ and β of a LayerNorm that the MLP alone reads."""
     for part in (block.attention, block.stand_in):
         if part is not None and part.norm is mlp.norm:
@@ -200,7 +214,9 @@ def _fold_norm(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Mod
     return bare, affine.after_norm(mlp.norm)
 
 
-def _fold_scales(block: BlockParts, mlp: MlpParts, affine: Affine) -> tuple[nn.Module, Affine]:
+def _fold_scales(
+    block: BlockParts, mlp: MlpParts, affine: Affine
+) -> tuple[nn.Module, Affine]:
     """Fold LV-ViT's residual scale and LayerScale; one that is a parameter of the block itself (EVA) stays."""
     left: list[nn.Module] = []
     for piece in pieces(mlp.out):
@@ -249,11 +265,15 @@ def _later_outputs(vit: PrunableViT, layer: int) -> Iterator[nn.Linear]:
             yield block.attention.proj
         for part in block.token_wise:
             if isinstance(part.fc2, nn.Identity):
-                raise DepthError("variant", "nose before an identity", "one variant in a model")
+                raise DepthError(
+                    "variant", "nose before an identity", "one variant in a model"
+                )
             yield part.fc2
 
 
-def apply_plan(vit: PrunableViT, plan: DepthPlan, *, unmerged: bool = False) -> PrunableViT:
+def apply_plan(
+    vit: PrunableViT, plan: DepthPlan, *, unmerged: bool = False
+) -> PrunableViT:
     """Return a copy of a ViT without the units of a plan; the ViT itself does not change.
 
     Units that are gone already stay gone. So a model can be pruned further, and one that was trained in its
@@ -293,7 +313,9 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
         return
     if block.mlp is None:
         raise DepthError(
-            f"layer {layer}", "a block of attention alone", "a block that also has an MLP"
+            f"layer {layer}",
+            "a block of attention alone",
+            "a block that also has an MLP",
         )
     stand_in = None
     if variant == AttentionVariant.IDENTITY:

@@ -66,7 +66,9 @@ def _values(runner: Runner, output: str, images: Array, size: int) -> Array:
     """Run a model on a batch, filled up to `size`, and return an output of its images."""
     values = runner.run({IMAGES: _filled(images, size)})[output][: len(images)]
     if not np.isfinite(values).all():
-        raise UserError(f"{runner.name}: {output}", "NaN or infinite values", "finite ones")
+        raise UserError(
+            f"{runner.name}: {output}", "NaN or infinite values", "finite ones"
+        )
     return values
 
 
@@ -130,7 +132,9 @@ class Predictions:
         """The accuracy over all images."""
         hits = self.hits
         return Accuracy.of(
-            top1_hits=int(hits[:, 0].sum()), top5_hits=int(hits.sum()), images=len(self.labels)
+            top1_hits=int(hits[:, 0].sum()),
+            top5_hits=int(hits.sum()),
+            images=len(self.labels),
         )
 
 
@@ -171,5 +175,7 @@ def predict_each(
             return top_classes(logits, 5)
         return np.asarray(classes[top_classes(logits[:, classes], 5)])
 
-    best, true = answer_each(runners, batches, [LOGITS] * len(runners), best_of, size=size)
+    best, true = answer_each(
+        runners, batches, [LOGITS] * len(runners), best_of, size=size
+    )
     return tuple(Predictions(classes_of, true) for classes_of in best)

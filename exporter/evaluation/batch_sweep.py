@@ -43,7 +43,8 @@ from exporter.settings.shared import threads_option
 from exporter.tensor_names import CONTEXT, IMAGES, Array
 
 Rounds = Annotated[
-    int, Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer, at least {LEAST_ROUNDS}")
+    int,
+    Meta(ge=LEAST_ROUNDS, le=MOST, description=f"an integer, at least {LEAST_ROUNDS}"),
 ]
 
 
@@ -67,7 +68,9 @@ class BenchSettings(Settings):
         group="advanced",
     )
     transfers: bool = option(
-        True, "Include the copies of inputs and outputs in trtexec's runs.", group="advanced"
+        True,
+        "Include the copies of inputs and outputs in trtexec's runs.",
+        group="advanced",
     )
     load_s: Natural = option(
         0,
@@ -75,7 +78,9 @@ class BenchSettings(Settings):
         group="advanced",
     )
     streams: Positive = option(
-        1, "Runs at the same time under sustained load (--infStreams).", group="advanced"
+        1,
+        "Runs at the same time under sustained load (--infStreams).",
+        group="advanced",
     )
     one_profile: bool = option(
         False,
@@ -112,7 +117,9 @@ def sliced_of(pruned: LoweredFile) -> Sliced:
         return NOT_SLICED
     model = load_whole(pruned.path)
     if is_large(model):
-        logger.info("the selection cost is left out: the model is too large to be copied")
+        logger.info(
+            "the selection cost is left out: the model is too large to be copied"
+        )
         return NOT_SLICED
     variant = sliced_model(model)
     return Sliced(variant.SerializeToString(), selection_nodes(model, variant))
@@ -178,14 +185,20 @@ class AtBatch:
         selection = None
         if sliced is not None:
             # The sliced model does no scoring, so only the network's multiply-adds count.
-            ceiling = compare_speed(dense, sliced, (macs.dense.total, macs.pruned.network))
+            ceiling = compare_speed(
+                dense, sliced, (macs.dense.total, macs.pruned.network)
+            )
             selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
         comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
         original = None
         came = times.get(AS_IT_CAME)
         if came is not None:
-            original = AsItCame(came, Pair(ratio_of(came, dense), ratio_of(came, pruned)))
-        return cls(dense.batch, Pair(dense, pruned), comparison, selection, as_it_came=original)
+            original = AsItCame(
+                came, Pair(ratio_of(came, dense), ratio_of(came, pruned))
+            )
+        return cls(
+            dense.batch, Pair(dense, pruned), comparison, selection, as_it_came=original
+        )
 
 
 def time_batches(
@@ -241,11 +254,15 @@ _OPERATORS = {
     "ReorderInput ReorderOutput Flatten",
 }
 _CLASS_OF = {
-    operator: name for name, operators in _OPERATORS.items() for operator in operators.split()
+    operator: name
+    for name, operators in _OPERATORS.items()
+    for operator in operators.split()
 }
 
 
-def breakdown(kernels: Iterable[Kernel], selection: Collection[str] = ()) -> dict[str, float]:
+def breakdown(
+    kernels: Iterable[Kernel], selection: Collection[str] = ()
+) -> dict[str, float]:
     """Return the milliseconds per run of each class, in the order of CLASSES.
 
     `selection` are the nodes that choose or move patches, counted so whatever their operator. A fusion keeps a
@@ -276,13 +293,15 @@ def _class_of(kernel: Kernel, selection: Collection[str]) -> str:
 # Words in a layer's name, type or kernel, in the order in which they count.
 _WORDS = {
     "linear": re.compile(
-        r"gemm|matmul|matrixmultiply|matrix_multiply|fully_?connected|conv", re.IGNORECASE
+        r"gemm|matmul|matrixmultiply|matrix_multiply|fully_?connected|conv",
+        re.IGNORECASE,
     ),
     "norm": re.compile(r"layer_?norm|normalization|meansub", re.IGNORECASE),
     "activation": re.compile(r"gelu|erf|sigmoid|tanh", re.IGNORECASE),
     "selection": re.compile(r"topk|gathernd|cdfretain", re.IGNORECASE),
     "layout": re.compile(
-        r"reformat|shuffle|copy|transpose|reshape|slice|gather|concat|move|cast", re.IGNORECASE
+        r"reformat|shuffle|copy|transpose|reshape|slice|gather|concat|move|cast",
+        re.IGNORECASE,
     ),
 }
 
@@ -309,7 +328,9 @@ def onnx_nodes_of(layers: Iterable[EngineLayer]) -> frozenset[str]:
     return frozenset(node for layer in layers for node in layer.nodes)
 
 
-def _class_of_layer(name: str, layer: EngineLayer | None, selection: frozenset[str]) -> str:
+def _class_of_layer(
+    name: str, layer: EngineLayer | None, selection: frozenset[str]
+) -> str:
     nodes = frozenset() if layer is None else layer.nodes
     if nodes and nodes <= selection:
         return "selection"

@@ -126,10 +126,15 @@ def throughput(
             elapsed_s = clock() - start
             if counts:
                 seconds[name].append(elapsed_s)
-    return {name: summary(batch, np.array(times_s) * 1e3) for name, times_s in seconds.items()}
+    return {
+        name: summary(batch, np.array(times_s) * 1e3)
+        for name, times_s in seconds.items()
+    }
 
 
-def in_turns(keys: Iterable[KeyT], rounds: int, warmup: int) -> Iterator[tuple[KeyT, bool]]:
+def in_turns(
+    keys: Iterable[KeyT], rounds: int, warmup: int
+) -> Iterator[tuple[KeyT, bool]]:
     """Yield the key to run next, in a random order in each round, and whether the round is timed."""
     draw = np.random.default_rng(0)
     names = list(keys)
@@ -176,7 +181,9 @@ def summary(
     # A measured time, without interpolation: a service must guarantee its tail latency.
     p99 = float(np.percentile(times_ms, 99, method="higher"))
     rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
-    return Throughput(batch, batch / median * 1e3, median, p99, (low, high), rounds, clock)
+    return Throughput(
+        batch, batch / median * 1e3, median, p99, (low, high), rounds, clock
+    )
 
 
 @dataclass(frozen=True)
@@ -208,7 +215,9 @@ class Point(Protocol):
 def front_of(points: Iterable[PointT]) -> tuple[PointT, ...]:
     """Return the models that no other one beats in both speed and loss, fastest first; of equal ones the first."""
     front: list[PointT] = []
-    for point in sorted(points, key=lambda point: (-point.images_per_s, point.loss_points)):
+    for point in sorted(
+        points, key=lambda point: (-point.images_per_s, point.loss_points)
+    ):
         if not front or point.loss_points < front[-1].loss_points:
             front.append(point)
     return tuple(front)

@@ -23,7 +23,11 @@ from exporter.evaluation.benchmark import (
 from exporter.records import Pair
 from exporter.runtimes.tensorrt.clocks import clocks_of, sampled_clocks
 from exporter.runtimes.tensorrt.layer_info import layers_path, saved_layers
-from exporter.runtimes.tensorrt.manifest import EngineManifest, profile_for, read_manifest
+from exporter.runtimes.tensorrt.manifest import (
+    EngineManifest,
+    profile_for,
+    read_manifest,
+)
 from exporter.runtimes.tensorrt.runner import engine_here, gpu_uuid
 from exporter.runtimes.tensorrt.trtexec import (
     Load,
@@ -123,7 +127,9 @@ class Run:
     plugin: Path | None = None
     raw: Path | None = None
 
-    def command(self, engine: EngineFile, batch: int, raw: Path | None = None) -> list[str]:
+    def command(
+        self, engine: EngineFile, batch: int, raw: Path | None = None
+    ) -> list[str]:
         """Return the command that times an engine on the raw images of a folder."""
         return load_command(
             engine.path,
@@ -136,13 +142,17 @@ class Run:
         )
 
 
-def measure_engines(engines: Engines, macs: Pair[MacCount], run: Run) -> Iterator[AtBatch]:
+def measure_engines(
+    engines: Engines, macs: Pair[MacCount], run: Run
+) -> Iterator[AtBatch]:
     """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image."""
     for batch, named in engines.items():
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
         breakdown = _breakdowns(named, batch, run)
-        yield replace(AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown)
+        yield replace(
+            AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown
+        )
 
 
 def engine_times(
@@ -151,13 +161,17 @@ def engine_times(
     """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
     turns: dict[str, list[RunTimes]] = {role: [] for role in named}
     for role, _ in in_turns(named, LEAST_ROUNDS, 0):
-        turns[role].append(run_trtexec(run.command(named[role], batch, run.raw), *A_TURN))
+        turns[role].append(
+            run_trtexec(run.command(named[role], batch, run.raw), *A_TURN)
+        )
     measured = {}
     for role, engine in named.items():
         program = engine.manifest.settings.tool.program
         # For users to repeat: it reads the raw images of the export folder.
         line = tuple(run.command(engine, batch))
-        measured[role] = gpu_time(turns[role], batch, program, line, _load(engine, batch, run))
+        measured[role] = gpu_time(
+            turns[role], batch, program, line, _load(engine, batch, run)
+        )
     return measured
 
 
@@ -176,7 +190,9 @@ def _breakdowns(
     if not all(layers_path(engine.path).is_file() for engine in named.values()):
         return None
     layers = {
-        role: saved_layers(engine.path, profile_for(engine.manifest, batch, engine.path.name))
+        role: saved_layers(
+            engine.path, profile_for(engine.manifest, batch, engine.path.name)
+        )
         for role, engine in named.items()
     }
     # Without the sliced engine, the words of a layer alone tell what is selection.

@@ -210,7 +210,9 @@ class Recovery:
     surplus_interval_points: tuple[float, float]
 
 
-def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -> Recovery:
+def recovery_of(
+    dense: Array, before: Array, after: Array, goal: float = GOAL
+) -> Recovery:
     """Judge from the images that each of three models has right, bool [images], the same for all.
 
     The surplus is the mean over images of (after − before) − goal · (dense − before), whose limits are those
@@ -220,7 +222,9 @@ def recovery_of(dense: Array, before: Array, after: Array, goal: float = GOAL) -
     lost = float(dense.mean() - before.mean())
     won = float(after.mean() - before.mean())
     least_loss, _ = loss_interval(*loss_of(dense, before), len(dense))
-    surplus = 100 * ((after.astype(float) - before) - goal * (dense.astype(float) - before))
+    surplus = 100 * (
+        (after.astype(float) - before) - goal * (dense.astype(float) - before)
+    )
     low, high = mean_interval(surplus, 2 * CONFIDENCE - 1)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
     share = won / lost if least_loss > 0 else None
@@ -274,7 +278,9 @@ class Retrieval:
         }
         if self.precision_at_1 is not None:
             dense, pruned = self.precision_at_1.dense, self.precision_at_1.pruned
-            rows["nearest of the same class (precision@1)"] = f"{dense:.2%} → {pruned:.2%}"
+            rows["nearest of the same class (precision@1)"] = (
+                f"{dense:.2%} → {pruned:.2%}"
+            )
         return rows
 
 

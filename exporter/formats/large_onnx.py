@@ -64,7 +64,11 @@ def _refer(reference: Any, tensor: Any, file: str, offset: int) -> None:
     reference.name, reference.data_type = tensor.name, tensor.data_type
     reference.dims.extend(tensor.dims)
     reference.data_location = reference.EXTERNAL
-    place = {"location": file, "offset": str(offset), "length": str(len(tensor.raw_data))}
+    place = {
+        "location": file,
+        "offset": str(offset),
+        "length": str(len(tensor.raw_data)),
+    }
     for key, value in place.items():
         reference.external_data.add(key=key, value=value)
 

@@ -35,14 +35,18 @@ def load_onnx(path: Path) -> "ModelProto":
             )
         model = load_model_from_string(path.read_bytes())
     except DecodeError:
-        raise ArtefactError(str(path), "no ONNX model, or a torn one", EXPECTED) from None
+        raise ArtefactError(
+            str(path), "no ONNX model, or a torn one", EXPECTED
+        ) from None
     except (OSError, ValueError) as error:
         raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
     graph = model.graph
     parts = {"nodes": graph.node, "inputs": graph.input, "outputs": graph.output}
     missing = [name for name, part in parts.items() if not part]
     if missing:
-        raise ArtefactError(str(path), f"a graph without {' and '.join(missing)}", EXPECTED)
+        raise ArtefactError(
+            str(path), f"a graph without {' and '.join(missing)}", EXPECTED
+        )
     texts = [tensor.name for tensor in graph.input]
     for entry in model.metadata_props:
         texts += (entry.key, entry.value)
@@ -59,7 +63,8 @@ def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
     for tensor in model.graph.input:
         sizes = tensor.type.tensor_type.shape.dim
         shapes[tensor.name] = tuple(
-            size.dim_value if size.HasField("dim_value") else size.dim_param for size in sizes
+            size.dim_value if size.HasField("dim_value") else size.dim_param
+            for size in sizes
         )
     return shapes
 

@@ -87,7 +87,9 @@ def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
     merges = reduction_named(schedule.reduce).merges
 
     def of_layers(*namers: Callable[[int], str]) -> list[tuple[str, ...]]:
-        return [tuple(name(layer) for name in namers) for layer in schedule.pruning_layers]
+        return [
+            tuple(name(layer) for name in namers) for layer in schedule.pruning_layers
+        ]
 
     names: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in OF_PRUNING}
     if scorer.pairs:
@@ -105,7 +107,10 @@ def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
     elif not (schedule.adaptive and artefact.layout == Layout.PACKED):
         names[TAKE_TOKENS] = of_layers(tokens_name)
     pooling = [(POOLING,)] if spec.probe_rows else []
-    names[ATTENTION] = [*((context_name(layer),) for layer in spec.attention_layers), *pooling]
+    names[ATTENTION] = [
+        *((context_name(layer),) for layer in spec.attention_layers),
+        *pooling,
+    ]
     return names
 
 
@@ -174,7 +179,9 @@ def scoring_nodes(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     joins = []
     ends = []
     for layer in schedule.pruning_layers:
-        keeps.append(_tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer)))
+        keeps.append(
+            _tensor(tensors, keep_name(layer), ranked_name(layer), stays_name(layer))
+        )
         if schedule.adaptive:
             counts.append(_tensor(tensors, count_name(layer)))
         if merges:

@@ -27,7 +27,17 @@ _BOOL = np.dtype(bool)
 _DTYPES = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), _INT64),
     **dict.fromkeys(
-        ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "And", "Or", "Not"), _BOOL
+        (
+            "Less",
+            "LessOrEqual",
+            "Greater",
+            "GreaterOrEqual",
+            "Equal",
+            "And",
+            "Or",
+            "Not",
+        ),
+        _BOOL,
     ),
 }
 
@@ -42,7 +52,9 @@ class Builder:
     where the name is taken. A result's dtype follows from the operator and its operands.
     """
 
-    def __init__(self, graph: gs.Graph, before: gs.Node | None = None, *, prefix: str) -> None:
+    def __init__(
+        self, graph: gs.Graph, before: gs.Node | None = None, *, prefix: str
+    ) -> None:
         self._graph = graph
         self._before = before
         self.prefix = prefix
@@ -83,13 +95,16 @@ class Builder:
         """
         name = self._free(name or operator.lower())
         inputs = [
-            self._tensor(operand, f"{name}/{place}") for place, operand in enumerate(operands)
+            self._tensor(operand, f"{name}/{place}")
+            for place, operand in enumerate(operands)
         ]
         results = []
         for place, out in enumerate(outs):
             dtype = _dtype(operator, place, inputs, attributes)
             results.append(gs.Variable(out or name, dtype, shape and list(shape)))
-        node = gs.Node(operator, name, attributes, inputs, results, domain=domain or None)
+        node = gs.Node(
+            operator, name, attributes, inputs, results, domain=domain or None
+        )
         nodes = self._graph.nodes
         place = len(nodes) if self._before is None else place_of(self._before, nodes)
         nodes.insert(place, node)
@@ -225,7 +240,9 @@ def replace(graph: gs.Graph, old: gs.Node, *results: gs.Variable) -> None:
     for result, output in zip(results, outputs, strict=True):
         node = result.inputs[0]
         rewire(result, output)
-        node.outputs = [output if tensor is result else tensor for tensor in node.outputs]
+        node.outputs = [
+            output if tensor is result else tensor for tensor in node.outputs
+        ]
     del graph.nodes[place_of(old, graph.nodes)]
 
 

@@ -55,7 +55,9 @@ def patches_from_tokens(graph: gs.Graph, artefact: Artefact) -> None:
         # Where the chosen tokens stood among all of the image, in any order.
         where = ranked if before is None else op.GatherElements(before, ranked, axis=1)
         outs = f"{name}/ascending", f"{name}/unread"
-        rank, _ = op.several("TopK", where, [prefix + count], outs=outs, axis=1, largest=0)
+        rank, _ = op.several(
+            "TopK", where, [prefix + count], outs=outs, axis=1, largest=0
+        )
         if before is not None:
             rank = _smaller(op, before, rank)
         patches = op.Slice(rank, [prefix], [prefix + count], [1])
@@ -70,9 +72,13 @@ def patches_for_tokens(graph: gs.Graph, artefact: Artefact) -> None:
     prefixes: gs.Variable | None = None
     for layer, ranked in _ranked(graph, artefact):
         readers = list(ranked.outputs)
-        keep = gs.Variable(keep_name(layer), np.int64, ["batch", artefact.schedule.left[layer]])
+        keep = gs.Variable(
+            keep_name(layer), np.int64, ["batch", artefact.schedule.left[layer]]
+        )
         if prefixes is None:
-            prefixes = prefix_rows(Builder(graph, readers[0], prefix="prefix"), keep, prefix)
+            prefixes = prefix_rows(
+                Builder(graph, readers[0], prefix="prefix"), keep, prefix
+            )
         op = Builder(graph, readers[0], prefix=rows_of(keep.name))
         rewire(ranked, behind_prefix(op, keep, prefixes, prefix))
     sort_nodes(graph)
@@ -126,7 +132,9 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
         takes = takes or _means(tensors, layer)
         if not takes:
             raise ArtefactError(
-                name, "no gather of rows", "one or more, as star-export's passes leave it"
+                name,
+                "no gather of rows",
+                "one or more, as star-export's passes leave it",
             )
         limits = {"from": 0, "to": prefix + artefact.schedule.left[layer], "along": 1}
         ends = [
@@ -156,7 +164,11 @@ def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
         if reader.op == "GatherND":
             yield reader, reader.inputs[0]
             continue
-        picks = [pick for flat in reader.outputs[0].outputs for pick in flat.outputs[0].outputs]
+        picks = [
+            pick
+            for flat in reader.outputs[0].outputs
+            for pick in flat.outputs[0].outputs
+        ]
         if reader.op != "Add" or {pick.op for pick in picks} != {"Gather"}:
             raise ArtefactError(
                 rows.name, f"read by {reader.op}", "read by gathers of rows alone"
@@ -165,7 +177,9 @@ def _takes(rows: gs.Variable) -> Iterator[tuple[gs.Node, gs.Variable]]:
             yield pick.outputs[0].outputs[0], pick.inputs[0].inputs[0].inputs[0]
 
 
-def _means(tensors: dict[str, gs.Tensor], layer: int) -> list[tuple[gs.Node, gs.Variable]]:
+def _means(
+    tensors: dict[str, gs.Tensor], layer: int
+) -> list[tuple[gs.Node, gs.Variable]]:
     """Return the last node of a layer's mean, and the tokens, as a list; empty where they do not merge."""
     if into_name(layer) not in tensors:
         return []
@@ -267,7 +281,9 @@ def save_instrumented(path: Path) -> dict[str, str]:
     offsets = _offsets(model, content)
     names = {}
     artefact = artefact_of(model, str(path))
-    for role in instrumented_roles(artefact.target, adaptive=artefact.schedule.adaptive):
+    for role in instrumented_roles(
+        artefact.target, adaptive=artefact.schedule.adaptive
+    ):
         variant = MAKERS[role](model)
         del variant.metadata_props[:]
         variant.metadata_props.extend(model.metadata_props)

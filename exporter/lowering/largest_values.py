@@ -51,7 +51,9 @@ def largest_halves(model: onnx.ModelProto, images: Array) -> dict[str, float]:
     for index, name in enumerate(halves):
         _measure(measuring.graph, name, _result(index))
     with openable(measuring) as content:
-        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            content, providers=["CPUExecutionProvider"]
+        )
     results = [_result(index) for index in range(len(halves))]
     largest = np.zeros(len(halves))
     for start in range(0, len(images), BATCH):
@@ -75,7 +77,9 @@ def _halves(model: onnx.ModelProto) -> list[str]:
 def _give_logits(graph: onnx.GraphProto, halves: Collection[str]) -> list[str]:
     """Let Attention nodes that are in fp16 return their logits too; return the names of these."""
     attentions = [
-        node for node in graph.node if node.op_type == "Attention" and node.output[0] in halves
+        node
+        for node in graph.node
+        if node.op_type == "Attention" and node.output[0] in halves
     ]
     for node in attentions:
         # The optional outputs before are a cache of keys and values.

@@ -14,7 +14,12 @@ from onnxscript import opset18, opset20, values
 import exporter.ops.factors
 import exporter.ops.merging
 import exporter.ops.selection  # noqa: F401  (these register operators)
-from exporter.ops.onnx_functions import CDF_RETAIN, CDF_RETAIN_PADDED, DOMAIN, PLUGIN_ATTRIBUTES
+from exporter.ops.onnx_functions import (
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    DOMAIN,
+    PLUGIN_ATTRIBUTES,
+)
 
 
 def _take_rows(packed: Any, slots: Any) -> Any:
@@ -76,7 +81,9 @@ def _to_dtype(
     memory_format: Any = None,  # noqa: ARG001
 ) -> Any:
     """Translate to a Cast, where the type is another one."""
-    return opset18.Cast(self, to=dtype) if self.dtype != dtype else opset18.Identity(self)
+    return (
+        opset18.Cast(self, to=dtype) if self.dtype != dtype else opset18.Identity(self)
+    )
 
 
 STANDARD: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -146,7 +153,9 @@ def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any
 
 
 def _class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
-    return _marker(CLASS_ROW, query, key, scale=scale, num_class_tokens=num_class_tokens)
+    return _marker(
+        CLASS_ROW, query, key, scale=scale, num_class_tokens=num_class_tokens
+    )
 
 
 def _received(query: Any, key: Any, key_bias: Any, scale: float, stride: int) -> Any:
@@ -166,17 +175,26 @@ def _take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any:
 
 
 def _merge_into(key: Any, keep: Any, num_prefix_tokens: int) -> Any:
-    return _marker(MERGE_INTO, key, keep, results=2, num_prefix_tokens=num_prefix_tokens)
+    return _marker(
+        MERGE_INTO, key, keep, results=2, num_prefix_tokens=num_prefix_tokens
+    )
 
 
-def _merge_tokens(tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int) -> Any:
+def _merge_tokens(
+    tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int
+) -> Any:
     attributes = {"kept": kept, "num_prefix_tokens": num_prefix_tokens}
     return _marker(MERGE_TOKENS, tokens, into, sizes, results=2, **attributes)
 
 
 def _pair_tokens(key: Any, sizes: Any, keep: int, num_prefix_tokens: int) -> Any:
     return _marker(
-        PAIR_TOKENS, key, sizes, results=4, kept=keep, num_prefix_tokens=num_prefix_tokens
+        PAIR_TOKENS,
+        key,
+        sizes,
+        results=4,
+        kept=keep,
+        num_prefix_tokens=num_prefix_tokens,
     )
 
 
@@ -187,11 +205,15 @@ def _pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> 
 
 
 def _cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
-    return _marker(CDF_RETAIN, score, valid_count, results=3, mass=mass, **PLUGIN_ATTRIBUTES)
+    return _marker(
+        CDF_RETAIN, score, valid_count, results=3, mass=mass, **PLUGIN_ATTRIBUTES
+    )
 
 
 def _cdf_retain_padded(score: Any, valid_count: Any, mass: float, width: int) -> Any:
-    return _marker(CDF_RETAIN_PADDED, score, valid_count, results=2, mass=mass, width=[width])
+    return _marker(
+        CDF_RETAIN_PADDED, score, valid_count, results=2, mass=mass, width=[width]
+    )
 
 
 def _attention(  # noqa: PLR0917  (as the torch operator has them)
@@ -205,7 +227,9 @@ def _attention(  # noqa: PLR0917  (as the torch operator has them)
     enable_gqa: bool = False,
 ) -> Any:
     if dropout_p or is_causal or enable_gqa:
-        raise NotImplementedError("attention with dropout, a causal mask or grouped queries")
+        raise NotImplementedError(
+            "attention with dropout, a causal mask or grouped queries"
+        )
     scale = scale if scale is not None else query.shape[-1] ** -0.5
     return _marker(ATTENTION, query, key, value, attn_mask, scale=scale)
 

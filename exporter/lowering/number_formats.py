@@ -93,7 +93,9 @@ def activations(
     """Yield the values of each tensor, image by image: those of a batch would fill gigabytes."""
     session = _session(model, tensors)
     for image in np.split(images, len(images)):
-        yield dict(zip(tensors, session.run(list(tensors), {IMAGES: image}), strict=True))
+        yield dict(
+            zip(tensors, session.run(list(tensors), {IMAGES: image}), strict=True)
+        )
 
 
 @dataclass
@@ -128,7 +130,9 @@ class Tails:
         highest = np.sort(self.highest).astype(np.float64)
         counts = {0}
         if self.most:
-            counts.update(np.geomspace(1, self.most, _CANDIDATES).round().astype(int).tolist())
+            counts.update(
+                np.geomspace(1, self.most, _CANDIDATES).round().astype(int).tolist()
+            )
 
         def error(values: Range) -> float:
             low, high = self.form.covered(values)
@@ -138,7 +142,8 @@ class Tails:
             return float(self.size * rounding + below @ below + above @ above)
 
         ranges = [
-            (float(lowest[count]), float(highest[-1 - count])) for count in sorted(counts)
+            (float(lowest[count]), float(highest[-1 - count]))
+            for count in sorted(counts)
         ]
         return min(ranges, key=error)
 

@@ -36,7 +36,11 @@ from exporter.lowering.passes.attention import (
     sum_class_rows,
     turn_square_contexts,
 )
-from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
+from exporter.lowering.passes.linear import (
+    linear_as_gemm,
+    patches_as_linear,
+    split_gemm,
+)
 from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.passes.ranking import (
@@ -107,7 +111,9 @@ _ROWS = (
     ),
     Pass(fold_attention_biases, requires=(ATTENTION_NODES, LINEAR)),
     Pass(shorten_scores, requires=(KEEP_TOP_K, PATCHES_RANKED)),
-    Pass(rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)),
+    Pass(
+        rank_prefix, requires=(NAMED, KEEP_TOP_K, TAKE_TOKENS), ends=(PATCHES_RANKED,)
+    ),
     Pass(select_early, requires=(MERGE_INTO, TAKE_TOKENS, LINEAR, QUERIES_OPEN)),
     Pass(spread_masks, requires=(ATTENTION_NODES,), ends=(QUERIES_OPEN,)),
     Pass(masks_by_head, requires=(ATTENTION_NODES, ATTENTION)),
@@ -117,9 +123,13 @@ _ROWS = (
     Pass(sum_class_rows, requires=(NAMED, CLASS_ROW)),
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
     Pass(expand_factors, requires=(NAMED,), ends=(ATTENTION_RECEIVED, DISSIMILARITY)),
-    Pass(expand_pairing, requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K), ends=(PAIR_TOKENS,)),
+    Pass(
+        expand_pairing, requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K), ends=(PAIR_TOKENS,)
+    ),
     Pass(count_pairs, requires=(NAMED,), ends=(PAIR_TOKENS,)),
-    Pass(expand_merging, requires=(NAMED, TAKE_TOKENS), ends=(MERGE_INTO, MERGE_TOKENS)),
+    Pass(
+        expand_merging, requires=(NAMED, TAKE_TOKENS), ends=(MERGE_INTO, MERGE_TOKENS)
+    ),
     Pass(expand_selection, requires=(NAMED,), ends=(KEEP_TOP_K, TAKE_TOKENS)),
     Pass(expand_packing, ends=(PACK_TOKENS,)),
     Pass(sort_once, requires=(NAMED, gone(KEEP_TOP_K))),
@@ -198,8 +208,15 @@ def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
         raise
     except Exception as error:
         at = f" at {place}" if (place := _node_at(error)) else ""
-        raise RuntimeError(f"{where} failed{at}: {type(error).__name__}: {error}") from error
-    left = [node.name for kind in step.ends if kind in MARKERS for node in markers(graph, kind)]
+        raise RuntimeError(
+            f"{where} failed{at}: {type(error).__name__}: {error}"
+        ) from error
+    left = [
+        node.name
+        for kind in step.ends
+        if kind in MARKERS
+        for node in markers(graph, kind)
+    ]
     if left:
         raise RuntimeError(f"{where} left {', '.join(left)}")
     if changed < step.least:
@@ -211,6 +228,9 @@ def _run(graph: gs.Graph, artefact: Artefact, step: Pass) -> int:
 
 def _node_at(error: Exception) -> str:
     """Return the node a pass was working on when it failed: the innermost local variable named `node`."""
-    places = [frame.f_locals.get("node") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places = [
+        frame.f_locals.get("node")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
     nodes = [node for node in places if isinstance(node, gs.Node)]
     return f"{nodes[-1].op} {nodes[-1].name}" if nodes else ""

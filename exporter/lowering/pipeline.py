@@ -173,7 +173,9 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     )
     batch = Dim(BATCH, max=2**31 - 1)
     # torch 2.6 infers the shape of a linear layer without a bias only where its weight takes gradients.
-    frozen = [parameter for parameter in pruned.parameters() if not parameter.requires_grad]
+    frozen = [
+        parameter for parameter in pruned.parameters() if not parameter.requires_grad
+    ]
     for parameter in frozen:
         parameter.requires_grad_(True)
     try:
@@ -238,7 +240,9 @@ def _with_padded_inlined(
 
     A name tells later steps and logs which node it is; the inliner leaves nodes without names without.
     """
-    calls = [node.name for node in model.graph.node if node.op_type == CDF_RETAIN_PADDED]
+    calls = [
+        node.name for node in model.graph.node if node.op_type == CDF_RETAIN_PADDED
+    ]
     model.functions.append(function)
     light, heavy = weights_apart(model)
     model = inliner.inline_selected_functions(light, [(DOMAIN, CDF_RETAIN_PADDED)])
@@ -352,5 +356,7 @@ def _artefact(pruned: PrunedViT, target: Target, input_kind: str) -> Artefact:
     weights = sum(value.nbytes for value in pruned.state_dict().values())
     if weights > MOST_INSIDE and target.quantization:
         got = f"{weights / 1e9:.1f} GB of weights for {target.name}"
-        raise ModelError(pruned.vit.spec.name, got, "less than 2 GB, which can be quantized")
+        raise ModelError(
+            pruned.vit.spec.name, got, "less than 2 GB, which can be quantized"
+        )
     return artefact

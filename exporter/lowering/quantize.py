@@ -164,7 +164,9 @@ class Slot:
         integers would be as large as most values of a softmax over many tokens.
         """
         softmax = producer(self.operand, "Softmax") is not None
-        return isinstance(self.operand, gs.Constant) or (softmax and not self.form.has_steps)
+        return isinstance(self.operand, gs.Constant) or (
+            softmax and not self.form.has_steps
+        )
 
 
 def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node]:
@@ -181,7 +183,10 @@ def attention_products(graph: gs.Graph, contexts: Iterable[str]) -> list[gs.Node
 
 
 def slots_of(
-    graph: gs.Graph, linear: Iterable[gs.Node], attention: Iterable[gs.Node], formats: Formats
+    graph: gs.Graph,
+    linear: Iterable[gs.Node],
+    attention: Iterable[gs.Node],
+    formats: Formats,
 ) -> list[Slot]:
     """Return the slots of linear layers and of products of attention, in the graph's order."""
     layers, products = ({id(node) for node in nodes} for nodes in (linear, attention))
@@ -212,7 +217,9 @@ def _slot(node: gs.Node, place: int, form: NumberFormat, formats: Formats) -> Sl
     return Slot(node, place, form)
 
 
-def to_pairs(graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]) -> int:
+def to_pairs(
+    graph: gs.Graph, slots: Sequence[Slot], ranges: Mapping[str, Range]
+) -> int:
     """Put a pair into each slot; return the number of pairs.
 
     1. Slots that hold the same tensor in the same format share its pair.
@@ -253,13 +260,19 @@ def _dequantized(op: Builder, matrix: Array, form: NumberFormat) -> gs.Variable:
     return result
 
 
-def _pair(op: Builder, tensor: gs.Variable, values: Range, form: NumberFormat) -> gs.Variable:
+def _pair(
+    op: Builder, tensor: gs.Variable, values: Range, form: NumberFormat
+) -> gs.Variable:
     scale, zero_point = form.scale_of(values)
     step = np.array(scale, np.float32)
     zero = np.array(zero_point, form.dtype)
-    quantized = op.QuantizeLinear(tensor, step, zero, name="quantize", shape=tensor.shape)
+    quantized = op.QuantizeLinear(
+        tensor, step, zero, name="quantize", shape=tensor.shape
+    )
     quantized.dtype = form.dtype
-    result = op.DequantizeLinear(quantized, step, zero, name="dequantize", shape=tensor.shape)
+    result = op.DequantizeLinear(
+        quantized, step, zero, name="dequantize", shape=tensor.shape
+    )
     result.dtype = np.dtype(np.float32)
     return result
 

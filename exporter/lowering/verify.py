@@ -72,9 +72,14 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
 
 def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None:
     """Compare the graph of a user's file with what its metadata says: the layout, the target, its operators."""
-    expected = f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
+    expected = (
+        f"a graph for {artefact.target.name}, {artefact.layout}, as its metadata says"
+    )
     try:
-        wrong = [*_wrong_shapes(_checked(model), artefact), *_wrong_target(model, artefact)]
+        wrong = [
+            *_wrong_shapes(_checked(model), artefact),
+            *_wrong_target(model, artefact),
+        ]
     except (*REFUSALS, ValueError) as error:
         raise ArtefactError(source, reason_of(error), expected) from None
     if wrong:
@@ -88,7 +93,9 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
         yield f"layout {artefact.layout}"
     if _opset(model) != (17 if "opset_17" in passes else artefact.target.opset):
         yield f"opset {_opset(model)}"
-    if "choose_unsorted" not in passes and any(_is_unsorted(node) for node in model.graph.node):
+    if "choose_unsorted" not in passes and any(
+        _is_unsorted(node) for node in model.graph.node
+    ):
         yield "an unsorted TopK"
 
 
@@ -118,13 +125,18 @@ def _checked(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
     """Let ONNX check the model; return the shapes and types that it infers, by tensor name."""
     model = checkable(model)
     onnx.checker.check_model(model)
-    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    inferred = shape_inference.infer_shapes(
+        model, strict_mode=True, data_prop=True
+    ).graph
     return {
-        value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)
+        value.name: value
+        for value in (*inferred.value_info, *inferred.input, *inferred.output)
     }
 
 
-def _wrong_shapes(values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact) -> list[str]:
+def _wrong_shapes(
+    values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact
+) -> list[str]:
     shapes = {name: _shape(value) for name, value in values.items()}
     faults = []
     if artefact.layout == Layout.PACKED and artefact.schedule.adaptive:
@@ -152,13 +164,18 @@ def _name_faults(nodes: Iterable[onnx.NodeProto]) -> list[str]:
 
 
 def _halved_scores(
-    model: onnx.ModelProto, values: Mapping[str, onnx.ValueInfoProto], artefact: Artefact
+    model: onnx.ModelProto,
+    values: Mapping[str, onnx.ValueInfoProto],
+    artefact: Artefact,
 ) -> list[str]:
     """Return which tensors from the scores to the survivors are in half precision."""
     graph = import_graph(model)
     scoring = scoring_nodes(graph, artefact)
     names = {
-        tensor.name for node in graph.nodes if id(node) in scoring for tensor in node.outputs
+        tensor.name
+        for node in graph.nodes
+        if id(node) in scoring
+        for tensor in node.outputs
     }
     halved = (
         name
@@ -177,9 +194,15 @@ def _expected(artefact: Artefact) -> Shapes:
     }
     before: int | None = schedule.left[0]
     if schedule.embedded:
-        embedded: Sizes = ["batch", spec.num_prefix_tokens + schedule.embedded, spec.dim]
+        embedded: Sizes = [
+            "batch",
+            spec.num_prefix_tokens + schedule.embedded,
+            spec.dim,
+        ]
         shapes[tokens_name(0)] = [embedded]
-        shapes |= _decision(artefact, 0, spec.num_prefix_tokens + spec.num_patches, embedded)
+        shapes |= _decision(
+            artefact, 0, spec.num_prefix_tokens + spec.num_patches, embedded
+        )
     for layer, after in enumerate(schedule.keep, start=1):
         tokens = None if before is None else spec.num_prefix_tokens + before
         if layer == schedule.lone_layer(spec):
@@ -218,12 +241,19 @@ def _given(artefact: Artefact) -> Shapes:
     return shapes
 
 
-def _decision(artefact: Artefact, layer: int, tokens: int | None, left: Sizes) -> Shapes:
+def _decision(
+    artefact: Artefact, layer: int, tokens: int | None, left: Sizes
+) -> Shapes:
     """Return the shape of the tensor that holds the rows a layer takes, or the survivor that each patch joins."""
     if reduction_named(artefact.schedule.reduce).merges:
         return {
             into_name(layer): [
-                ["batch", None if tokens is None else tokens - artefact.spec.num_prefix_tokens]
+                [
+                    "batch",
+                    None
+                    if tokens is None
+                    else tokens - artefact.spec.num_prefix_tokens,
+                ]
             ]
         }
     return {rows_of(keep_name(layer)): [[*left[:2], 1]]}

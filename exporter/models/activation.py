@@ -20,7 +20,10 @@ CLASS_TOKEN = "class_embedding"
 
 
 def log_activation(
-    name: str, network: nn.Module, arguments: Collection[str], keys: Collection[str] = ()
+    name: str,
+    network: nn.Module,
+    arguments: Collection[str],
+    keys: Collection[str] = (),
 ) -> None:
     """Log a line where nothing says that the activation is the one that the weights were trained with.
 

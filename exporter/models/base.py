@@ -155,7 +155,9 @@ class PrunableViT(ABC):
         """
         return self.features(normed)[:, : self.spec.num_class_tokens].mean(dim=1)
 
-    def head(self, normed: Tensor, output: Output, sizes: Tensor | None = None) -> Tensor:
+    def head(
+        self, normed: Tensor, output: Output, sizes: Tensor | None = None
+    ) -> Tensor:
         """Return an output [batch, channels]; override it for an embedding that is not what the classifiers read.
 
         A token output needs no head.
@@ -168,7 +170,9 @@ class PrunableViT(ABC):
         if self.pooling is not None and sizes is not None:
             return self.after_pooling(self.pooling(normed, sizes), output)
         return (
-            self.pooled(normed) if self._is_before_classifier(output) else self.classify(normed)
+            self.pooled(normed)
+            if self._is_before_classifier(output)
+            else self.classify(normed)
         )
 
     def after_pooling(self, pooled: Tensor, output: Output) -> Tensor:
@@ -195,7 +199,9 @@ def weights_sha256(model: nn.Module) -> str:
         if value.is_meta:
             return ""
         digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(
+            value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+        )
     return digest.hexdigest()
 
 
@@ -239,9 +245,9 @@ def heads(
     """
     attention = _attention(block)
     batch, tokens, _ = qkv.shape
-    parts = qkv.reshape(batch, tokens, 3, attention.num_heads, attention.head_dim).permute(
-        2, 0, 3, 1, 4
-    )
+    parts = qkv.reshape(
+        batch, tokens, 3, attention.num_heads, attention.head_dim
+    ).permute(2, 0, 3, 1, 4)
     query, key, value = parts.unbind(0)
     query = query[:, :, :asking] if asking else query
     query, key = attention.q_norm(query), attention.k_norm(key)
@@ -272,7 +278,9 @@ def attention_half(
     return add_attention(block, tokens, context), seen
 
 
-def project(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... three_d"]:
+def project(
+    block: BlockParts, tokens: Float[Tensor, "... d"]
+) -> Float[Tensor, "... three_d"]:
     """Return each token's query, key and value, concatenated: the part of attention before tokens interact."""
     attention = _attention(block)
     return attention.qkv(attention.norm(tokens))
@@ -318,7 +326,9 @@ def add_attention(
     return tokens + attention.out(attention.proj(attention.context_norm(context)))
 
 
-def mlp_half(block: BlockParts, tokens: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
+def mlp_half(
+    block: BlockParts, tokens: Float[Tensor, "... d"]
+) -> Float[Tensor, "... d"]:
     """Return x + mlp(norm2 x), or the same of each token-wise part in turn; x where the block has none."""
     for part in block.token_wise:
         tokens = tokens + part.out(part.whole(part.norm(tokens)))

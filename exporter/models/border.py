@@ -83,7 +83,9 @@ class Part:
     before: Tensor | None = None
 
 
-def _parts(vit: PrunableViT, images: Tensor, expected: Mapping[str, Tensor]) -> Iterator[Part]:
+def _parts(
+    vit: PrunableViT, images: Tensor, expected: Mapping[str, Tensor]
+) -> Iterator[Part]:
     """Yield what the adapter gives, first to last.
 
     Each part takes what the owner's model gives before it, where that is known: so rounding does not add up.
@@ -105,7 +107,9 @@ def _parts(vit: PrunableViT, images: Tensor, expected: Mapping[str, Tensor]) -> 
         normed = normed.clone()
         normed[:, vit.spec.read_tokens :] = torch.nan
     sizes = None if vit.pooling is None else torch.ones_like(normed[..., 0])
-    for output in dict.fromkeys((*vit.outputs, Output(EMBEDDING, OutputKind.EMBEDDING))):
+    for output in dict.fromkeys(
+        (*vit.outputs, Output(EMBEDDING, OutputKind.EMBEDDING))
+    ):
         yield Part(output.name, vit.head(normed, output, sizes))
 
 
@@ -118,7 +122,9 @@ def _expected(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, T
         return _own_values(vit, model, images)
 
 
-def _own_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+def _own_values(
+    vit: PrunableViT, model: nn.Module, images: Tensor
+) -> dict[str, Tensor]:
     """Return what a model gives that runs the adapter's own modules."""
     values: dict[str, Tensor] = {}
     with _watched(vit, values):
@@ -134,7 +140,9 @@ def _own_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str,
     return {**values, vit.outputs[0].name: output}
 
 
-def _library_values(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
+def _library_values(
+    vit: PrunableViT, model: nn.Module, images: Tensor
+) -> dict[str, Tensor]:
     """Return what a model of Hugging Face's gives."""
     tokens, values = results_of(model, images)
     if vit.outputs[0].name != EMBEDDING:
@@ -177,7 +185,9 @@ def _check_output(name: str, output: str, expected: Mapping[str, Tensor]) -> Non
     is_finite = bool(values.isfinite().all())
     if not is_finite or values.min() == values.max():
         got = f"{output} with {'one value everywhere' if is_finite else 'NaN or infinity'}"
-        raise ModelError(name, got, "weights that tell images apart", "are they trained?")
+        raise ModelError(
+            name, got, "weights that tell images apart", "are they trained?"
+        )
 
 
 def _difference(part: Part, expected: Tensor) -> str:

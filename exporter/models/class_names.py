@@ -40,7 +40,11 @@ def config_names(config: object, source: str) -> ClassNames:
     """
     labels = getattr(config, "id2label", None)
     by_index, by_name = _by_index(labels), _by_name(getattr(config, "label2id", None))
-    if not by_index and isinstance(labels, Mapping) and not _are_placeholders(labels.values()):
+    if (
+        not by_index
+        and isinstance(labels, Mapping)
+        and not _are_placeholders(labels.values())
+    ):
         text = "%s: id2label is not used: it does not give a name to each index from 0 to %d"
         logger.warning(text, source, len(labels) - 1)
     return _agreed({"id2label": by_index, "label2id": by_name}, source, "its config")
@@ -54,7 +58,9 @@ def checkpoint_names(path: Path) -> ClassNames:
     """
     identity = read_identity(path)
     if identity is not None:
-        return ClassNames(identity.class_names, CHECKPOINT if identity.class_names else "")
+        return ClassNames(
+            identity.class_names, CHECKPOINT if identity.class_names else ""
+        )
     entries = _metadata(path) if path.suffix == ".safetensors" else read_entries(path)
     candidates = {key: _by_index(entries.get(key)) for key in BY_INDEX}
     candidates |= {key: _by_name(entries.get(key)) for key in BY_NAME}
@@ -69,7 +75,10 @@ def network_names(model: nn.Module) -> ClassNames:
     config = getattr(model, "pretrained_cfg", None)
     if not isinstance(config, Mapping):
         return NAMELESS
-    names, described = _by_index(config.get("label_names")), config.get("label_descriptions")
+    names, described = (
+        _by_index(config.get("label_names")),
+        config.get("label_descriptions"),
+    )
     described = described if isinstance(described, Mapping) else {}
     synonyms = tuple(
         f"{described[name]}, {name}" if described.get(name, name) != name else name
@@ -78,15 +87,21 @@ def network_names(model: nn.Module) -> ClassNames:
     return ClassNames(synonyms, "label_names of timm's config" if names else "")
 
 
-def _agreed(candidates: Mapping[str, tuple[str, ...]], source: str, place: str) -> ClassNames:
+def _agreed(
+    candidates: Mapping[str, tuple[str, ...]], source: str, place: str
+) -> ClassNames:
     """Return the names that fields have which are not placeholders; none, and a warning, where fields differ."""
-    named = {key: names for key, names in candidates.items() if not _are_placeholders(names)}
+    named = {
+        key: names for key, names in candidates.items() if not _are_placeholders(names)
+    }
     if len(set(named.values())) > 1:
         text = "%s: class names are not used: %s differ"
         logger.warning(text, source, " and ".join(sorted(named)))
         return NAMELESS
     fields = iter(named.items())
-    return next((ClassNames(names, f"{field} of {place}") for field, names in fields), NAMELESS)
+    return next(
+        (ClassNames(names, f"{field} of {place}") for field, names in fields), NAMELESS
+    )
 
 
 def _are_placeholders(names: Iterable[object]) -> bool:
@@ -111,7 +126,9 @@ def _by_index(labels: object) -> tuple[str, ...]:
 
 def _by_name(indices: object) -> tuple[str, ...]:
     """Return the names that have the indices from 0; nothing for other forms."""
-    if not isinstance(indices, Mapping) or not all(isinstance(name, str) for name in indices):
+    if not isinstance(indices, Mapping) or not all(
+        isinstance(name, str) for name in indices
+    ):
         return ()
     if len(set(map(str, indices.values()))) < len(indices):
         return ()

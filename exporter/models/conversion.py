@@ -68,7 +68,9 @@ class Size:
 
     def arguments(self, names: Sequence[str]) -> str:
         """Return keyword arguments that ask for this size, by the names of those for patches and for images."""
-        sides = {name: self.patch if name == SIZES[1] else self.pixels for name in names}
+        sides = {
+            name: self.patch if name == SIZES[1] else self.pixels for name in names
+        }
         return " ".join(f"{name}={_side(size)}" for name, size in sides.items())
 
 
@@ -104,21 +106,27 @@ def own_part(
 def _unwrapped(state: Mapping[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
     """Return the weights without counters, and without the names of PyTorch's wrappers in their keys."""
     weights = {
-        key: value for key, value in state.items() if key in keys or not COUNTERS.search(key)
+        key: value
+        for key, value in state.items()
+        if key in keys or not COUNTERS.search(key)
     }
     unwrapped = {WRAPPED.sub("", key): value for key, value in weights.items()}
     # A model and its wrapped self beside it would be two sets of weights.
     return unwrapped if len(unwrapped) == len(weights) else weights
 
 
-def _below(prefix: str, weights: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+def _below(
+    prefix: str, weights: Mapping[str, Tensor], source: str
+) -> dict[str, Tensor]:
     """Return the weights below a prefix, without it; log what is left out."""
     below = {
         key.removeprefix(prefix): value
         for key, value in weights.items()
         if key.startswith(prefix)
     }
-    left_out = sorted({key.partition(".")[0] for key in weights if not key.startswith(prefix)})
+    left_out = sorted(
+        {key.partition(".")[0] for key in weights if not key.startswith(prefix)}
+    )
     if left_out:
         names = f"{', '.join(left_out[:5])}{', …' if len(left_out) > 5 else ''}"
         text = "%s: the weights below %s are taken; left out: %s"
@@ -142,7 +150,10 @@ def without_shared_prefix(
 
 
 def check_size(
-    state: Mapping[str, Tensor], model: nn.Module, arguments: Collection[str], source: str
+    state: Mapping[str, Tensor],
+    model: nn.Module,
+    arguments: Collection[str],
+    source: str,
 ) -> None:
     """Refuse positions and patches of another size than the network's, unless that size was asked for.
 
@@ -181,7 +192,9 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
     if isinstance(model, LvVit):
         positions = state.get("pos_embed")
         if positions is not None and positions.shape != model.pos_embed.shape:
-            state["pos_embed"] = resample_abs_pos_embed(positions, list(model.grid_size))
+            state["pos_embed"] = resample_abs_pos_embed(
+                positions, list(model.grid_size)
+            )
         return state
     is_eva = isinstance(model, eva.Eva)
     if not is_eva and not isinstance(model, vision_transformer.VisionTransformer):
@@ -191,7 +204,11 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
     # As many positions as the network has are on its grid; timm's filters would take them for its default one's.
     positions, fitting = getattr(model, "pos_embed", None), {}
     is_plain = "pos_embed" in state and MORE_POSITIONS.keys().isdisjoint(state)
-    if positions is not None and is_plain and state["pos_embed"].shape == positions.shape:
+    if (
+        positions is not None
+        and is_plain
+        and state["pos_embed"].shape == positions.shape
+    ):
         fitting["pos_embed"] = state.pop("pos_embed")
     # One of the filters prints its attempts; standard output is reserved for results.
     with contextlib.redirect_stdout(io.StringIO()):
@@ -230,7 +247,9 @@ def _size_of(model: Any) -> Size | None:
     return Size(tuple(grid), patch, tuple(pixels))
 
 
-def _size_in(state: Mapping[str, Tensor], model: nn.Module, here: Size, source: str) -> Size:
+def _size_in(
+    state: Mapping[str, Tensor], model: nn.Module, here: Size, source: str
+) -> Size:
     """Return the size of the network that a file's weights are of."""
     weights = model.state_dict()
     place = next((name for name in PLACES if name in state), "pos_embed")

@@ -51,7 +51,9 @@ def explained(
         if _shapes(network.state_dict()) == shapes:
             theirs, ours = _tokens(weights), _tokens(model.state_dict())
             if theirs == ours:
-                return CheckpointError(error.subject, error.got, error.expected, change.words)
+                return CheckpointError(
+                    error.subject, error.got, error.expected, change.words
+                )
             return CheckpointError(
                 error.subject, theirs, f"{ours}, as this model has", change.words
             )

@@ -25,6 +25,8 @@ def _answers() -> bool:
     """Whether the hub answers within seconds."""
     try:
         get_session().head(constants.ENDPOINT, timeout=SECONDS)
-    except Exception:  # of the library's HTTP client, which is another one in other versions
+    except (
+        Exception
+    ):  # of the library's HTTP client, which is another one in other versions
         return False
     return True

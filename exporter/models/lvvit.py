@@ -25,7 +25,10 @@ from exporter.models.spec import preprocessing_from, spec_of
 from exporter.models.timm_adapters import parts_of, why_not_blocks
 
 STEM_CHANNELS = 64
-STEM_STRIDE, PATCH_STRIDE = 2, 8  # pixels, then pixels of the stem, from one patch to the next
+STEM_STRIDE, PATCH_STRIDE = (
+    2,
+    8,
+)  # pixels, then pixels of the stem, from one patch to the next
 AUX_WEIGHT = 0.5
 SKIP_LAM = 2.0
 
@@ -56,17 +59,25 @@ class LvVit(nn.Module):
         sides = (img_size, img_size) if isinstance(img_size, int) else img_size
         self.img_size = (sides[0], sides[1])
         self.use_aux, self.crop_pct = use_aux, crop_pct
-        self.grid_size = tuple(side // (STEM_STRIDE * PATCH_STRIDE) for side in self.img_size)
+        self.grid_size = tuple(
+            side // (STEM_STRIDE * PATCH_STRIDE) for side in self.img_size
+        )
         self.patch_embed = Stem(dim)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
         patches = self.grid_size[0] * self.grid_size[1]
-        self.pos_embed = nn.Parameter(torch.zeros(1, self.num_prefix_tokens + patches, dim))
-        self.blocks = nn.ModuleList(lv_block(dim, num_heads, mlp_ratio) for _ in range(depth))
+        self.pos_embed = nn.Parameter(
+            torch.zeros(1, self.num_prefix_tokens + patches, dim)
+        )
+        self.blocks = nn.ModuleList(
+            lv_block(dim, num_heads, mlp_ratio) for _ in range(depth)
+        )
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, num_classes)
         self.aux_head = nn.Linear(dim, num_classes)
 
-    def embed(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b t d"]:
+    def embed(
+        self, images: Float[Tensor, "b 3 height width"]
+    ) -> Float[Tensor, "b t d"]:
         """Return the tokens of block 1."""
         patches = self.patch_embed(images).flatten(2).transpose(1, 2)
         class_tokens = self.cls_token.expand(images.shape[0], -1, -1)
@@ -81,7 +92,9 @@ class LvVit(nn.Module):
         return logits + AUX_WEIGHT * self.aux_head(patches).amax(dim=1)
 
     @override
-    def forward(self, images: Float[Tensor, "b 3 height width"]) -> Float[Tensor, "b classes"]:
+    def forward(
+        self, images: Float[Tensor, "b 3 height width"]
+    ) -> Float[Tensor, "b classes"]:
         tokens = self.embed(images)
         for block in self.blocks:
             tokens = block(tokens)

@@ -105,7 +105,9 @@ def source_of(request: ModelRequest) -> Source:
     identity = None if checkpoint is None else read_identity(checkpoint)
     if identity is not None:
         _check_name(request, identity, repository)
-        source = Source(**vars(identity), sources=Sources(CHECKPOINT, CHECKPOINT, CHECKPOINT))
+        source = Source(
+            **vars(identity), sources=Sources(CHECKPOINT, CHECKPOINT, CHECKPOINT)
+        )
     elif repository is not None:
         source = _of_repository(repository, request)
     elif request.name in bundled.MODELS:
@@ -132,7 +134,9 @@ def identity_of(
     source = source_of(request)
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
     preprocessing = dict(source.preprocessing)
-    return Identity(source.name, source.architecture, kwargs, preprocessing, class_names)
+    return Identity(
+        source.name, source.architecture, kwargs, preprocessing, class_names
+    )
 
 
 def _check_name(
@@ -160,7 +164,9 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Source:
         kwargs = {**kwargs, "img_size": processed}
     names, named_by = repository.class_names
     sources = Sources("its config", prepared_by, named_by)
-    return Source(repository.name, architecture, kwargs, preprocessing, names, sources=sources)
+    return Source(
+        repository.name, architecture, kwargs, preprocessing, names, sources=sources
+    )
 
 
 @cache  # a command resolves its model more than once
@@ -202,7 +208,9 @@ def _sources_of_name(words: str, request: ModelRequest) -> Sources:
     return Sources(f"the name {request.name}", prepared_by, words)
 
 
-def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> nn.Module:
+def create(
+    source: Source, *, pretrained: bool = False, device: str = "cpu"
+) -> nn.Module:
     """Create the network, with pretrained or with untrained weights."""
     name = source.architecture
     with on_device(device):
@@ -212,7 +220,9 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
             weights = "DEFAULT" if pretrained else None
             with _building(source, "a model that torchvision can build"):
                 return torchvision.models.get_model(
-                    name.removeprefix(TORCHVISION), weights=weights, **source.model_kwargs
+                    name.removeprefix(TORCHVISION),
+                    weights=weights,
+                    **source.model_kwargs,
                 )
         if not _is_timms(name):
             raise _unknown(name)
@@ -220,7 +230,9 @@ def create(source: Source, *, pretrained: bool = False, device: str = "cpu") -> 
 
 
 def _repository(name: str) -> Repository | None:
-    return None if name.startswith(TORCHVISION) or _is_timms(name) else repository_of(name)
+    return (
+        None if name.startswith(TORCHVISION) or _is_timms(name) else repository_of(name)
+    )
 
 
 def _is_timms(name: str) -> bool:
@@ -230,9 +242,7 @@ def _is_timms(name: str) -> bool:
 
 def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
     if pretrained:
-        expected = (
-            "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
-        )
+        expected = "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
         raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
     check_texts(LvVit, source.model_kwargs, source.name)
     with _building(source, "keyword arguments that LV-ViT takes"):
@@ -261,7 +271,9 @@ def _building(source: Source, expected: str) -> Iterator[None]:
         RuntimeError
     ) as error:  # of sizes that PyTorch refuses, or of weights that nobody has
         hint = "check its arguments, or give --checkpoint FILE"
-        raise ModelError(source.name, reason_of(error), "a model to build", hint) from None
+        raise ModelError(
+            source.name, reason_of(error), "a model to build", hint
+        ) from None
     except OSError as error:
         reason, hub = type(error).__name__, "a hub that can be reached"
         if source.architecture.startswith(TIMM_HUB):
@@ -286,4 +298,6 @@ def _unknown(name: str) -> ModelError:
     longer = [candidate for candidate in known if root and candidate.startswith(root)]
     nearest = [*longer, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
     hint = f"nearest names: {', '.join(dict.fromkeys(nearest[:3]))}" if nearest else ""
-    return ModelError(NO_SUCH_MODEL, repr(name), "a name that timm or this project knows", hint)
+    return ModelError(
+        NO_SUCH_MODEL, repr(name), "a name that timm or this project knows", hint
+    )

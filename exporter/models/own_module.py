@@ -90,7 +90,9 @@ def _is_foreign(module: nn.Module) -> bool:
 
 
 def _computes_weight(module: nn.Module) -> bool:
-    return parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor)
+    return parametrize.is_parametrized(module) or isinstance(
+        vars(module).get("weight"), Tensor
+    )
 
 
 def _merged(module: nn.Module) -> nn.Linear | None:
@@ -116,7 +118,11 @@ def _merged(module: nn.Module) -> nn.Linear | None:
     assert linear.bias is not None
     linear.bias.copy_(bias[0, 0])
     difference = (linear(noise) - expected).abs().max()
-    return linear.eval() if difference <= ROUNDED_WITHIN[like.dtype] * expected.std() else None
+    return (
+        linear.eval()
+        if difference <= ROUNDED_WITHIN[like.dtype] * expected.std()
+        else None
+    )
 
 
 @contextmanager
@@ -132,12 +138,16 @@ def in_one_line(model: nn.Module, name: str) -> Iterator[None]:
         places = [place for place, module in model.named_modules() if place]
         own = [place for place in places if _is_foreign(model.get_submodule(place))]
         lacking = [
-            place for place in places if type(model.get_submodule(place)).__name__ == kind
+            place
+            for place in places
+            if type(model.get_submodule(place)).__name__ == kind
         ]
         if lacking:
             got = f"{lacking[0]}, a {kind} without {attribute}"
         else:
             culprit = model.get_submodule(own[0] if own else "")
             got = f"{own[0]}, " if own else ""
-            got += f"a {type(culprit).__name__} of which Python says: {reason_of(error)}"
+            got += (
+                f"a {type(culprit).__name__} of which Python says: {reason_of(error)}"
+            )
         raise ModelError(name, got, EXPECTED, MERGE) from error

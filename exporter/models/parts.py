@@ -108,7 +108,9 @@ class Rotary(nn.Module):
 
     table: Tensor
 
-    def __init__(self, table: Tensor, num_prefix_tokens: int, *, rotate_half: bool) -> None:
+    def __init__(
+        self, table: Tensor, num_prefix_tokens: int, *, rotate_half: bool
+    ) -> None:
         super().__init__()
         self.register_buffer("table", table, persistent=False)
         self.num_prefix_tokens, self.rotate_half = num_prefix_tokens, rotate_half
@@ -122,7 +124,9 @@ class Rotary(nn.Module):
 
     @override
     def forward(
-        self, rows: Float[Tensor, "b h t c"], positions: Int[Tensor, "b n"] | None = None
+        self,
+        rows: Float[Tensor, "b h t c"],
+        positions: Int[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b h t c"]:
         prefix = rows[:, :, : self.num_prefix_tokens]
         patches = rows[:, :, self.num_prefix_tokens :]
@@ -210,7 +214,9 @@ class MaxPooling(MeanPooling):
         self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]
     ) -> Float[Tensor, "b d"]:
         largest = tokens.masked_fill((sizes == 0).unsqueeze(-1), -torch.inf).amax(dim=1)
-        return 0.5 * (largest + super().pool(tokens, sizes)) if self.with_mean else largest
+        return (
+            0.5 * (largest + super().pool(tokens, sizes)) if self.with_mean else largest
+        )
 
 
 class AttentionPooling(Pooling):
@@ -245,7 +251,9 @@ class AttentionPooling(Pooling):
         self, tokens: Float[Tensor, "b n d"], sizes: Float[Tensor, "b n"]
     ) -> Float[Tensor, "b c"]:
         """Add the logarithm of a size to a token's logits: it is attended to as if it stood there so many times."""
-        pooled: Tensor = self.attention(tokens, attn_mask=sizes.log().to(tokens)[:, None, None])
+        pooled: Tensor = self.attention(
+            tokens, attn_mask=sizes.log().to(tokens)[:, None, None]
+        )
         return pooled
 
     def probe(self, normed: Float[Tensor, "b t d"]) -> Float[Tensor, "b rows t"]:

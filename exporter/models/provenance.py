@@ -41,4 +41,6 @@ def log_guess(spec: ModelSpec) -> None:
     if source.startswith(GUESS):
         text = "%s: how images are prepared is %s (%s); %s of %s settles it"
         keys = ", ".join(sorted(WHOLE_PREPROCESSING))
-        logger.warning(text, spec.name, source, spec.preprocessing.words, keys, SETTLED_BY)
+        logger.warning(
+            text, spec.name, source, spec.preprocessing.words, keys, SETTLED_BY
+        )

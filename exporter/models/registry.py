@@ -42,7 +42,9 @@ from exporter.records import Sources
 logger = logging.getLogger(__name__)
 
 # Each network's class and its adapter.
-ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]] = {
+ADAPTERS: dict[
+    type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]
+] = {
     VisionTransformer: TimmViT,
     Eva: TimmEva,
     LvVit: LvVitAdapter,
@@ -51,7 +53,10 @@ ADAPTERS: dict[type[nn.Module], Callable[[Any, str, Mapping[str, Any]], Prunable
 
 # What stands in the way of one.
 _PAIRWISE = "its attention adds a bias for each pair of positions"
-NOT_ADAPTED: dict[type[nn.Module], str] = {Beit: _PAIRWISE, VisionTransformerRelPos: _PAIRWISE}
+NOT_ADAPTED: dict[type[nn.Module], str] = {
+    Beit: _PAIRWISE,
+    VisionTransformerRelPos: _PAIRWISE,
+}
 
 OPEN_CLIP = (
     "save its state_dict() and load that under timm's name of the encoder: "
@@ -86,14 +91,19 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
 
 
 def _explained(
-    error: CheckpointError, state: Mapping[str, Tensor], model: nn.Module, source: Source
+    error: CheckpointError,
+    state: Mapping[str, Tensor],
+    model: nn.Module,
+    source: Source,
 ) -> CheckpointError:
     """Return the error of a file that does not fit, with the one change that makes it fit, where there is one."""
     request = Change(source.architecture, source.model_kwargs, "")
 
     def build(change: Change) -> nn.Module:
         changed = replace(
-            source, architecture=change.architecture, model_kwargs=dict(change.model_kwargs)
+            source,
+            architecture=change.architecture,
+            model_kwargs=dict(change.model_kwargs),
         )
         return create(changed, device="meta")
 
@@ -108,7 +118,9 @@ def moved(model: nn.Module, device: str) -> nn.Module:
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelError("device", f"{device!r}: {reason_of(error)}", expected) from None
+        raise ModelError(
+            "device", f"{device!r}: {reason_of(error)}", expected
+        ) from None
 
 
 def check_device(device: str) -> None:
@@ -136,7 +148,8 @@ def support_of(request: ModelRequest) -> Answer:
         return Answer(request.name, None, error.got)
     spec, size = vit.spec, vit.spec.preprocessing.input_size[1:]
     return Answer(
-        request.name, Shape(spec.depth, spec.dim, size, spec.grid, bool(vit.classifiers))
+        request.name,
+        Shape(spec.depth, spec.dim, size, spec.grid, bool(vit.classifiers)),
     )
 
 
@@ -163,7 +176,9 @@ def adapt(
         CheckpointError: The file is not one of text embeddings.
     """
     model = _inside(model)
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    frozen = [
+        parameter for parameter in model.parameters() if not parameter.requires_grad
+    ]
     named, values = network_names(model), dict(preprocessing or {})
     sources = sources or Sources("the module", overridden(guessed_for(model), values))
     if is_instance(model):
@@ -195,7 +210,11 @@ def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> Pruna
     """Wrap a requested network; the names of its classes come with its weights, else with its name."""
     file, texts = request.checkpoint, request.text_embeddings
     saved = NAMELESS if file is None else checkpoint_names(file)
-    named = saved if saved.names else ClassNames(source.class_names, source.sources.class_names)
+    named = (
+        saved
+        if saved.names
+        else ClassNames(source.class_names, source.sources.class_names)
+    )
     vit = adapt(
         network,
         source.name,
@@ -237,7 +256,9 @@ def check_trainable(vit: PrunableViT) -> None:
     if not frozen <= own:
         got = "a model of transformers with frozen parameters"
         hint = "unfreeze them, or load it by its folder"
-        raise ModelError(vit.spec.name, got, "one whose parameters are all trained", hint)
+        raise ModelError(
+            vit.spec.name, got, "one whose parameters are all trained", hint
+        )
     if frozen == own:
         got = "a model whose parameters are all frozen"
         raise ModelError(vit.spec.name, got, "one that can be trained", "unfreeze some")

@@ -9,10 +9,18 @@ from exporter.files import GivenPath
 from exporter.settings.fields import Positive, Settings, option
 
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
-PREPROCESS_KEYS = ("interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_rounding")
+PREPROCESS_KEYS = (
+    "interpolation",
+    "mean",
+    "std",
+    "crop_pct",
+    "crop_mode",
+    "crop_rounding",
+)
 PreprocessKey = Annotated[str, Meta(pattern=rf"\A({'|'.join(PREPROCESS_KEYS)})\Z")]
 Overrides = Annotated[
-    dict[PreprocessKey, Any], Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}")
+    dict[PreprocessKey, Any],
+    Meta(description=f"values of {', '.join(PREPROCESS_KEYS)}"),
 ]
 
 
@@ -41,7 +49,9 @@ class ModelRequest(Settings):
         flag=False,
     )
     model_kwargs: dict[str, Any] = option(
-        {}, "Keyword arguments of the model, e.g. img_size=32 patch_size=4.", group="model"
+        {},
+        "Keyword arguments of the model, e.g. img_size=32 patch_size=4.",
+        group="model",
     )
     preprocess: Overrides = option(
         {}, "Overrides of the model's preprocessing, e.g. crop_pct=1.0.", flag=False

@@ -25,7 +25,11 @@ LEAST_CROP = 0.1
 # Pixels divided by a smaller deviation would leave the range of fp32 within the model.
 LEAST_STD = 1e-4
 # The outputs that any model can give.
-NAMES = {OutputKind.EMBEDDING: EMBEDDING, OutputKind.TOKENS: TOKENS, OutputKind.GRID: GRID}
+NAMES = {
+    OutputKind.EMBEDDING: EMBEDDING,
+    OutputKind.TOKENS: TOKENS,
+    OutputKind.GRID: GRID,
+}
 TOKEN_KINDS = (OutputKind.TOKENS, OutputKind.GRID)
 LAYER = re.compile(r"layer:(-?\d+)")
 
@@ -59,7 +63,9 @@ def spec_of(
     if attention.num_heads * attention.head_dim != dim:
         got = f"{attention.num_heads} heads of {attention.head_dim} channels in {dim}"
         raise ModelError(name, got, "heads that together are as wide as the tokens")
-    outputs, head_macs = _heads_of(vit, vit.outputs, dim, num_prefix_tokens + num_patches)
+    outputs, head_macs = _heads_of(
+        vit, vit.outputs, dim, num_prefix_tokens + num_patches
+    )
     patch_head_macs = 0 if patch_head is None else _weights(patch_head)
     if vit.pooling is not None:
         patch_head_macs = vit.pooling.token_macs
@@ -105,7 +111,9 @@ def with_blocks(spec: ModelSpec, blocks: Sequence[BlockParts]) -> ModelSpec:
     return replace(spec, blocks=tuple(_block_macs(block) for block in blocks))
 
 
-def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Preprocessing:
+def preprocessing_from(
+    config: Mapping[str, Any], size: tuple[int, int]
+) -> Preprocessing:
     """Return the preprocessing of a config with timm's keys.
 
     Args:
@@ -125,7 +133,9 @@ def preprocessing_from(config: Mapping[str, Any], size: tuple[int, int]) -> Prep
             ),
         )
     except (TypeError, ValueError, OverflowError) as error:
-        expected = "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
+        expected = (
+            "numbers, three for mean and for std, e.g. mean=(0.5,0.5,0.5) crop_pct=1.0"
+        )
         raise _wrong(reason_of(error), expected) from None
     share, mean, std = preprocessing.crop_pct, preprocessing.mean, preprocessing.std
     if not LEAST_CROP <= share <= 1:
@@ -148,7 +158,10 @@ def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
         ValueError: The crop is larger, or no share gives both sides.
     """
     smallest = min(side / full for side, full in zip(size, scaled, strict=True))
-    for share in (smallest, math.nextafter(smallest, 0)):  # 224 / (224 / 242) is less than 242
+    for share in (
+        smallest,
+        math.nextafter(smallest, 0),
+    ):  # 224 / (224 / 242) is less than 242
         if share <= 1 and tuple(math.floor(side / share) for side in size) == scaled:
             return share
     raise ValueError("{} × {} pixels cropped to {} × {}".format(*scaled, *size))
@@ -170,7 +183,12 @@ def _attention_parts(blocks: Sequence[BlockParts], name: str) -> list[AttentionP
         expected = "one at least: by it patches are scored"
         raise ModelError(name, "no block with attention", expected)
     sizes = {
-        (part.proj.out_features, part.num_heads, part.head_dim, _weights(part.qkv, part.proj))
+        (
+            part.proj.out_features,
+            part.num_heads,
+            part.head_dim,
+            _weights(part.qkv, part.proj),
+        )
         for part in parts
     }
     if len(sizes) > 1:
@@ -202,7 +220,9 @@ def _block_macs(block: BlockParts) -> BlockMacs:
 def _weights(*linears: Linear | nn.Identity) -> int:
     """Count multiply-adds for one token: one per weight."""
     return sum(
-        linear.weight.numel() for linear in linears if not isinstance(linear, nn.Identity)
+        linear.weight.numel()
+        for linear in linears
+        if not isinstance(linear, nn.Identity)
     )
 
 
@@ -220,7 +240,9 @@ def _heads_of(
         with FlopCounterMode(display=False) as counter:
             pools = pooling is not None
             values = (
-                vit.after_pooling(normed[:, 0], output) if pools else vit.head(normed, output)
+                vit.after_pooling(normed[:, 0], output)
+                if pools
+                else vit.head(normed, output)
             )
         named.append(replace(output, channels=values.shape[-1]))
         macs += counter.get_total_flops() // 2
@@ -263,9 +285,13 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
         return vit
     outputs = [_named(vit, name) for name in names]
     if len({output.name for output in outputs}) < len(outputs):
-        raise ModelError(f"{vit.spec.name}: outputs", ", ".join(names), "each output once")
+        raise ModelError(
+            f"{vit.spec.name}: outputs", ", ".join(names), "each output once"
+        )
     chosen = copy.copy(vit)
-    chosen.blocks = vit.blocks[: max(output.layer or len(vit.blocks) for output in outputs)]
+    chosen.blocks = vit.blocks[
+        : max(output.layer or len(vit.blocks) for output in outputs)
+    ]
     spec = with_blocks(vit.spec, chosen.blocks)
     tokens = spec.num_prefix_tokens + spec.num_patches
     named, macs = _heads_of(vit, outputs, spec.dim, tokens)

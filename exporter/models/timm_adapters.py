@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 from timm.data import resolve_model_data_config
-from timm.layers import Attention, AttentionPoolLatent, AttentionRope, GluMlp, Mlp, SwiGLU
+from timm.layers import (
+    Attention,
+    AttentionPoolLatent,
+    AttentionRope,
+    GluMlp,
+    Mlp,
+    SwiGLU,
+)
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva, EvaAttention, EvaBlock
 from timm.models.vision_transformer import Block, VisionTransformer
@@ -15,7 +22,13 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from exporter.errors import ModelError
-from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
+from exporter.models.base import (
+    AttentionParts,
+    BlockParts,
+    Classifier,
+    MlpParts,
+    PrunableViT,
+)
 from exporter.models.parts import (
     AttentionPooling,
     Gate,
@@ -45,7 +58,13 @@ def mlp_parts(norm: nn.Module, mlp: Any, out: nn.Module) -> MlpParts:
     else:
         fc1, act = mlp.fc1, mlp.act
     return MlpParts(
-        norm=norm, fc1=fc1, act=act, hidden_norm=mlp.norm, fc2=mlp.fc2, whole=mlp, out=out
+        norm=norm,
+        fc1=fc1,
+        act=act,
+        hidden_norm=mlp.norm,
+        fc2=mlp.fc2,
+        whole=mlp,
+        out=out,
     )
 
 
@@ -167,7 +186,9 @@ class _Timm(PrunableViT):
     def __init__(
         self, model: Any, name: str, preprocessing: Mapping[str, Any] | None = None
     ) -> None:
-        reason = why_not_head(model) or why_not_blocks(model, self.block, self.attentions)
+        reason = why_not_head(model) or why_not_blocks(
+            model, self.block, self.attentions
+        )
         if reason:
             raise ModelError(name, reason, "a ViT whose head and blocks are supported")
         self.model = model
@@ -243,7 +264,9 @@ class TimmEva(_Timm):
     def embed(self, images: Tensor) -> Tensor:
         # VisionTransformer's method, which differs in that it makes no rotation table: the blocks have theirs.
         # Without embedded positions it drops out nothing, either, as Eva does in training.
-        tokens = VisionTransformer._pos_embed(self.model, self.model.patch_embed(images))
+        tokens = VisionTransformer._pos_embed(
+            self.model, self.model.patch_embed(images)
+        )
         if self.model.training and self.model.pos_embed is None:
             tokens = self.model.pos_drop(tokens)
         return self.model.norm_pre(tokens)
@@ -252,7 +275,9 @@ class TimmEva(_Timm):
     def parts(self) -> list[BlockParts]:
         return [
             parts_of(block, _qkv(block.attn), _scales(block), rotary)
-            for block, rotary in zip(self.model.blocks, _rotaries(self.model), strict=True)
+            for block, rotary in zip(
+                self.model.blocks, _rotaries(self.model), strict=True
+            )
         ]
 
 
@@ -270,7 +295,9 @@ class BiasedQkv(WeightedModule):
 
     @override
     def forward(self, tokens: Tensor) -> Tensor:
-        bias = torch.cat([self.attention.q_bias, self.attention.k_bias, self.attention.v_bias])
+        bias = torch.cat(
+            [self.attention.q_bias, self.attention.k_bias, self.attention.v_bias]
+        )
         return F.linear(tokens, self.weight, bias)
 
 
@@ -311,7 +338,10 @@ def _qkv(attention: Any) -> Linear:
 
 
 def parts_of(
-    block: Any, qkv: Linear, scales: tuple[nn.Module, nn.Module], rotary: Rotary | None = None
+    block: Any,
+    qkv: Linear,
+    scales: tuple[nn.Module, nn.Module],
+    rotary: Rotary | None = None,
 ) -> BlockParts:
     """Return the parts of a timm block, given its projection and the scales of its branches."""
     attention = block.attn
@@ -330,5 +360,7 @@ def parts_of(
             dropout=attention.attn_drop.p,
             rotary=rotary,
         ),
-        mlp=mlp_parts(block.norm2, block.mlp, nn.Sequential(scales[1], block.drop_path2)),
+        mlp=mlp_parts(
+            block.norm2, block.mlp, nn.Sequential(scales[1], block.drop_path2)
+        ),
     )

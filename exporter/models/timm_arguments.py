@@ -38,14 +38,18 @@ def arguments(plain: Mapping[str, Any], name: str) -> dict[str, Any]:
     for argument, (least, most) in LIMITS.items():
         value = plain.get(argument, least)
         if isinstance(value, int) and not least <= value <= most:
-            raise ModelError(name, f"{argument}={value}", f"a number from {least} to {most}")
+            raise ModelError(
+                name, f"{argument}={value}", f"a number from {least} to {most}"
+            )
     if plain.get("in_chans", 3) != 3:
         raise ModelError(name, f"in_chans={plain['in_chans']}", "3: images are RGB")
     kwargs = dict(plain)
     if "norm_eps" in kwargs:
         eps = kwargs.pop("norm_eps")
         if type(eps) not in (int, float) or not 0 < eps < 1:
-            raise ModelError(name, "norm_eps of another kind", "a number above 0 and below 1")
+            raise ModelError(
+                name, "norm_eps of another kind", "a number above 0 and below 1"
+            )
         kwargs["norm_layer"] = partial(nn.LayerNorm, eps=eps)
     if kwargs.get("mlp_layer") == SWIGLU:
         kwargs["mlp_layer"] = SwiGLUPacked

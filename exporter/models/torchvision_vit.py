@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from typing_extensions import override
 
-from exporter.models.base import AttentionParts, BlockParts, Classifier, MlpParts, PrunableViT
+from exporter.models.base import (
+    AttentionParts,
+    BlockParts,
+    Classifier,
+    MlpParts,
+    PrunableViT,
+)
 from exporter.models.parts import split_head
 from exporter.models.spec import crop_share, preprocessing_from, spec_of
 from exporter.records import Output
@@ -51,7 +57,9 @@ class TorchvisionViT(PrunableViT):
             name,
             grid=(side, side),
             num_prefix_tokens=1,
-            preprocessing=preprocessing_from(config, (model.image_size, model.image_size)),
+            preprocessing=preprocessing_from(
+                config, (model.image_size, model.image_size)
+            ),
         )
         super().__init__(model, spec)
 

@@ -26,7 +26,11 @@ def saved_preprocessing(checkpoint: Path | None, name: str) -> dict[str, Any] | 
         return None
     entries = read_entries(checkpoint)
     trained = entries.get("arch")
-    if isinstance(trained, str) and timm.is_model(trained) and _plain(trained) != _plain(name):
+    if (
+        isinstance(trained, str)
+        and timm.is_model(trained)
+        and _plain(trained) != _plain(name)
+    ):
         text = "%s was trained as %s; preprocessing and activation of %s are taken (--model %s takes its own)"
         logger.warning(text, checkpoint, trained, name, trained)
     arguments = getattr(entries.get("args"), "__dict__", {})

@@ -23,7 +23,12 @@ from torch.nn.parameter import is_lazy
 
 from exporter.errors import CheckpointError, reason_of
 from exporter.files import regular
-from exporter.models.conversion import check_size, own_part, to_own_keys, without_shared_prefix
+from exporter.models.conversion import (
+    check_size,
+    own_part,
+    to_own_keys,
+    without_shared_prefix,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +88,14 @@ LFS = b"version https://git-lfs"
 _NUMBER: Any = np.float64(0).__reduce__()[0]
 _HARMLESS: list[Any] = [
     argparse.Namespace,
-    *((PurePosixPath, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")),
-    *((PureWindowsPath, f"{module}.WindowsPath") for module in ("pathlib", "pathlib._local")),
+    *(
+        (PurePosixPath, f"{module}.PosixPath")
+        for module in ("pathlib", "pathlib._local")
+    ),
+    *(
+        (PureWindowsPath, f"{module}.WindowsPath")
+        for module in ("pathlib", "pathlib._local")
+    ),
     *((_NUMBER, f"numpy.{module}.multiarray.scalar") for module in ("core", "_core")),
     np.dtype,
     *(type(np.dtype(kind)) for kind in ("float64", "float32", "int64")),
@@ -98,7 +109,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     prefixes, which `load_into` removes. Where a file has several sets of weights, one line is logged.
     """
     try:
-        content = load_file(path) if _is_safetensors(regular(path)) else _torch_load(path)
+        content = (
+            load_file(path) if _is_safetensors(regular(path)) else _torch_load(path)
+        )
     except UNREADABLE as error:
         got, hint = _described(path, error)
         raise CheckpointError(str(path), got, EXPECTED, hint) from None
@@ -119,7 +132,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 def class_count(state: Mapping[str, Tensor]) -> int | None:
     """Return the number of classes of the checkpoint's head, below any prefix; None where that is not clear."""
     heads = {
-        key: len(value) for key, value in state.items() if HEAD.search(key) and value.ndim == 2
+        key: len(value)
+        for key, value in state.items()
+        if HEAD.search(key) and value.ndim == 2
     }
     depth = min((key.count(".") for key in heads), default=0)
     counts = {count for key, count in heads.items() if key.count(".") == depth}
@@ -127,7 +142,10 @@ def class_count(state: Mapping[str, Tensor]) -> int | None:
 
 
 def load_into(
-    model: nn.Module, state: Mapping[str, Tensor], source: str, arguments: Collection[str] = ()
+    model: nn.Module,
+    state: Mapping[str, Tensor],
+    source: str,
+    arguments: Collection[str] = (),
 ) -> None:
     """Load strictly, in the model's own dtype; prefixes, keys and grids of files are converted first.
 
@@ -148,7 +166,10 @@ def load_into(
     except UNREADABLE as error:
         raise CheckpointError(source, reason_of(error), expected) from None
     differences = []
-    missing, unexpected = targets.keys() - weights.keys(), weights.keys() - targets.keys()
+    missing, unexpected = (
+        targets.keys() - weights.keys(),
+        weights.keys() - targets.keys(),
+    )
     for keys, difference in ((missing, "missing"), (unexpected, "unexpected")):
         if keys:
             names = f"{', '.join(sorted(keys)[:3])}{', …' if len(keys) > 3 else ''}"
@@ -165,12 +186,19 @@ def load_into(
 
 def _check_fits(key: str, value: Tensor, target: Tensor, source: str) -> None:
     if value.shape != target.shape:
-        got, hint = f"{key} of shape {list(value.shape)}", "check --model and --model-kwargs"
+        got, hint = (
+            f"{key} of shape {list(value.shape)}",
+            "check --model and --model-kwargs",
+        )
         expected = f"{list(target.shape)}"
-        raise CheckpointError(source, got, expected, f"{hint}, and num_classes in a recipe")
+        raise CheckpointError(
+            source, got, expected, f"{hint}, and num_classes in a recipe"
+        )
     if target.is_floating_point() and not value.is_floating_point():
         dtype = str(value.dtype).removeprefix("torch.")
-        raise CheckpointError(source, f"{key} of type {dtype}", "floating-point weights")
+        raise CheckpointError(
+            source, f"{key} of type {dtype}", "floating-point weights"
+        )
 
 
 def check_finite(state: Mapping[str, Tensor], source: str) -> None:
@@ -181,7 +209,10 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
             raise CheckpointError(source, got, "trained weights", "load them first")
         if not bool(value.isfinite().all()):
             raise CheckpointError(
-                source, f"{key} with NaN or infinity", "finite weights", "train it again"
+                source,
+                f"{key} with NaN or infinity",
+                "finite weights",
+                "train it again",
             )
 
 
@@ -212,14 +243,19 @@ def _described(path: Path, error: Exception) -> tuple[str, str]:
         beginning = file.read(len(LFS))
     if beginning == LFS:
         return "a pointer of Git LFS", "git lfs pull gets the file"
-    return "a file that is broken, or no checkpoint" if beginning else "an empty file", SAVE
+    return (
+        "a file that is broken, or no checkpoint" if beginning else "an empty file",
+        SAVE,
+    )
 
 
 def _tensors(content: object, depth: int = 4) -> dict[str, Tensor]:
     """Return tensors by key; those of dictionaries in a dictionary without weights of its own by joined keys."""
     if not isinstance(content, Mapping):
         return {}
-    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    tensors = {
+        str(key): value for key, value in content.items() if isinstance(value, Tensor)
+    }
     if depth and not any(value.ndim for value in tensors.values()):
         for name, inner in content.items():
             for key, value in _tensors(inner, depth - 1).items():

@@ -43,7 +43,9 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
     `names` in its metadata a JSON list.
     """
     try:
-        values, names = _safetensors(path) if path.suffix == ".safetensors" else _npz(path)
+        values, names = (
+            _safetensors(path) if path.suffix == ".safetensors" else _npz(path)
+        )
         fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
         values = values.astype(np.float64)
     except UNREADABLE as error:
@@ -51,7 +53,9 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
     lengths = np.linalg.norm(values, axis=-1, keepdims=True) if fits else values
     if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
         got = f"embeddings {list(values.shape)}, {len(set(names))} different names"
-        raise CheckpointError(str(path), got, f"{EXPECTED}, two at least, finite and not 0")
+        raise CheckpointError(
+            str(path), got, f"{EXPECTED}, two at least, finite and not 0"
+        )
     order = sorted(range(len(names)), key=lambda place: names[place])
     directions = torch.from_numpy((values / lengths)[order])
     return TextEmbeddings(tuple(names[place] for place in order), directions)
@@ -65,11 +69,15 @@ def zero_shot(tower: nn.Module, texts: TextEmbeddings, name: str) -> nn.Module:
     is_timms = isinstance(tower, VisionTransformer | Eva)
     if not is_timms or outputs_of(tower)[0].kind != OutputKind.EMBEDDING:
         expected = "a tower that gives an embedding"
-        raise ModelError(f"{name}: text embeddings", "a model that classifies", expected)
+        raise ModelError(
+            f"{name}: text embeddings", "a model that classifies", expected
+        )
     classifier: Any = copy.copy(tower)
     classifier._modules = dict(tower._modules)
     head = classifier.head
-    width = head.out_features if isinstance(head, nn.Linear) else classifier.num_features
+    width = (
+        head.out_features if isinstance(head, nn.Linear) else classifier.num_features
+    )
     if texts.values.shape[1] != width:
         got = f"text embeddings of {texts.values.shape[1]} channels"
         raise ModelError(name, got, f"{width}, the channels of its embedding")
@@ -88,7 +96,9 @@ def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
         if head.bias is not None:
             bias = weight @ head.bias.double()
         weight = weight @ head.weight.double()
-    folded = nn.Linear(weight.shape[1], weight.shape[0], device=like.device, dtype=like.dtype)
+    folded = nn.Linear(
+        weight.shape[1], weight.shape[0], device=like.device, dtype=like.dtype
+    )
     folded.weight.copy_(weight)
     folded.bias.copy_(bias)
     return folded

@@ -63,12 +63,16 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
         else np.full_like(total, np.inf, np.float32)
     )
     within = (before < threshold) | (total == 0)
-    keep_count = (within & (slots < largest_counts(share, valid_count)[:, None])).sum(axis=1)
+    keep_count = (within & (slots < largest_counts(share, valid_count)[:, None])).sum(
+        axis=1
+    )
     width = keep_count.max()
     survivors = np.where(slots < keep_count[:, None], order, score.shape[1])
     keep_index = np.sort(survivors, axis=1)[:, :width]
     return Retained(
-        np.where(keep_index < score.shape[1], keep_index, 0), keep_count, np.array(width)
+        np.where(keep_index < score.shape[1], keep_index, 0),
+        keep_count,
+        np.array(width),
     )
 
 
@@ -81,7 +85,9 @@ def largest_counts(mass: float | np.float32, valid_count: Array) -> Array:
 def mass_before(score: Array, valid_count: Array) -> Array:
     """Return the share of its row's mass that ranks before each patch, [B, N] float64 in [0, 1]."""
     order, units = _ranked(score, valid_count)
-    share = (units.cumsum(axis=1) - units) / np.maximum(units.sum(axis=1, keepdims=True), 1)
+    share = (units.cumsum(axis=1) - units) / np.maximum(
+        units.sum(axis=1, keepdims=True), 1
+    )
     before = np.empty_like(share)
     np.put_along_axis(before, order, share, axis=1)
     return before
@@ -114,11 +120,17 @@ def _check(score: Array, valid_count: Array) -> None:
             "score", f"{score.dtype} {list(score.shape)}", "float32 [images, patches]"
         )
     if score.shape[1] > LARGEST_PATCHES:
-        raise UserError("score", f"{score.shape[1]} patches", f"at most {LARGEST_PATCHES}")
-    if valid_count.shape != score.shape[:1] or not np.issubdtype(valid_count.dtype, np.integer):
+        raise UserError(
+            "score", f"{score.shape[1]} patches", f"at most {LARGEST_PATCHES}"
+        )
+    if valid_count.shape != score.shape[:1] or not np.issubdtype(
+        valid_count.dtype, np.integer
+    ):
         got = f"{valid_count.dtype} {list(valid_count.shape)}"
         raise UserError(
-            "valid_count", got, f"integers [{score.shape[0]}], one for each row of the scores"
+            "valid_count",
+            got,
+            f"integers [{score.shape[0]}], one for each row of the scores",
         )
     if valid_count.min() < 1 or valid_count.max() > score.shape[1]:
         got = f"counts from {valid_count.min()} to {valid_count.max()}"

@@ -26,5 +26,8 @@ def joined_patches(patches: int, keep: int, num_prefix_tokens: int) -> range:
         keep: Patches that it leaves, at least one.
         num_prefix_tokens: Tokens before the first patch; they are counted, but are in neither set.
     """
-    sets = (range((s - 1 - num_prefix_tokens) % s, patches, s) for s in range(2, patches + 2))
+    sets = (
+        range((s - 1 - num_prefix_tokens) % s, patches, s)
+        for s in range(2, patches + 2)
+    )
     return next(second for second in sets if len(second) <= keep)

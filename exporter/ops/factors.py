@@ -20,15 +20,21 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
     A program leaves an input out that has its default value, and a translation to ONNX would miss it.
     """
     name, inputs, results = schema.partition("(")
-    return torch.library.custom_op(f"star::{name}", mutates_args=(), schema=inputs + results)
+    return torch.library.custom_op(
+        f"star::{name}", mutates_args=(), schema=inputs + results
+    )
 
 
 def without_gradient(definition: CustomOpDef) -> None:
     """Let autograd pass an operator of torch.library, and give none of its inputs a gradient."""
     nothing = (None,) * len(definition._opoverload._schema.arguments)
 
-    def mark(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:  # noqa: ARG001
-        ctx.mark_non_differentiable(*(output if isinstance(output, tuple) else (output,)))
+    def mark(
+        ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]
+    ) -> None:
+        ctx.mark_non_differentiable(
+            *(output if isinstance(output, tuple) else (output,))
+        )
 
     definition.register_autograd(lambda _ctx, *_: nothing, setup_context=mark)
 
@@ -37,12 +43,16 @@ def without_gradient(definition: CustomOpDef) -> None:
 WIDEST_GAP = 2.0
 
 
-def directions(key: Float[Tensor, "b h t c"], num_prefix_tokens: int) -> Float[Tensor, "b n c"]:
+def directions(
+    key: Float[Tensor, "b h t c"], num_prefix_tokens: int
+) -> Float[Tensor, "b n c"]:
     """Return the mean over heads of each patch's key, divided by its length, in float32."""
     return F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
 
 
-@operator("class_row(Tensor query, Tensor key, float scale, SymInt num_class_tokens) -> Tensor")
+@operator(
+    "class_row(Tensor query, Tensor key, float scale, SymInt num_class_tokens) -> Tensor"
+)
 def class_row(
     query: Float[Tensor, "b h t c"],
     key: Float[Tensor, "b h t c"],
@@ -53,16 +63,18 @@ def class_row(
 
     There is a row for each head and class token, those of one head side by side.
     """
-    return (query[:, :, :num_class_tokens] * scale @ key.transpose(-2, -1)).flatten(1, 2)
+    return (query[:, :, :num_class_tokens] * scale @ key.transpose(-2, -1)).flatten(
+        1, 2
+    )
 
 
 @class_row.register_fake
-def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:  # noqa: ARG001
+def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor:
     batch, heads, tokens, _ = key.shape
     return key.new_empty(batch, heads * num_class_tokens, tokens)
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, float, int], output: Tensor) -> None:  # noqa: ARG001
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, float, int], output: Tensor) -> None:
     query, key, ctx.scale, ctx.num_class_tokens = inputs
     ctx.save_for_backward(query, key)
 
@@ -115,7 +127,9 @@ def received(
 
 
 @received.register_fake
-def _(query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int) -> Tensor:  # noqa: ARG001
+def _(
+    query: Tensor, key: Tensor, key_bias: Tensor | None, scale: float, stride: int
+) -> Tensor:
     return key.new_empty((key.shape[0], key.shape[2]), dtype=torch.float32)
 
 
@@ -124,7 +138,9 @@ without_gradient(received)
 
 @operator("dissimilarity(Tensor key, Tensor? live, SymInt num_prefix_tokens) -> Tensor")
 def dissimilarity(
-    key: Float[Tensor, "b h t c"], live: Bool[Tensor, "b t"] | None, num_prefix_tokens: int
+    key: Float[Tensor, "b h t c"],
+    live: Bool[Tensor, "b t"] | None,
+    num_prefix_tokens: int,
 ) -> Float[Tensor, "b n"]:
     """Return 1 − the mean cosine between a patch's mean key and those of all patches, in [0, 2], float32.
 
@@ -146,8 +162,10 @@ def dissimilarity(
 
 
 @dissimilarity.register_fake
-def _(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:  # noqa: ARG001
-    return key.new_empty((key.shape[0], key.shape[2] - num_prefix_tokens), dtype=torch.float32)
+def _(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:
+    return key.new_empty(
+        (key.shape[0], key.shape[2] - num_prefix_tokens), dtype=torch.float32
+    )
 
 
 without_gradient(dissimilarity)

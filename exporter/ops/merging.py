@@ -16,7 +16,9 @@ from exporter.ops.factors import WIDEST_GAP, directions, operator, without_gradi
 from exporter.ops.selection import keep_top_k
 
 
-@operator("merge_into(Tensor key, Tensor keep, SymInt num_prefix_tokens) -> (Tensor, Tensor)")
+@operator(
+    "merge_into(Tensor key, Tensor keep, SymInt num_prefix_tokens) -> (Tensor, Tensor)"
+)
 def merge_into(
     key: Float[Tensor, "b h t c"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
@@ -42,7 +44,9 @@ def merge_into(
     if keep.shape[1] == 1:
         return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
     best = cosine.topk(2, dim=-1).values
-    return into, (best[..., 0] - best[..., 1]).masked_fill(itself.any(dim=-1), WIDEST_GAP)
+    return into, (best[..., 0] - best[..., 1]).masked_fill(
+        itself.any(dim=-1), WIDEST_GAP
+    )
 
 
 @merge_into.register_fake
@@ -83,8 +87,8 @@ def merge_tokens(
 @merge_tokens.register_fake
 def _(
     tokens: Tensor,
-    into: Tensor,  # noqa: ARG001
-    sizes: Tensor | None,  # noqa: ARG001
+    into: Tensor,
+    sizes: Tensor | None,
     kept: int,
     num_prefix_tokens: int,
 ) -> tuple[Tensor, Tensor]:
@@ -100,7 +104,9 @@ def _weights(
     """Return the share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
     prefix_rows = torch.arange(prefix, device=into.device).expand(into.shape[0], -1)
     rows = torch.cat([prefix_rows, into + prefix], dim=1)
-    joins = rows.unsqueeze(1) == torch.arange(prefix + kept, device=into.device).unsqueeze(1)
+    joins = rows.unsqueeze(1) == torch.arange(
+        prefix + kept, device=into.device
+    ).unsqueeze(1)
     weights = joins.float() if sizes is None else joins * sizes.float().unsqueeze(1)
     total = weights.sum(dim=-1, keepdim=True)
     return weights / total, total.squeeze(-1)
@@ -112,7 +118,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+def _backward(
+    ctx: Any, grad: Tensor, _: Tensor
+) -> tuple[Tensor, None, None, None, None]:
     into, sizes = ctx.saved_tensors
     weights, _ = _weights(into, sizes, ctx.kept, ctx.prefix)
     return weights.to(grad.dtype).transpose(1, 2) @ grad, None, None, None, None
@@ -134,7 +142,9 @@ def pair_tokens(
     sizes: Float[Tensor, "b t"] | None,
     keep: int,
     num_prefix_tokens: int,
-) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]]:
+) -> tuple[
+    Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]
+]:
     """Return the survivors, the survivor that each patch joins, and how clear both decisions are.
 
     How alike two patches are is their cosine c; with sizes a and b it is (c − 1)·(a·b)^¼. Of pairs as unlike each
@@ -168,14 +178,20 @@ def pair_tokens(
     alike = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
     if sizes is not None:
         weight = sizes[:, num_prefix_tokens:].float().sqrt().sqrt()
-        alike = (alike - 1.0) * weight[:, joining].unsqueeze(2) * weight[:, joined].unsqueeze(1)
+        alike = (
+            (alike - 1.0)
+            * weight[:, joining].unsqueeze(2)
+            * weight[:, joined].unsqueeze(1)
+        )
     best, staying = alike.amax(dim=-1), keep - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = (joins.cumsum(0) - 1).clamp(min=0)
     into = alike.argmax(dim=-1)[:, by_patch] + staying
-    next_best = alike.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
+    next_best = (
+        alike.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
+    )
     score, gap = -best[:, by_patch], (best - next_best)[:, by_patch]
     score[:, joined] = PAIR_SCORE
     return (
@@ -189,14 +205,16 @@ def pair_tokens(
 @pair_tokens.register_fake
 def _(
     key: Tensor,
-    sizes: Tensor | None,  # noqa: ARG001
+    sizes: Tensor | None,
     keep: int,
     num_prefix_tokens: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, patches = key.shape[0], key.shape[2] - num_prefix_tokens
     index = key.new_empty((batch, keep), dtype=torch.int64)
     into = key.new_empty((batch, patches), dtype=torch.int64)
-    score, gap = (key.new_empty((batch, patches), dtype=torch.float32) for _ in range(2))
+    score, gap = (
+        key.new_empty((batch, patches), dtype=torch.float32) for _ in range(2)
+    )
     return index, into, score, gap
 
 

@@ -18,7 +18,9 @@ PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": "star"}
 WIDEST = "widest"
 
 # float32 numbers that the text must not round: the largest and the smallest normal one.
-LARGEST, LEAST = (repr(float(x)) for x in (np.finfo(np.float32).max, np.finfo(np.float32).tiny))
+LARGEST, LEAST = (
+    repr(float(x)) for x in (np.finfo(np.float32).max, np.finfo(np.float32).tiny)
+)
 
 TAKES = "(score, valid_count) =>"
 
@@ -131,17 +133,23 @@ PADDED_ENDING = """
 def cdf_retain_function(opset: int) -> onnx.FunctionProto:
     """Return the operator's function, for a model of this opset (17 or later)."""
     return _function(
-        f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)", SORTED + ENDING, opset
+        f"{CDF_RETAIN} <mass> {TAKES} (keep_index, keep_count, width)",
+        SORTED + ENDING,
+        opset,
     )
 
 
-def cdf_retain_padded_function(opset: int, *, counting: bool = False) -> onnx.FunctionProto:
+def cdf_retain_padded_function(
+    opset: int, *, counting: bool = False
+) -> onnx.FunctionProto:
     """Return the same with a width attribute, a list of one number, that no count exceeds.
 
     With `counting`, patches are counted instead of sorted: fewer steps on a GPU, but slower on a CPU.
     """
     signature = f"{CDF_RETAIN_PADDED} <mass, width> {TAKES} (keep_index, keep_count)"
-    return _function(signature, (COUNTED if counting else SORTED) + PADDED_ENDING, opset)
+    return _function(
+        signature, (COUNTED if counting else SORTED) + PADDED_ENDING, opset
+    )
 
 
 def _function(signature: str, body: str, opset: int) -> onnx.FunctionProto:

@@ -58,7 +58,7 @@ def _(packed: Tensor, slots: Tensor) -> Tensor:
     return packed.new_empty((*slots.shape, packed.shape[1]))
 
 
-def _save_slots(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG001
+def _save_slots(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     packed, slots = inputs
     ctx.save_for_backward(slots)
     ctx.total = packed.shape[0]
@@ -74,7 +74,7 @@ def _add_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 take_rows.register_autograd(_add_back, setup_context=_save_slots)
 
 
-def _save_rows(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:  # noqa: ARG001
+def _save_rows(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
     tokens, keep, num_prefix_tokens = inputs
     ctx.save_for_backward(keep)
     ctx.shape, ctx.num_prefix_tokens = tokens.shape, num_prefix_tokens
@@ -84,14 +84,20 @@ def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (keep,) = ctx.saved_tensors
     zeros = grad.new_zeros(ctx.shape)
     # Padding repeats a row's first patch: its gradient is added, and does not replace the patch's own.
-    return zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad), None, None
+    return (
+        zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad),
+        None,
+        None,
+    )
 
 
 take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)
 
 
 def _rows(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
-    prefix = torch.arange(num_prefix_tokens, device=keep.device).expand(keep.shape[0], -1)
+    prefix = torch.arange(num_prefix_tokens, device=keep.device).expand(
+        keep.shape[0], -1
+    )
     rows = torch.cat([prefix, keep + num_prefix_tokens], dim=1)
     return rows.unsqueeze(-1).expand(-1, -1, tokens.shape[2])
 
@@ -115,11 +121,15 @@ def cdf_retain(
 
 
 @cdf_retain.register_fake
-def _(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+def _(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor, Tensor]:
     # It may be 1, and the graph is right for it. But told so, torch.export would ask whether the width broadcasts.
     width = torch.library.get_ctx().new_dynamic_size(min=2)
     keep_index = score.new_empty((score.shape[0], width), dtype=torch.int64)
-    return keep_index, torch.empty_like(valid_count), score.new_empty((), dtype=torch.int64)
+    return (
+        keep_index,
+        torch.empty_like(valid_count),
+        score.new_empty((), dtype=torch.int64),
+    )
 
 
 @operator(
@@ -134,13 +144,17 @@ def cdf_retain_padded(
 
 
 @cdf_retain_padded.register_fake
-def _(score: Tensor, valid_count: Tensor, mass: float, width: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    return score.new_empty((score.shape[0], width), dtype=torch.int64), torch.empty_like(
-        valid_count
-    )
+def _(
+    score: Tensor, valid_count: Tensor, mass: float, width: int
+) -> tuple[Tensor, Tensor]:
+    return score.new_empty(
+        (score.shape[0], width), dtype=torch.int64
+    ), torch.empty_like(valid_count)
 
 
-def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+def _survivors(
+    score: Tensor, valid_count: Tensor, mass: float
+) -> tuple[Tensor, Tensor]:
     """Return survivors in ascending position [b, n], dropped ones as the number n; and the counts [b]."""
     patches, valid = score.shape[1], valid_count.unsqueeze(1)
     slots = torch.arange(patches, device=score.device)
@@ -161,7 +175,9 @@ def _survivors(score: Tensor, valid_count: Tensor, mass: float) -> tuple[Tensor,
 
 
 def _padded(survivors: Tensor, width: int) -> Tensor:
-    return torch.where(survivors < survivors.shape[1], survivors, 0)[:, :width].contiguous()
+    return torch.where(survivors < survivors.shape[1], survivors, 0)[
+        :, :width
+    ].contiguous()
 
 
 @operator(
@@ -174,7 +190,10 @@ def pack_tokens(
     count: Int[Tensor, " b"],
     num_prefix_tokens: int,
 ) -> tuple[
-    Int[Tensor, " total"], Bool[Tensor, "b s"], Int[Tensor, "b s"], Int[Tensor, " total"]
+    Int[Tensor, " total"],
+    Bool[Tensor, "b s"],
+    Int[Tensor, "b s"],
+    Int[Tensor, " total"],
 ]:
     """Pack the prefix tokens and survivors of each image.
 
@@ -204,7 +223,7 @@ def pack_tokens(
 def _(
     slots: Tensor,
     index: Tensor,
-    count: Tensor,  # noqa: ARG001
+    count: Tensor,
     num_prefix_tokens: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     total = torch.library.get_ctx().new_dynamic_size(min=1)

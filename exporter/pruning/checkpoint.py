@@ -26,7 +26,9 @@ class Pruning:
     calibration: Calibration | None
 
 
-def pruning_records(schedule: Schedule, calibration: Calibration | None) -> dict[str, object]:
+def pruning_records(
+    schedule: Schedule, calibration: Calibration | None
+) -> dict[str, object]:
     """Return the records that say what prunes weights, by their names in the metadata."""
     records: dict[str, object] = {SCHEDULE: schedule}
     if calibration is not None and schedule.inter_sha256:

@@ -61,7 +61,9 @@ class Judges:
             return 1.0
         chances = self.answers.double().softmax(-1)
         doubt = torch.special.entr(chances).sum(-1).mean()
-        return float(1.0 - doubt / torch.special.entr(chances.mean(0)).sum().clamp(min=1e-12))
+        return float(
+            1.0 - doubt / torch.special.entr(chances.mean(0)).sum().clamp(min=1e-12)
+        )
 
     def some(self, count: int) -> "Judges":
         """Return at most so many of them, spread over all."""
@@ -73,7 +75,9 @@ class Judges:
         changed = answers(pruned, self.images)
         if _output(self.vit).kind == OutputKind.EMBEDDING:
             return (
-                (1.0 - torch.cosine_similarity(self.answers, changed, dim=-1)).double().numpy()
+                (1.0 - torch.cosine_similarity(self.answers, changed, dim=-1))
+                .double()
+                .numpy()
             )
         log_chances = self.answers.double().log_softmax(-1)
         excess = log_chances - changed.double().log_softmax(-1)
@@ -84,7 +88,11 @@ def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
     """Compare the divergences of the same images, [images] each."""
     gains = without - with_change
     return Gain(
-        float(without.mean()), float(gains.mean()), mean_interval(gains), read, len(gains)
+        float(without.mean()),
+        float(gains.mean()),
+        mean_interval(gains),
+        read,
+        len(gains),
     )
 
 
@@ -125,7 +133,10 @@ def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
     """
     name, device = _output(model.vit).name, model.vit.device
     with torch.inference_mode():
-        rows = [model.trace(batch.to(device)).outputs[name].float().cpu() for batch in images]
+        rows = [
+            model.trace(batch.to(device)).outputs[name].float().cpu()
+            for batch in images
+        ]
     return torch.cat(rows)
 
 

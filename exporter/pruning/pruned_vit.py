@@ -12,7 +12,13 @@ from exporter.artefact import output_names
 from exporter.models.base import PrunableViT, Seen
 from exporter.ops.merging import merge_into, pair_tokens
 from exporter.ops.selection import cdf_retain, cdf_retain_padded, keep_top_k
-from exporter.pruning.scores import FACTOR_SCORES, Layer, inter_table, log_fused, weigh_inter
+from exporter.pruning.scores import (
+    FACTOR_SCORES,
+    Layer,
+    inter_table,
+    log_fused,
+    weigh_inter,
+)
 from exporter.pruning.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.records import Schedule
 from exporter.schedule.macs import MacCount, schedule_macs
@@ -85,9 +91,9 @@ class PrunedViT(nn.Module):
             schedule.lone_layer(vit.spec),
         )
         if self.alpha < 1.0 and self._layers:
-            weighted = weigh_inter(inter_table(vit.spec, schedule, inter), self.alpha).to(
-                vit.device
-            )
+            weighted = weigh_inter(
+                inter_table(vit.spec, schedule, inter), self.alpha
+            ).to(vit.device)
             # One buffer a layer: rows of a large table would be cut out of it in every run of an exported model.
             for layer in schedule.pruning_layers:
                 self.register_buffer(_inter_name(layer), weighted[layer - 1].clone())
@@ -125,7 +131,9 @@ class PrunedViT(nn.Module):
         return torch.stack(columns, dim=1)
 
     def trace(
-        self, images: Float[Tensor, "b c h w"], forced: Mapping[int, Decision] | None = None
+        self,
+        images: Float[Tensor, "b c h w"],
+        forced: Mapping[int, Decision] | None = None,
     ) -> Trace:
         """Outputs and decisions.
 
@@ -167,7 +175,11 @@ class PrunedViT(nn.Module):
         return trace
 
     def choose(
-        self, layer: int, tokens: Tokens, seen: Seen | None, forced: Decision | None = None
+        self,
+        layer: int,
+        tokens: Tokens,
+        seen: Seen | None,
+        forced: Decision | None = None,
     ) -> tuple[Decision, Tensor, Tensor | None]:
         """Decide between attention and MLP of a layer; before the first one, nothing is `seen`.
 
@@ -191,7 +203,9 @@ class PrunedViT(nn.Module):
         decision = self._decide(layer, score, tokens.count)
         if not self.reduction.merges:
             return decision, score, None
-        into, gap = merge_into(seen.key, decision.index, self.vit.spec.num_prefix_tokens)
+        into, gap = merge_into(
+            seen.key, decision.index, self.vit.spec.num_prefix_tokens
+        )
         return replace(decision, into=into), score, gap
 
     def _score(self, layer: int, seen: Seen, tokens: Tokens) -> Tensor:
@@ -205,7 +219,9 @@ class PrunedViT(nn.Module):
         if self.alpha < 1.0:
             table = self.get_buffer(_inter_name(layer))
             inter = (
-                table.expand(seen.key.shape[0], -1) if positions is None else table[positions]
+                table.expand(seen.key.shape[0], -1)
+                if positions is None
+                else table[positions]
             )
         return log_fused(intra, inter, self.alpha)
 

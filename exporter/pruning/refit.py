@@ -111,10 +111,15 @@ def _blocks_refitted(
             dense = batch.dense.through(dense_block)
             batches[place] = _before_mlp(copy, layer, replace(batch, dense=dense))
         mlp = block.mlp
-        if mlp is not None and isinstance(mlp.fc2, nn.Linear) and block.stand_in is None:
+        if (
+            mlp is not None
+            and isinstance(mlp.fc2, nn.Linear)
+            and block.stand_in is None
+        ):
             rows = spec.read_tokens if layer == lone else None
             pairs = (
-                (batch.pruned.values[:, :rows], _wanted(batch)[:, :rows]) for batch in batches
+                (batch.pruned.values[:, :rows], _wanted(batch)[:, :rows])
+                for batch in batches
             )
             _fit(mlp, mlp.fc2, pairs)
         for place, batch in enumerate(batches):
@@ -124,7 +129,9 @@ def _blocks_refitted(
 
 def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
     prefix = model.vit.spec.num_prefix_tokens
-    tokens = Grid(model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys)
+    tokens = Grid(
+        model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys
+    )
     # At first each token is the mean of itself alone.
     identity = torch.eye(tokens.values.shape[1], device=images.device)
     shares = Grid(identity.expand(len(images), -1, -1), prefix)
@@ -154,13 +161,17 @@ def _wanted(batch: _Batch) -> Tensor:
     return batch.shares.values @ batch.dense.values
 
 
-def _fit(mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
+def _fit(
+    mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]
+) -> None:
     """Change a linear layer, given tokens before the MLP and those wanted behind it, [b, s, dim] each."""
     factor = mlp.out(torch.ones_like(linear.weight[:, 0]))
     scaled = factor.abs() > LEAST_FACTOR * factor.abs().max()
     width = linear.in_features + 1
     gram = torch.zeros(width, width, dtype=torch.float64, device=factor.device)
-    cross = torch.zeros(width, linear.out_features, dtype=torch.float64, device=factor.device)
+    cross = torch.zeros(
+        width, linear.out_features, dtype=torch.float64, device=factor.device
+    )
     for tokens, wanted in batches:
         hidden = mlp.hidden_norm(mlp.act(mlp.fc1(mlp.norm(tokens))))
         missing = wanted - tokens - mlp.out(linear(hidden))

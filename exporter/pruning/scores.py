@@ -88,7 +88,9 @@ def inter_table(
     """
     shape = (spec.depth, spec.num_patches)
     if not scorer_named(schedule.scorer).calibrated:
-        return torch.from_numpy(np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape))
+        return torch.from_numpy(
+            np.random.default_rng(schedule.seed).uniform(0.5, 1.0, shape)
+        )
     if inter is None:
         raise ScheduleError(
             f"scorer {schedule.scorer}",
@@ -139,7 +141,9 @@ def attention_received(layer: Layer) -> Tensor:
     if live is not None:
         bias = torch.zeros_like(live, dtype=torch.float32) if bias is None else bias
         bias = bias.masked_fill(~live, -torch.inf)
-    return received(seen.query, seen.key, bias, seen.scale, layer.stride)[:, layer.prefix :]
+    return received(seen.query, seen.key, bias, seen.scale, layer.stride)[
+        :, layer.prefix :
+    ]
 
 
 def probe_attention(layer: Layer) -> Tensor:

@@ -123,7 +123,9 @@ def live_tokens(decision: Decision, prefix: int) -> Tensor | None:
     """The tokens [b, prefix + k] that are an image's own after a decision, None where all are."""
     if decision.count is None:
         return None
-    places = torch.arange(prefix + decision.index.shape[1], device=decision.index.device)
+    places = torch.arange(
+        prefix + decision.index.shape[1], device=decision.index.device
+    )
     return places < (decision.count + prefix).unsqueeze(1)
 
 
@@ -144,7 +146,9 @@ class FullGrid:
     @classmethod
     def of(cls, spec: ModelSpec) -> "FullGrid":
         """Return the grid before the first block."""
-        names = tuple(output.name for output in spec.outputs if output.kind == OutputKind.GRID)
+        names = tuple(
+            output.name for output in spec.outputs if output.kind == OutputKind.GRID
+        )
         return cls(names, spec.num_prefix_tokens)
 
     def before(self, tokens: Tokens, decision: Decision) -> "FullGrid":
@@ -153,7 +157,11 @@ class FullGrid:
             return self
         if decision.into is None:
             return replace(self, values=self._with(tokens))
-        joined = decision.into if self.joined is None else decision.into.gather(1, self.joined)
+        joined = (
+            decision.into
+            if self.joined is None
+            else decision.into.gather(1, self.joined)
+        )
         return replace(self, joined=joined)
 
     def outputs(self, vit: PrunableViT, tokens: Tokens) -> dict[str, Tensor]:
@@ -164,7 +172,9 @@ class FullGrid:
             grid = self._with(tokens)
         else:
             patches = tokens.rows()[:, self.prefix :]
-            grid = patches.gather(1, self.joined.unsqueeze(-1).expand(-1, -1, patches.shape[2]))
+            grid = patches.gather(
+                1, self.joined.unsqueeze(-1).expand(-1, -1, patches.shape[2])
+            )
         return dict.fromkeys(self.names, vit.norm(grid))
 
     def _with(self, tokens: Tokens) -> Tensor:
@@ -177,12 +187,16 @@ class FullGrid:
             return _placed(values, positions, patches)
         # Padding goes to a place behind the grid.
         positions = positions.masked_fill(~tokens.live[:, self.prefix :], count)
-        return _placed(torch.cat([values, values[:, :1]], dim=1), positions, patches)[:, :count]
+        return _placed(torch.cat([values, values[:, :1]], dim=1), positions, patches)[
+            :, :count
+        ]
 
 
 def _placed(values: Tensor, positions: Tensor, patches: Tensor) -> Tensor:
     images = (
-        torch.arange(values.shape[0], device=values.device).unsqueeze(1).expand_as(positions)
+        torch.arange(values.shape[0], device=values.device)
+        .unsqueeze(1)
+        .expand_as(positions)
     )
     return values.index_put((images, positions), patches)
 
@@ -212,7 +226,9 @@ class Grid(Tokens):
     def through(self, block: BlockParts) -> "Grid":
         if self.live is None and self.key_bias is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
-        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
+        return (self if block.attention is None else self.attention(block)[0]).mlp(
+            block
+        )
 
     @override
     def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
@@ -224,8 +240,12 @@ class Grid(Tokens):
     @override
     def alone(self, block: BlockParts, read: int) -> "Grid":
         qkv = project(block, self.values)
-        context, _ = attend(block, qkv, self.positions, self.live, self.key_bias, asking=read)
-        return Grid(add_attention(block, self.values[:, :read], context), read).mlp(block)
+        context, _ = attend(
+            block, qkv, self.positions, self.live, self.key_bias, asking=read
+        )
+        return Grid(add_attention(block, self.values[:, :read], context), read).mlp(
+            block
+        )
 
     @override
     def reduce(self, decision: Decision) -> "Grid":
@@ -260,7 +280,9 @@ class Grid(Tokens):
         if self.live is not None and vit.spec.patch_head_macs and vit.pooling is None:
             # A head that takes a maximum over patches must not meet padding: it gets the first survivor again.
             values = torch.where(
-                self.live.unsqueeze(-1), values, values[:, self.prefix : self.prefix + 1]
+                self.live.unsqueeze(-1),
+                values,
+                values[:, self.prefix : self.prefix + 1],
             )
         return vit.norm(values)
 
@@ -285,13 +307,21 @@ class Packed(Tokens):
     def of(cls, grid: Grid, decision: Decision) -> "Packed":
         """The survivors of an even grid."""
         batch, width = grid.values.shape[:2]
-        slots = torch.arange(batch * width, device=grid.values.device).reshape(batch, width)
-        positions = torch.arange(width - grid.prefix, device=slots.device).expand(batch, -1)
-        return _packed(grid.values.flatten(0, 1), grid.prefix, slots, positions, decision)
+        slots = torch.arange(batch * width, device=grid.values.device).reshape(
+            batch, width
+        )
+        positions = torch.arange(width - grid.prefix, device=slots.device).expand(
+            batch, -1
+        )
+        return _packed(
+            grid.values.flatten(0, 1), grid.prefix, slots, positions, decision
+        )
 
     @override
     def through(self, block: BlockParts) -> "Packed":
-        return (self if block.attention is None else self.attention(block)[0]).mlp(block)
+        return (self if block.attention is None else self.attention(block)[0]).mlp(
+            block
+        )
 
     @override
     def attention(self, block: BlockParts) -> tuple["Packed", Seen]:
@@ -329,7 +359,9 @@ def _packed(
 ) -> Packed:
     """Pack the survivors: `slots` and `positions` are those of the layout that they were kept in."""
     assert decision.count is not None
-    rows, live, slots, places = pack_tokens(slots, decision.index, decision.count, prefix)
+    rows, live, slots, places = pack_tokens(
+        slots, decision.index, decision.count, prefix
+    )
     return Packed(
         values.index_select(0, rows),
         prefix,

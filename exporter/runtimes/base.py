@@ -38,7 +38,10 @@ class Runner(ABC):
     """A model in a runtime, loaded while its `with` block runs. `with` blocks may be nested or repeated."""
 
     def __init__(
-        self, name: str, inputs: Iterable[TensorInfo] = (), outputs: Iterable[TensorInfo] = ()
+        self,
+        name: str,
+        inputs: Iterable[TensorInfo] = (),
+        outputs: Iterable[TensorInfo] = (),
     ) -> None:
         self.name = name
         self._times_entered = 0
@@ -115,7 +118,11 @@ class Runner(ABC):
             raise RuntimeError(f"{self.name} is not active: {use} it inside `with`")
 
     def _check(
-        self, side: str, arrays: Feed, infos: Iterable[TensorInfo], sizes: dict[str, int]
+        self,
+        side: str,
+        arrays: Feed,
+        infos: Iterable[TensorInfo],
+        sizes: dict[str, int],
     ) -> None:
         """Compare `arrays` with `infos`, and record the sizes of dynamic dimensions in `sizes`."""
         declared = {info.name: info for info in infos}
@@ -126,16 +133,23 @@ class Runner(ABC):
             array = arrays[name]
             if not isinstance(array, np.ndarray):
                 raise UserError(
-                    f"{self.name}: {side} {name}", f"a {type(array).__name__}", "a NumPy array"
+                    f"{self.name}: {side} {name}",
+                    f"a {type(array).__name__}",
+                    "a NumPy array",
                 )
-            if array.dtype != np.dtype(info.dtype) or not _fits(array.shape, info.shape, sizes):
+            if array.dtype != np.dtype(info.dtype) or not _fits(
+                array.shape, info.shape, sizes
+            ):
                 got = f"{array.dtype}{list(array.shape)}"
                 known = ", ".join(
                     f"{dim}={sizes[str(dim)]}" for dim in info.shape if dim in sizes
                 )
                 hint = f"where {known}" if known else ""
                 raise UserError(
-                    f"{self.name}: {side} {name}", got, str(info).removeprefix(f"{name} "), hint
+                    f"{self.name}: {side} {name}",
+                    got,
+                    str(info).removeprefix(f"{name} "),
+                    hint,
                 )
 
 
@@ -189,7 +203,10 @@ class PartRunner(Runner):
             if size is None:
                 sizes = ", ".join(map(str, reversed(self._sizes)))
                 raise UserError(
-                    f"{self.name}: batch", str(batch), f"a sum of {sizes}", "build --batches 1"
+                    f"{self.name}: batch",
+                    str(batch),
+                    f"a sum of {sizes}",
+                    "build --batches 1",
                 )
             yield slice(start, start + size)
             start += size
@@ -197,7 +214,11 @@ class PartRunner(Runner):
 
 def _joined(parts: Sequence[Array]) -> Array:
     """Concatenate along the batch; where another axis depends on the data, pad with zeros to its largest size."""
-    most = np.max([part.shape[1:] for part in parts], axis=0, initial=0).astype(int).tolist()
+    most = (
+        np.max([part.shape[1:] for part in parts], axis=0, initial=0)
+        .astype(int)
+        .tolist()
+    )
     padded = []
     for part in parts:
         lacking = np.subtract(most, part.shape[1:]).tolist()

@@ -85,11 +85,15 @@ def _onnxruntime_tensorrt(
     )
 
 
-def _openvino(model: Path | bytes, _: Runtime, settings: RunSettings, name: str) -> Runner:
+def _openvino(
+    model: Path | bytes, _: Runtime, settings: RunSettings, name: str
+) -> Runner:
     return OpenVinoRunner(model, name=name, threads=settings.threads)
 
 
-def _engine(model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str) -> Runner:
+def _engine(
+    model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str
+) -> Runner:
     if not isinstance(model, Path):
         expected = "a file that star-export build has built"
         raise UserError(name or "engine", "a model in memory", expected)
@@ -129,7 +133,9 @@ def runner_here(
     return runner_for(model, target, on_this_cpu(target, threads), name=name)
 
 
-def require_runtime(model: Path, feed: Feed, target: Target, settings: RunSettings) -> None:
+def require_runtime(
+    model: Path, feed: Feed, target: Target, settings: RunSettings
+) -> None:
     """Check that a model runs on the requested provider, because ONNX Runtime falls back to the CPU silently."""
     providers = runtime_for(target, settings).providers
     if providers:
@@ -154,7 +160,9 @@ def why_not(target: Target) -> str:
     return f"this CPU has no {lacking[0]} instructions" if lacking else ""
 
 
-def targets_here(runtime: str | None = None, target: str | None = None) -> tuple[Target, ...]:
+def targets_here(
+    runtime: str | None = None, target: str | None = None
+) -> tuple[Target, ...]:
     """Return the targets that run on this machine, of one runtime or that of one name."""
     reasons = {
         row: why_not(row)

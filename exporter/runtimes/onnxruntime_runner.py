@@ -66,7 +66,10 @@ def check_available(providers: Sequence[str], available: Sequence[str]) -> None:
         if provider not in available:
             got = f"ONNX Runtime with {', '.join(available)}"
             raise UserError(
-                provider, got, "a build and drivers that support it", PACKAGES.get(provider, "")
+                provider,
+                got,
+                "a build and drivers that support it",
+                PACKAGES.get(provider, ""),
             )
 
 
@@ -105,7 +108,9 @@ def shape_options(model: Path) -> dict[str, str]:
 
 def _shape(batch: int, sizes: list[int | str], width: int) -> str:
     """Return the sizes as the provider reads them; `width` is that of the only dynamic one beside the batch."""
-    return "x".join(str(size if isinstance(size, int) else width) for size in (batch, *sizes))
+    return "x".join(
+        str(size if isinstance(size, int) else width) for size in (batch, *sizes)
+    )
 
 
 _DTYPES = {
@@ -155,7 +160,9 @@ class OnnxRuntimeRunner(Runner):
         self._source = (
             str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         )
-        super().__init__(name or (model.name if isinstance(model, Path) else "onnxruntime"))
+        super().__init__(
+            name or (model.name if isinstance(model, Path) else "onnxruntime")
+        )
         self._model, self._providers, self._threads = model, tuple(providers), threads
         self._profile_prefix, self._tensorrt = profile_prefix, dict(tensorrt)
         self._session: Any = None
@@ -199,12 +206,16 @@ class OnnxRuntimeRunner(Runner):
                     return self._opened(runtime, fuse_pairs=False)
                 raise
         except self._errors as error:
-            raise refusal(self._source, message_of(error), runtime.__version__) from None
+            raise refusal(
+                self._source, message_of(error), runtime.__version__
+            ) from None
 
     def _opened(self, runtime: Any, *, fuse_pairs: bool = True) -> Any:
         """Return a session; `fuse_pairs` of quantization into what is between them."""
         options = _options(runtime, self._threads)
-        options.add_session_config_entry("session.disable_quant_qdq", str(int(not fuse_pairs)))
+        options.add_session_config_entry(
+            "session.disable_quant_qdq", str(int(not fuse_pairs))
+        )
         if self._profile_prefix is not None:
             options.enable_profiling, options.profile_file_prefix = (
                 True,
@@ -213,7 +224,9 @@ class OnnxRuntimeRunner(Runner):
         model = str(self._model) if isinstance(self._model, Path) else self._model
         providers = with_options(self._providers, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.
-        return runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
+        return runtime.InferenceSession(
+            model, options, providers=providers, enable_fallback=0
+        )
 
     def _deactivate(self) -> None:
         self._session = None
@@ -231,7 +244,9 @@ class OnnxRuntimeRunner(Runner):
         if tensor.type not in _DTYPES:
             got = f"{tensor.name} of type {tensor.type}"
             raise ArtefactError(self._source, got, f"one of {', '.join(_DTYPES)}")
-        shape = tuple(size if isinstance(size, int) else size or "" for size in tensor.shape)
+        shape = tuple(
+            size if isinstance(size, int) else size or "" for size in tensor.shape
+        )
         return TensorInfo(tensor.name, shape, _DTYPES[tensor.type])
 
 
@@ -241,7 +256,9 @@ def _options(runtime: Any, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
-    options.log_severity_level = 4  # fatal ones alone: the text of an error is in the exception
+    options.log_severity_level = (
+        4  # fatal ones alone: the text of an error is in the exception
+    )
     # Threads that spin after a run would take CPU time from the next runner of an interleaved benchmark.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
@@ -285,13 +302,17 @@ def profile(
 def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ...]:
     """Return the kernels of a profile's events in the order of their first run, without the first `warmup` runs."""
     events = [event for event in trace if event.get("ph") == "X"]
-    counted = sorted(event["ts"] for event in events if event["name"] == "model_run")[warmup:]
+    counted = sorted(event["ts"] for event in events if event["name"] == "model_run")[
+        warmup:
+    ]
     total_us: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in events:
         if event["name"].endswith(_SUFFIX) and counted and event["ts"] >= counted[0]:
             name = event["name"].removesuffix(_SUFFIX)
             kernel = event["args"]
-            total_us[name, kernel["op_name"], kernel.get("provider", "")] += event["dur"]
+            total_us[name, kernel["op_name"], kernel.get("provider", "")] += event[
+                "dur"
+            ]
     return tuple(
         Kernel(name, operator, time_us / len(counted) / 1e3, provider)
         for (name, operator, provider), time_us in total_us.items()
@@ -327,14 +348,17 @@ def require_provider(
     """Run a model on a batch, and check that the first of the providers ran every kernel in WORK."""
     if providers[0] == CPU:
         return
-    kernels = profile(model, feed, runs=1, warmup=1, threads=threads, providers=providers)
+    kernels = profile(
+        model, feed, runs=1, warmup=1, threads=threads, providers=providers
+    )
     subject = f"{model.name} on {providers[0]}"
     places = Counter(kernel.provider for kernel in kernels)
     logger.info("%s: nodes by place: %s", subject, dict(sorted(places.items())))
     elsewhere = strays(kernels, providers[0])
     if elsewhere:
         got = ", ".join(
-            f"{count} {operator} on {where}" for (operator, where), count in elsewhere.items()
+            f"{count} {operator} on {where}"
+            for (operator, where), count in elsewhere.items()
         )
         raise UserError(subject, got, "all of the model's work there")
     if not any(kernel.provider == providers[0] for kernel in kernels):

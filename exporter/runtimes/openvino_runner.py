@@ -30,7 +30,9 @@ class OpenVinoRunner(Runner):
     instructions for it; this runner raises an error.
     """
 
-    def __init__(self, model: Path | bytes, *, name: str = "", threads: int = 0) -> None:
+    def __init__(
+        self, model: Path | bytes, *, name: str = "", threads: int = 0
+    ) -> None:
         """Store the settings; the model, a file or the bytes of one, is read when the runner is entered.
 
         `threads` are CPU threads; 0 is OpenVINO's default, one per physical core. `name` is by default the
@@ -39,7 +41,9 @@ class OpenVinoRunner(Runner):
         self._source = (
             str(model) if isinstance(model, Path) else name or "an ONNX model in memory"
         )
-        super().__init__(name or (model.name if isinstance(model, Path) else "openvino"))
+        super().__init__(
+            name or (model.name if isinstance(model, Path) else "openvino")
+        )
         self._model = model
         self._threads = within_quota(threads)
         self._fixed: Collection[int] | None = None

@@ -40,7 +40,9 @@ class PlaybackRunner(Runner):
     ) -> None:
         """Index the answers that `save_reference` wrote, a row per image; with `dense` those of the dense model."""
         self._answers = _answers(reference, outputs, dense)
-        adaptive = any(count_name(layer) in self._answers for layer in keep_layers(reference))
+        adaptive = any(
+            count_name(layer) in self._answers for layer in keep_layers(reference)
+        )
         fixed = {output.name for output in outputs if output.kind != OutputKind.TOKENS}
         infos = [
             _info(name, array, free=adaptive and name not in fixed)
@@ -53,7 +55,9 @@ class PlaybackRunner(Runner):
         rows = [self._rows.get(_key(image), -1) for image in feed[IMAGES]]
         if min(rows) < 0:
             raise ParityError(
-                f"{self.name}: {IMAGES}", "one that was not recorded", "those of the reference"
+                f"{self.name}: {IMAGES}",
+                "one that was not recorded",
+                "those of the reference",
             )
         return {name: array[rows] for name, array in self._answers.items()}
 
@@ -74,7 +78,9 @@ def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.
         left, scored = (
-            ("", "") if schedule.adaptive else (schedule.left[layer], schedule.reaching[layer])
+            ("", "")
+            if schedule.adaptive
+            else (schedule.left[layer], schedule.reaching[layer])
         )
         yield TensorInfo(keep_name(layer), ("batch", left), "int64")
         yield TensorInfo(score_name(layer), ("batch", scored), "float32")
@@ -122,7 +128,9 @@ def _rows(reference: Mapping[str, Array], name: str) -> int:
 
 
 def _info(name: str, array: Array, *, free: bool = False) -> TensorInfo:
-    sizes: tuple[int | str, ...] = tuple("" if free else size for size in array.shape[1:])
+    sizes: tuple[int | str, ...] = tuple(
+        "" if free else size for size in array.shape[1:]
+    )
     return TensorInfo(name, ("batch", *sizes), str(array.dtype))
 
 

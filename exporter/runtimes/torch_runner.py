@@ -46,13 +46,17 @@ class TorchRunner(Runner):
 
     def _run(self, feed: Feed) -> dict[str, Array]:
         with torch.inference_mode(), _threads(self._threads):
-            results = self._module({name: self._tensor(array) for name, array in feed.items()})
+            results = self._module(
+                {name: self._tensor(array) for name, array in feed.items()}
+            )
             # Copying to the host waits for the device, so that a timed run includes all of its work.
             return {name: tensor.cpu().numpy() for name, tensor in results.items()}
 
     def _tensor(self, array: Array) -> Tensor:
         # PyTorch shares the memory, and rejects arrays that are read-only or have negative strides.
-        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(
+            self._device
+        )
 
 
 @contextmanager

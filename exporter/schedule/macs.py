@@ -70,7 +70,9 @@ def pruned_macs(
     embedded = spec.num_patches if scored is None else scored.left[0]
     scoring, before, grid = 0, embedded, embedded
     if embedded < spec.num_patches:
-        scoring += _scoring_macs(spec, spec.num_patches, embedded, spec.num_patches, scored)
+        scoring += _scoring_macs(
+            spec, spec.num_patches, embedded, spec.num_patches, scored
+        )
     lone = spec.lone_layer if scored is None else scored.lone_layer(spec)
     unread = 0
     layers = zip(spec.blocks, keep, padded or keep, strict=True)
@@ -102,7 +104,9 @@ def _scoring_macs(
     macs = tokens * (prefix + after) * spec.dim if merges else 0
     if scorer.pairs:
         joined = len(joined_patches(before, after, prefix))
-        return macs + (before - joined) * joined * (spec.dim if scorer.by_tokens else head_dim)
+        return macs + (before - joined) * joined * (
+            spec.dim if scorer.by_tokens else head_dim
+        )
     if merges:
         macs += tokens * after * head_dim
     if scorer.alpha != 0.0:
@@ -140,7 +144,9 @@ def executed_macs(
     """
     widest = left.max(axis=0).tolist()
     if layout == "packed":
-        totals = [pruned_macs(spec, keep, widest, scored).total for keep in left.tolist()]
+        totals = [
+            pruned_macs(spec, keep, widest, scored).total for keep in left.tolist()
+        ]
         return float(np.mean(totals))
     keep = most if layout == "padded" else widest
     return float(pruned_macs(spec, keep, scored=scored).total)
@@ -196,7 +202,9 @@ def patch_use(
     executed = 0.0
     for start in range(0, len(left), batch):
         group = left[start : start + batch]
-        executed += executed_macs(spec, group, layout, schedule.keep, schedule) * len(group)
+        executed += executed_macs(spec, group, layout, schedule.keep, schedule) * len(
+            group
+        )
     useful = mean_macs(spec, left, schedule)
     most = max(pruned_macs(spec, keep, scored=schedule).total for keep in left.tolist())
     return PatchUse(

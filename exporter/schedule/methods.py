@@ -39,7 +39,9 @@ def _no_probe(spec: ModelSpec) -> str:
 
 # The attention of the class tokens.
 CLASS = Factor(
-    "class", lambda spec, tokens, _: spec.num_class_tokens * tokens * spec.dim, _no_class_row
+    "class",
+    lambda spec, tokens, _: spec.num_class_tokens * tokens * spec.dim,
+    _no_class_row,
 )
 # The mean attention that a patch receives.
 RECEIVED = Factor(
@@ -50,13 +52,17 @@ RECEIVED = Factor(
 # The attention of the pooling's own query to the patches, as if the layer were the last.
 PROBE = Factor(
     "probe",
-    lambda spec, tokens, _: spec.probe_rows * (tokens - spec.num_prefix_tokens) * spec.dim,
+    lambda spec, tokens, _: (
+        spec.probe_rows * (tokens - spec.num_prefix_tokens) * spec.dim
+    ),
     _no_probe,
 )
 # How little a patch resembles the others: a product with their mean direction, as long as a head's key.
 SIMILARITY = Factor(
     "similarity",
-    lambda spec, tokens, _: (tokens - spec.num_prefix_tokens) * spec.dim // spec.num_heads,
+    lambda spec, tokens, _: (
+        (tokens - spec.num_prefix_tokens) * spec.dim // spec.num_heads
+    ),
 )
 
 
@@ -128,7 +134,8 @@ _OWN = tuple(
 )
 
 SCORERS = {
-    scorer.name: scorer for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS, TOKEN_PAIRS)
+    scorer.name: scorer
+    for scorer in (FUSED, INTRA, INTER, RANDOM, *_OWN, PAIRS, TOKEN_PAIRS)
 }
 
 
@@ -165,7 +172,9 @@ METHODS = {
 }
 
 
-def default_method(scorer: str | None, reduction: str | None, *, star_alone: bool) -> Method:
+def default_method(
+    scorer: str | None, reduction: str | None, *, star_alone: bool
+) -> Method:
     """Return matching, which loses least (docs/results.md), or ToMe for its pairs.
 
     STAR where anything is given that neither uses. None: not given. `star_alone`: a setting or a file is given that
@@ -173,7 +182,10 @@ def default_method(scorer: str | None, reduction: str | None, *, star_alone: boo
     """
     for method in (Method.MATCHING, Method.TOME):
         choices = METHODS[method]
-        fits = scorer in (None, *choices.scorers) and reduction in (None, *choices.reductions)
+        fits = scorer in (None, *choices.scorers) and reduction in (
+            None,
+            *choices.reductions,
+        )
         if fits and not star_alone:
             return method
     return Method.STAR
@@ -197,7 +209,9 @@ def check_counts(method: Method, scorer: Scorer, counts: str) -> None:
     of_shapes = Method.MATCHING if scorer.by_tokens else Method.TOME
     method_with = Method.STAR if counts == ACS else of_shapes
     if scorer.pairs and counts in METHODS[method_with].counts:
-        hint = f"these counts with its pairs: method {method_with}, scorer {scorer.name}"
+        hint = (
+            f"these counts with its pairs: method {method_with}, scorer {scorer.name}"
+        )
     elif method == Method.MATCHING and counts in METHODS[Method.TOME].counts:
         hint = "method tome has them, with its pairs of keys"
     expected = f"one of {', '.join(supported)}"
@@ -232,7 +246,9 @@ def check_factor(scorer: Scorer, spec: ModelSpec, stride: int = 1) -> None:
     factor = scorer.factor_of(spec)
     if stride != 1 and not factor.strided:
         got = f"{stride} for {spec.name}, whose class token scores its patches"
-        raise RecipeError("query_stride", got, "1", "the scorer received can be sampled")
+        raise RecipeError(
+            "query_stride", got, "1", "the scorer received can be sampled"
+        )
     if scorer.alpha == 0.0 or scorer.pairs or not factor.lacks(spec):
         return
     fits = [row.name for row in SCORERS.values() if not row.factor_of(spec).lacks(spec)]

@@ -109,7 +109,9 @@ def schedule_of(
     number = amount.number if isinstance(amount, ScaledRates) else amount
     if isinstance(number, Rho):
         return of_rho(number.rho)
-    return _saving(number, policy, spec, of_rho, inter_sha256=digest, image_cost=image_cost)
+    return _saving(
+        number, policy, spec, of_rho, inter_sha256=digest, image_cost=image_cost
+    )
 
 
 def _saving(
@@ -125,9 +127,7 @@ def _saving(
     dense = dense_macs(spec.as_it_came).total
     target = (1.0 - saved.share) * dense
     if (unpruned := dense_macs(spec).total) <= target:
-        expected = (
-            f"more than {1.0 - unpruned / dense:.3f}: the last layer saves that of {spec.name}"
-        )
+        expected = f"more than {1.0 - unpruned / dense:.3f}: the last layer saves that of {spec.name}"
         raise ScheduleError("--mac-reduction", f"{saved.share:g}", expected)
 
     def macs(schedule: Schedule) -> float:
@@ -167,7 +167,11 @@ def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
 
 
 def star_schedule(
-    spec: ModelSpec, acs: Sequence[float], rho: float, policy: Policy, inter_sha256: str = ""
+    spec: ModelSpec,
+    acs: Sequence[float],
+    rho: float,
+    policy: Policy,
+    inter_sha256: str = "",
 ) -> Schedule:
     """Return the schedule that follows from one ACS value per layer.
 
@@ -178,7 +182,9 @@ def star_schedule(
     """
     if len(acs) != spec.depth:
         raise ScheduleError(
-            "ACS", f"{len(acs)} values", f"{spec.depth}, one for each layer of {spec.name}"
+            "ACS",
+            f"{len(acs)} values",
+            f"{spec.depth}, one for each layer of {spec.name}",
         )
     rates = tuple(
         rate if layer in spec.attention_layers else 1.0
@@ -232,7 +238,10 @@ def saving_schedule(
 
 def _reducing(spec: ModelSpec, layers: Sequence[int], policy: Policy) -> list[bool]:
     """Return which layers from 0 on the policy's shape reduces."""
-    return [policy.merges_embedded, *(layer in layers for layer in range(1, spec.depth + 1))]
+    return [
+        policy.merges_embedded,
+        *(layer in layers for layer in range(1, spec.depth + 1)),
+    ]
 
 
 def manual_schedule(
@@ -249,7 +258,11 @@ def manual_schedule(
 
 
 def scaled_schedule(
-    spec: ModelSpec, rates: Sequence[float], rho: float, policy: Policy, inter_sha256: str = ""
+    spec: ModelSpec,
+    rates: Sequence[float],
+    rho: float,
+    policy: Policy,
+    inter_sha256: str = "",
 ) -> Schedule:
     """Return the schedule whose lowest rate is rho; the distances of all rates from 1 keep their proportions.
 
@@ -277,7 +290,9 @@ def _schedule(
     acs: tuple[float, ...] | None = None,
 ) -> Schedule:
     """Return the schedule of rates from layer 0 on."""
-    embedded, *keep = counts(rates, spec.num_patches, policy.round_to, spec.num_prefix_tokens)
+    embedded, *keep = counts(
+        rates, spec.num_patches, policy.round_to, spec.num_prefix_tokens
+    )
     if any(rate < 1.0 for rate in rates):
         check_factor(policy.scorer, spec, policy.query_stride)
     return Schedule(
@@ -305,7 +320,9 @@ def _rates_by_layer(rates: Rates | Given, spec: ModelSpec) -> tuple[float, ...]:
         return manual_rates(rates.by_layer, spec.depth)
     if len(rates.schedule.rates) != spec.depth:
         got = f"{len(rates.schedule.rates)} rates"
-        raise ScheduleError("schedule", got, f"{spec.depth}, one for each layer of {spec.name}")
+        raise ScheduleError(
+            "schedule", got, f"{spec.depth}, one for each layer of {spec.name}"
+        )
     embedded = rates_of_counts(rates.schedule.left[:1], spec.num_patches)
     return (*embedded, *rates.schedule.rates)
 
@@ -320,7 +337,9 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
         )
     if schedule.num_patches != spec.num_patches:
         raise ScheduleError(
-            "schedule", f"{schedule.num_patches} patches", f"{spec.num_patches} of {spec.name}"
+            "schedule",
+            f"{schedule.num_patches} patches",
+            f"{spec.num_patches} of {spec.name}",
         )
     if schedule.left[0] > spec.num_patches:
         most = f"at most the {spec.num_patches} patches of {spec.name}"
@@ -331,7 +350,9 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
     if schedule.pruning_layers:
         check_factor(scorer, spec, schedule.query_stride)
     check_choices(schedule.method, scorer, reduction_named(schedule.reduce))
-    keep = counts(schedule.rates, schedule.left[0], schedule.round_to, spec.num_prefix_tokens)
+    keep = counts(
+        schedule.rates, schedule.left[0], schedule.round_to, spec.num_prefix_tokens
+    )
     for index, (count, expected) in enumerate(zip(schedule.keep, keep, strict=True)):
         if count != expected:
             raise ScheduleError(
@@ -359,7 +380,10 @@ def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
         return
     _warn_of_pooling(policy, spec)
     _warn_of_anchors(schedule)
-    if isinstance(policy.amount, Rho) and (policy.counts, policy.exponent) == (STRETCHED, 1.0):
+    if isinstance(policy.amount, Rho) and (policy.counts, policy.exponent) == (
+        STRETCHED,
+        1.0,
+    ):
         _warn_of_rho(schedule, spec)
     if isinstance(policy.amount, ScaledRates):
         _warn_of_scaling(_rates_by_layer(policy.amount.rates, spec), schedule, spec)
@@ -377,7 +401,9 @@ def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
 
 def _warn_of_rho(schedule: Schedule, spec: ModelSpec) -> None:
     """Say where a rho that every layer keeps saves more than most who give it expect."""
-    saved = 1.0 - schedule_macs(spec, schedule).total / dense_macs(spec.as_it_came).total
+    saved = (
+        1.0 - schedule_macs(spec, schedule).total / dense_macs(spec.as_it_came).total
+    )
     if saved > MUCH:
         logger.warning(
             "every layer keeps the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "
@@ -405,7 +431,9 @@ def _warn_of_anchors(schedule: Schedule) -> None:
     )
 
 
-def _warn_of_scaling(rates: Sequence[float], schedule: Schedule, spec: ModelSpec) -> None:
+def _warn_of_scaling(
+    rates: Sequence[float], schedule: Schedule, spec: ModelSpec
+) -> None:
     """Say what became of rates that a number scaled."""
     changes = []
     scaled = rates_of_counts(schedule.left[:1], spec.num_patches) + schedule.rates
@@ -415,5 +443,6 @@ def _warn_of_scaling(rates: Sequence[float], schedule: Schedule, spec: ModelSpec
             changes.append(f"layer {layer} {before:.4g} to {after:.4g}")
     if changes:
         logger.warning(
-            "the given rates are scaled to reach the number beside them: %s", ", ".join(changes)
+            "the given rates are scaled to reach the number beside them: %s",
+            ", ".join(changes),
         )

@@ -145,7 +145,11 @@ class Policy:
     @property
     def curve(self) -> Curve:
         """How the patches that are left fall from layer to layer, where the counts are a shape."""
-        return stretched(self.exponent) if self.counts == STRETCHED else SHAPES[self.counts]
+        return (
+            stretched(self.exponent)
+            if self.counts == STRETCHED
+            else SHAPES[self.counts]
+        )
 
     @property
     def alternatives(self) -> tuple["Policy", ...]:
@@ -170,7 +174,9 @@ class Policy:
     @property
     def needs(self) -> frozenset[Need]:
         """What the schedule needs, and the pruned model."""
-        number = self.amount.number if isinstance(self.amount, ScaledRates) else self.amount
+        number = (
+            self.amount.number if isinstance(self.amount, ScaledRates) else self.amount
+        )
         counted = isinstance(self.amount, Rho | MacShare)
         conditions = {
             Need.ACS: counted and self.counts == ACS,
@@ -197,7 +203,9 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
     said = schedule or prune
     # A calibration, an alpha and anchors are STAR's.
     star_alone = (prune.alpha, prune.anchors, prune.calibration) != (None, None, None)
-    method = said.method or default_method(prune.scorer, prune.reduce, star_alone=star_alone)
+    method = said.method or default_method(
+        prune.scorer, prune.reduce, star_alone=star_alone
+    )
     choices = METHODS[method]
     scorer = scorer_named(said.scorer or choices.scorers[0])
     reduction = default_reduction(method, scorer)
@@ -262,7 +270,9 @@ def _merges_embedded(prune: Prune, scorer: Scorer, counts: str, amount: Amount) 
     if prune.merge_embedded is not None:
         if prune.merge_embedded and not scorer.by_tokens:
             got = f"true for the scorer {scorer.name}"
-            raise RecipeError("merge_embedded", got, f"method {Method.MATCHING}, or false")
+            raise RecipeError(
+                "merge_embedded", got, f"method {Method.MATCHING}, or false"
+            )
         return prune.merge_embedded
     stretches = counts == STRETCHED and scorer.by_tokens
     return stretches and isinstance(amount, MacShare) and merges_at(amount.share)
@@ -281,7 +291,9 @@ def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
     if rates != UNSAID:
         for name in ("counts", *OF_STRETCHED):
             if (value := getattr(prune, name)) is not None:
-                raise RecipeError(name, f"{value} beside rates or a schedule", "one of them")
+                raise RecipeError(
+                    name, f"{value} beside rates or a schedule", "one of them"
+                )
     if prune.rho is not None:
         number: Rho | MacShare = Rho(prune.rho)
     elif prune.mac_reduction is not None:

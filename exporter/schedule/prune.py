@@ -23,7 +23,16 @@ AMOUNTS = (*NUMBERS, *SHAPED)
 OF_STRETCHED = ("exponent", "merge_embedded")
 
 # The fields that a schedule has too.
-SCORING = ("scorer", "alpha", "anchors", "seed", "round_to", "method", "query_stride", "reduce")
+SCORING = (
+    "scorer",
+    "alpha",
+    "anchors",
+    "seed",
+    "round_to",
+    "method",
+    "query_stride",
+    "reduce",
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,9 @@ class Prune(Settings):
         flag=False,
     )
     seed: Natural = option(0, "Seed of the random scores.", flag=False)
-    round_to: Positive = option(1, "Round token counts up to a multiple of this.", flag=False)
+    round_to: Positive = option(
+        1, "Round token counts up to a multiple of this.", flag=False
+    )
     method: Method | None = option(
         None,
         "matching: merge similar patches, a similar share in every layer. tome: as published, the same number in "

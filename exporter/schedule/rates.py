@@ -22,7 +22,10 @@ LARGEST_ACS = 1e6
 
 
 def counts(
-    rates: Sequence[float], num_patches: int, round_to: int = 1, num_prefix_tokens: int = 0
+    rates: Sequence[float],
+    num_patches: int,
+    round_to: int = 1,
+    num_prefix_tokens: int = 0,
 ) -> tuple[int, ...]:
     """Return the number of patches left after each layer; a rate is a share of the current count.
 
@@ -56,7 +59,9 @@ def rates_from_acs(
     """
     for layer, value in enumerate(acs, start=1):
         if not abs(value) <= LARGEST_ACS:
-            raise ScheduleError(f"ACS, layer {layer}", str(value), "a number from -1e6 to 1e6")
+            raise ScheduleError(
+                f"ACS, layer {layer}", str(value), "a number from -1e6 to 1e6"
+            )
     values = np.asarray(acs, dtype=np.float64)
     low, high = values.min(), values.max()
     if anchors == Anchors.ENDPOINTS:
@@ -93,9 +98,12 @@ def scaled_rates(rates: Sequence[float], rho: float) -> tuple[float, ...]:
     """
     lowest = min(rates)
     if lowest >= 1.0:
-        raise ScheduleError("rates", "1 in every layer", "at least one lower rate, to scale")
+        raise ScheduleError(
+            "rates", "1 in every layer", "at least one lower rate, to scale"
+        )
     return tuple(
-        float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest))) for rate in rates
+        float(np.float32(1.0 - (1.0 - rho) * (1.0 - rate) / (1.0 - lowest)))
+        for rate in rates
     )
 
 
@@ -107,7 +115,9 @@ def manual_rates(rates: Mapping[int, float], depth: int) -> tuple[float, ...]:
     """
     for layer in rates:
         if layer > depth:
-            raise ScheduleError("schedule", f"layer {layer}", f"a layer from 0 to {depth}")
+            raise ScheduleError(
+                "schedule", f"layer {layer}", f"a layer from 0 to {depth}"
+            )
     return tuple(float(np.float32(rates.get(layer, 1.0))) for layer in range(depth + 1))
 
 
@@ -236,7 +246,8 @@ def shaped_counts(
         prunes: Whether each layer may prune.
     """
     return tuple(
-        max(1, math.ceil(left - GUARD)) for left in _left(curve, steepness, patches, prunes)
+        max(1, math.ceil(left - GUARD))
+        for left in _left(curve, steepness, patches, prunes)
     )
 
 
@@ -251,7 +262,9 @@ def counts_of_rho(
     def keeps(steepness: float) -> bool:
         left = [float(patches), *_left(curve, steepness, patches, prunes)]
         # As products: where the curve has reached 0, there is no rate.
-        return all(after > 0.0 and after >= rho * before for before, after in pairwise(left))
+        return all(
+            after > 0.0 and after >= rho * before for before, after in pairwise(left)
+        )
 
     return shaped_counts(curve, _steepest(keeps, 60), patches, prunes)
 
@@ -311,7 +324,9 @@ def rates_of_counts(left_after: Sequence[int], patches: int) -> tuple[float, ...
     return tuple(rates)
 
 
-def _left(curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]) -> list[float]:
+def _left(
+    curve: Curve, steepness: float, patches: int, prunes: Sequence[bool]
+) -> list[float]:
     pruned, left = 0, []
     for layer_prunes in prunes:
         pruned += layer_prunes

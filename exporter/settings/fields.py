@@ -26,21 +26,29 @@ from exporter.files import path_of
 MOST = 2**31 - 1
 LARGEST = sys.float_info.max
 
-Positive = Annotated[int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")]
-Natural = Annotated[int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")]
+Positive = Annotated[
+    int, Meta(ge=1, le=MOST, description=f"an integer from 1 to {MOST}")
+]
+Natural = Annotated[
+    int, Meta(ge=0, le=MOST, description=f"an integer from 0 to {MOST}")
+]
 # Images that are in memory together: more than any machine gains by.
 Batch = Annotated[int, Meta(ge=1, le=4096, description="an integer from 1 to 4096")]
 BatchSizes = Annotated[tuple[Batch, ...], Meta(min_length=1)]
 Count = Annotated[
-    Positive | Literal["auto"], Meta(description=f"an integer from 1 to {MOST}, or auto")
+    Positive | Literal["auto"],
+    Meta(description=f"an integer from 1 to {MOST}, or auto"),
 ]
 # More threads or processes than any machine serves would stop it.
 Threads = Annotated[int, Meta(ge=0, le=1024, description="an integer from 0 to 1024")]
 # A server keeps memory for its largest batch and each instance, and a request for as long as it waits.
-ServedBatch = Annotated[int, Meta(ge=1, le=65_536, description="an integer from 1 to 65536")]
+ServedBatch = Annotated[
+    int, Meta(ge=1, le=65_536, description="an integer from 1 to 65536")
+]
 Instances = Annotated[int, Meta(ge=1, le=1024, description="an integer from 1 to 1024")]
 Microseconds = Annotated[
-    int, Meta(ge=0, le=60_000_000, description="an integer from 0 to 60000000, a minute")
+    int,
+    Meta(ge=0, le=60_000_000, description="an integer from 0 to 60000000, a minute"),
 ]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST, description="a finite number")]
 Points = Annotated[
@@ -77,7 +85,9 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise RecipeError, which names the field, for a value of the wrong type or out of range."""
         for name, field in fields_of(type(self)).items():
-            object.__setattr__(self, name, field.converted(field.key, getattr(self, name)))
+            object.__setattr__(
+                self, name, field.converted(field.key, getattr(self, name))
+            )
         self.check()
 
     def check(self) -> None:
@@ -124,14 +134,23 @@ class Field:
         self.default: Any = declared.default
         self.group: str = declared.metadata.get("group", "")
         flag = declared.metadata.get("flag", True)
-        self.has_flag, self.key = bool(flag), flag if isinstance(flag, str) else declared.name
+        self.has_flag, self.key = (
+            bool(flag),
+            flag if isinstance(flag, str) else declared.name,
+        )
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
         self.kind = self.plain = (
             Literal[(*self.words, declared.default)] if self.words else kind
         )
-        while typing.get_origin(self.plain) in (typing.Union, types.UnionType, Annotated):
-            kinds = (arm for arm in typing.get_args(self.plain) if arm is not type(None))
+        while typing.get_origin(self.plain) in (
+            typing.Union,
+            types.UnionType,
+            Annotated,
+        ):
+            kinds = (
+                arm for arm in typing.get_args(self.plain) if arm is not type(None)
+            )
             self.plain = next(kinds)
         if isinstance(self.plain, EnumMeta):
             self.words = tuple(self.plain)
@@ -145,9 +164,13 @@ class Field:
             )
         except (ValueError, OverflowError, RecursionError) as error:
             expected = (
-                f"one of {', '.join(self.words)}" if self.words else _described(self.kind)
+                f"one of {', '.join(self.words)}"
+                if self.words
+                else _described(self.kind)
             )
-            bare = str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
+            bare = (
+                str(error).removeprefix("Expected ").replace("`", "").split(", got")[0]
+            )
             raise RecipeError(subject, SHORT.repr(value), expected or bare) from None
 
 
@@ -163,7 +186,9 @@ def _cached(function: Callable[[type], ResultT]) -> Callable[[type], ResultT]:
 def fields_of(settings: type) -> Mapping[str, Field]:
     """Return the fields of settings by name."""
     kinds = typing.get_type_hints(settings, include_extras=True)
-    declared = (field for field in dataclasses.fields(settings) if "help" in field.metadata)
+    declared = (
+        field for field in dataclasses.fields(settings) if "help" in field.metadata
+    )
     return {field.name: Field(field, kinds[field.name]) for field in declared}
 
 
@@ -174,7 +199,9 @@ def from_table(
     known, values = fields_of(settings), {}
     for key, value in table.items():
         if key not in known:
-            raise RecipeError(f"{source} {key}", "an unknown key", f"one of {', '.join(known)}")
+            raise RecipeError(
+                f"{source} {key}", "an unknown key", f"one of {', '.join(known)}"
+            )
         values[key] = known[key].converted(f"{source} {key}", value)
     return values
 
@@ -200,7 +227,9 @@ class Sections:
     def of(cls: type[SectionsT], tables: Tables) -> SectionsT:
         """Return the record of the values in tables; RecipeError if one contradicts another."""
         sections = sections_of(cls).items()
-        return cls(**{name: settings(**tables.get(name, {})) for name, settings in sections})
+        return cls(
+            **{name: settings(**tables.get(name, {})) for name, settings in sections}
+        )
 
     def but(self: SectionsT, **tables: Mapping[str, Any]) -> SectionsT:
         """Return the record with other values in some sections, e.g. `but(prune={"rho": 0.5})`."""
@@ -213,7 +242,9 @@ class Sections:
 
     def changes(self) -> dict[str, dict[str, Any]]:
         """Return the values that differ from their defaults, by section and key."""
-        return {name: changes_of(getattr(self, name)) for name in sections_of(type(self))}
+        return {
+            name: changes_of(getattr(self, name)) for name in sections_of(type(self))
+        }
 
 
 def changes_of(settings: Settings) -> dict[str, Any]:
@@ -245,7 +276,9 @@ def from_tables(
         for key in table:
             homes = "" if key in fields_of(section) else _homes_in_toml(record, key)
             if homes:
-                raise RecipeError(f"{source} [{name}] {key}", "a key of another table", homes)
+                raise RecipeError(
+                    f"{source} [{name}] {key}", "a key of another table", homes
+                )
         values[name] = from_table(section, table, f"{source} [{name}]")
     return values
 
@@ -272,4 +305,6 @@ def _misplaced(record: type, name: str, value: Any, source: str) -> RecipeError:
     if name in sections_of(record):
         return RecipeError(f"{source} {name}", SHORT.repr(value), f"a table, [{name}]")
     known = ", ".join(f"[{section}]" for section in sections_of(record))
-    return RecipeError(f"{source} {name}", "an unknown key", f"one of the tables {known}")
+    return RecipeError(
+        f"{source} {name}", "an unknown key", f"one of the tables {known}"
+    )

@@ -71,15 +71,17 @@ class Parser(argparse.ArgumentParser):
         commands = "\n".join(INDENT + example for example in examples)
         self.description = f"{self.description}\n\nExamples:\n\n{commands}"
         codes = {**EXIT_CODES, 1: fails}
-        lines = (f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code])
+        lines = (
+            f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code]
+        )
         self.epilog = "exit codes:\n\n" + "\n".join(lines)
 
     def format_help(self) -> str:
         """Return the help: what is needed, then the groups, the advanced flags last."""
         # argparse would list all flags here: two screens of them.
-        self.usage = self.usage or " ".join((self.prog, *self._needed(), "[options]")).replace(
-            "%", "%%"
-        )
+        self.usage = self.usage or " ".join(
+            (self.prog, *self._needed(), "[options]")
+        ).replace("%", "%%")
         # Groups of a verb's own were made later.
         self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
         return super().format_help()
@@ -102,7 +104,9 @@ def _path(text: str) -> Path:
     try:
         return path_of(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {SHORT.repr(text)}, need {error}") from None
+        raise argparse.ArgumentTypeError(
+            f"got {SHORT.repr(text)}, need {error}"
+        ) from None
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -127,9 +131,7 @@ NAMED: Mapping[str, bool | None] = {
 # Any other text starts with a letter: what starts otherwise is a number, a list or a quotation that is misspelt.
 TEXT = re.compile(r"(?!\d)\w.*|", re.DOTALL)
 NO_NUMBERS = ("nan", "inf", "infinity")
-A_VALUE = (
-    "a number, true or false, none, a list such as (1, 2), or a text that starts with a letter"
-)
+A_VALUE = "a number, true or false, none, a list such as (1, 2), or a text that starts with a letter"
 
 
 def add_flags(
@@ -170,7 +172,9 @@ class SetAction(argparse.Action):
     """
 
     def __init__(self, *, tables: Mapping[str, type[Settings]], **options: Any) -> None:
-        super().__init__(default=argparse.SUPPRESS, metavar="TABLE.KEY=VALUE", **options)
+        super().__init__(
+            default=argparse.SUPPRESS, metavar="TABLE.KEY=VALUE", **options
+        )
         self.tables = tables
 
     def __call__(
@@ -184,10 +188,14 @@ class SetAction(argparse.Action):
         path, equals, word = text.partition("=")
         table, _, key = path.partition(".")
         name, _, entry = key.partition(".")
-        field = fields_of(self.tables[table]).get(name) if table in self.tables else None
+        field = (
+            fields_of(self.tables[table]).get(name) if table in self.tables else None
+        )
         subject, place = f"{SET} {path}", _place(table, name)
         if field is None:
-            raise RecipeError(subject, "an unknown setting", _nearest(self.tables, path))
+            raise RecipeError(
+                subject, "an unknown setting", _nearest(self.tables, path)
+            )
         if not equals or bool(entry) != _is_dict(field):
             expected = f"{place}.NAME=VALUE" if _is_dict(field) else f"{place}=VALUE"
             raise RecipeError(SET, SHORT.repr(text), expected)
@@ -218,7 +226,9 @@ def from_flags(
     return settings(**{**(base or {}), **_given(settings, arguments, table)})
 
 
-def tables_from_flags(record: type[Sections], arguments: argparse.Namespace) -> dict[str, Any]:
+def tables_from_flags(
+    record: type[Sections], arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Return the values of the given flags, by section and key."""
     sections = sections_of(record).items()
     return {name: _given(settings, arguments, name) for name, settings in sections}
@@ -273,7 +283,9 @@ def _by_flag(
 def _help(field: Field, default: Any) -> str:
     text = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
     has_none = default in (None, "", (), dataclasses.MISSING)
-    return (field.help if has_none else f"{field.help} Default: {text}.").replace("%", "%%")
+    return (field.help if has_none else f"{field.help} Default: {text}.").replace(
+        "%", "%%"
+    )
 
 
 def _words(words: Sequence[str], **_: Any) -> Sequence[str]:
@@ -287,7 +299,10 @@ def _flag(name: str) -> str:
 def _arguments(field: Field) -> Mapping[str, Any]:
     if field.words:
         return {"metavar": f"{{{','.join(field.words)}}}"}
-    origin, items = typing.get_origin(field.plain) or field.plain, typing.get_args(field.plain)
+    origin, items = (
+        typing.get_origin(field.plain) or field.plain,
+        typing.get_args(field.plain),
+    )
     if origin is tuple and Ellipsis not in items:
         return {"metavar": "X", "nargs": len(items)}
     if origin is dict and _has_numbers(items[0]):
@@ -321,7 +336,9 @@ def _has_numbers(kind: Any) -> bool:
     return kind in (int, float) or any(map(_has_numbers, typing.get_args(kind)))
 
 
-def _pairs(flag: str, texts: Sequence[str], read: Callable[[str], Any]) -> dict[str, Any]:
+def _pairs(
+    flag: str, texts: Sequence[str], read: Callable[[str], Any]
+) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

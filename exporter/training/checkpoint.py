@@ -43,7 +43,12 @@ class RunState:
         identity: str,
         skipped: dict[str, str],
     ) -> None:
-        self.model, self.optimizer, self.scheduler, self.ema = model, optimizer, scheduler, ema
+        self.model, self.optimizer, self.scheduler, self.ema = (
+            model,
+            optimizer,
+            scheduler,
+            ema,
+        )
         self.identity, self.skipped = identity, skipped
         self.epochs_done = self.steps_done = 0
         # The best score, its epoch, and the weights after it.
@@ -83,7 +88,10 @@ class RunState:
         self.optimizer.load_state_dict(content["optimizer"])
         if self.ema is not None:
             self.ema.load_state_dict(content["ema"])
-        self.epochs_done, self.steps_done = content["epochs_done"], content["steps_done"]
+        self.epochs_done, self.steps_done = (
+            content["epochs_done"],
+            content["steps_done"],
+        )
         self.skipped.update(content["skipped"])
         self.best = content["best"]
         return True
@@ -95,7 +103,9 @@ class RunState:
 def _write(content: object, path: Path) -> None:
     try:
         torch.save(content, path)
-    except RuntimeError as error:  # what PyTorch's own writer raises where a disk is full
+    except (
+        RuntimeError
+    ) as error:  # what PyTorch's own writer raises where a disk is full
         raise OSError(str(error).partition("\n")[0]) from None
 
 

@@ -60,7 +60,10 @@ def mixing(
     if not augmentation.mixup and not augmentation.cutmix:
         return None
     mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = Mixup(
-        augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=num_classes
+        augmentation.mixup,
+        augmentation.cutmix,
+        label_smoothing=0.0,
+        num_classes=num_classes,
     )
     return mix
 
@@ -164,7 +167,9 @@ class TrainBatches:
         )
         return self._made(mine)
 
-    def _made(self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]]) -> Iterator[TrainBatch]:
+    def _made(
+        self, loaded: Iterable[tuple[Tensor, Tensor, list[str]]]
+    ) -> Iterator[TrainBatch]:
         """Note what was skipped, and mix the images."""
         mix = mixing(self.settings.augmentation, self.num_classes)
         for images, labels, reasons in loaded:

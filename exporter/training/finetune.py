@@ -77,7 +77,11 @@ def finetune(
             run.save(checkpoint_path)
         rate = run.optimizer.param_groups[0]["lr"]
         logger.info(
-            "epoch %d/%d  loss %.4f  lr %.2e", run.epochs_done, settings.epochs, loss, rate
+            "epoch %d/%d  loss %.4f  lr %.2e",
+            run.epochs_done,
+            settings.epochs,
+            loss,
+            rate,
         )
         if on_epoch is not None:
             on_epoch(run.epochs_done, loss)
@@ -88,7 +92,10 @@ def finetune(
 
 
 def _trained(
-    trainer: "_Trainer", epoch: int, batches: Iterable[TrainBatch], checkpoint_path: Path | None
+    trainer: "_Trainer",
+    epoch: int,
+    batches: Iterable[TrainBatch],
+    checkpoint_path: Path | None,
 ) -> float:
     """Train for an epoch, and return its mean loss; where numbers stop being finite, `kept` is removed."""
     run = trainer.run
@@ -108,7 +115,10 @@ def _trained(
 
 def _check(student: nn.Module, teacher: nn.Module | None) -> None:
     if not any(parameter.requires_grad for parameter in student.parameters()):
-        got, expected = "a model whose parameters are all frozen", "one that can be trained"
+        got, expected = (
+            "a model whose parameters are all frozen",
+            "one that can be trained",
+        )
         hint = "an adapted model is trained inside `with trainable(vit)`"
         raise ModelError("student", got, expected, hint)
     if teacher is None:
@@ -123,7 +133,10 @@ def _check(student: nn.Module, teacher: nn.Module | None) -> None:
 
 
 def _new_run(
-    student: nn.Module, settings: FinetuneSettings, identity: str, skipped: dict[str, str]
+    student: nn.Module,
+    settings: FinetuneSettings,
+    identity: str,
+    skipped: dict[str, str],
 ) -> RunState:
     """Create optimizer, learning rate schedule and weight average, before the first epoch."""
     undecayed = {
@@ -146,7 +159,9 @@ def _new_run(
     ema = None
     if settings.ema_decay:
         ema = ModelEmaV3(student, decay=settings.ema_decay, use_warmup=True)
-    return RunState(student, optimizer, scheduler, ema, identity=identity, skipped=skipped)
+    return RunState(
+        student, optimizer, scheduler, ema, identity=identity, skipped=skipped
+    )
 
 
 def _joined(student: nn.Module) -> nn.Module:
@@ -236,4 +251,6 @@ def _diverged(run: RunState, loss: float) -> str:
 def _autocast(
     settings: FinetuneSettings, device: torch.device
 ) -> AbstractContextManager[object]:
-    return torch.autocast(device.type, torch.bfloat16) if settings.amp else nullcontext()
+    return (
+        torch.autocast(device.type, torch.bfloat16) if settings.amp else nullcontext()
+    )

@@ -90,7 +90,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-NotBelow0 = Annotated[float, Meta(ge=0, le=LARGEST, description="a number of at least 0")]
+NotBelow0 = Annotated[
+    float, Meta(ge=0, le=LARGEST, description="a number of at least 0")
+]
 Below1 = Annotated[float, Meta(ge=0, lt=1, description="a number in [0, 1)")]
 
 
@@ -101,20 +103,27 @@ class FinetuneSettings(Settings):
     epochs: Positive = option(120, "Passes over the training images.")
     batch_size: Batch = option(256, "Images per step, over all processes together.")
     lr: Above0 = option(
-        2e-5, "Highest learning rate, not scaled by the batch size; cosine decay to min-lr."
+        2e-5,
+        "Highest learning rate, not scaled by the batch size; cosine decay to min-lr.",
     )
     min_lr: Above0 = option(2e-9, "Last learning rate.", flag=False)
     warmup_epochs: Natural = option(
-        0, "Epochs over which the learning rate rises; included in `epochs`.", flag=False
+        0,
+        "Epochs over which the learning rate rises; included in `epochs`.",
+        flag=False,
     )
     weight_decay: NotBelow0 = option(
-        0.05, "Weight decay of AdamW; not applied to biases, norms and embeddings.", flag=False
+        0.05,
+        "Weight decay of AdamW; not applied to biases, norms and embeddings.",
+        flag=False,
     )
     clip_grad: NotBelow0 = option(
         0.0, "Largest norm of the gradient; 0: no clipping.", flag=False
     )
     distillation: Weight = option(
-        0.25, "Weight of the teacher's class in the loss; the label has the rest.", flag=False
+        0.25,
+        "Weight of the teacher's class in the loss; the label has the rest.",
+        flag=False,
     )
     smoothing: Below1 = option(0.1, "Label smoothing, a share in [0, 1).", flag=False)
     ema_decay: Below1 = option(
@@ -144,7 +153,9 @@ class FinetuneSettings(Settings):
         "affine: range of the zoom; crop, deit: range of the area kept, at most 1.",
         flag=False,
     )
-    hflip: Weight | None = option(None, "Probability of mirroring left and right.", flag=False)
+    hflip: Weight | None = option(
+        None, "Probability of mirroring left and right.", flag=False
+    )
     auto_augment: str | None = option(
         None,
         "crop, deit: timm's augmentation policy, e.g. rand-m9-mstd0.5; it replaces the jitter.",
@@ -154,7 +165,9 @@ class FinetuneSettings(Settings):
         None, "Alpha of mixup, the blending of two images; 0: none.", flag=False
     )
     cutmix: NotBelow0 | None = option(
-        None, "Alpha of cutmix, the pasting of one image into another; 0: none.", flag=False
+        None,
+        "Alpha of cutmix, the pasting of one image into another; 0: none.",
+        flag=False,
     )
     repeats: Positive | None = option(
         None,
@@ -178,7 +191,10 @@ class FinetuneSettings(Settings):
     @property
     def augmentation(self) -> Augmentation:
         """The named augmentation with the values given in its place."""
-        values = {field.name: getattr(self, field.name, None) for field in fields(Augmentation)}
+        values = {
+            field.name: getattr(self, field.name, None)
+            for field in fields(Augmentation)
+        }
         return replace(
             AUGMENTATIONS[self.augment],
             **{name: value for name, value in values.items() if value is not None},
@@ -229,4 +245,7 @@ def preset_values(
     if known is None or not own_augmentation:
         return dict(PRESETS[preset])
     trained = known.record["settings"]
-    return {**PRESETS[preset], **{name: trained[name] for name in AUGMENTED if name in trained}}
+    return {
+        **PRESETS[preset],
+        **{name: trained[name] for name in AUGMENTED if name in trained},
+    }

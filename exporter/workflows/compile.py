@@ -140,7 +140,9 @@ def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
         raise RecipeError("--method", ",".join(methods), "each method once")
     if recipe.prune.schedule is not None:
         raise RecipeError(
-            "--schedule", f"a file beside {len(methods)} methods", "one method: it has its own"
+            "--schedule",
+            f"a file beside {len(methods)} methods",
+            "one method: it has its own",
         )
     return [recipe.but(prune={"method": method}) for method in methods]
 
@@ -182,7 +184,9 @@ def _compiled(
         for report, variant, drawn, recipe in zip(
             reports, variants, pictures, recipes, strict=True
         ):
-            full = replace(report, searched=trade_off, tuned=tuned, refit=variant.gain, run=run)
+            full = replace(
+                report, searched=trade_off, tuned=tuned, refit=variant.gain, run=run
+            )
             _deliver(dense, variant, (full, drawn), pixels, recipe)
             pages.append((full, drawn))
     return pages
@@ -272,7 +276,9 @@ def _deliver(
     save_json(artefact.spec, out / MODEL)
     save_json(recipe, out / RECIPE)
     save_json(report, out / REPORT)
-    save_page(report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe))
+    save_page(
+        report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe)
+    )
     instrumented = save_instrumented(variant.file.path)
     raw = save_raw_images(pixels, sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]

@@ -94,7 +94,9 @@ def apply_to(
     weights_file(out)
     vit = loaded(request)
     if before is not None and before.merged and unmerged:
-        raise DepthError("unmerged", "a checkpoint whose layers are merged", "the unmerged one")
+        raise DepthError(
+            "unmerged", "a checkpoint whose layers are merged", "the unmerged one"
+        )
     result = apply_plan(vit, removed, unmerged=unmerged)
     depth = Depth(removed, merged=not unmerged)
     return _written(request, vit, result, depth, out)
@@ -139,11 +141,15 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
         )
     variant = first.variant if first.attention else second.variant
     return DepthPlan(
-        (*first.attention, *second.attention), (*first.activation, *second.activation), variant
+        (*first.attention, *second.attention),
+        (*first.activation, *second.activation),
+        variant,
     )
 
 
-def split_of(vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSettings) -> Found:
+def split_of(
+    vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSettings
+) -> Found:
     """Return the best split of a budget among the units of a ViT that may go; its weights are not read."""
     most = {unit: spare(vit, unit, settings) for unit in UnitType}
     return split_for(samples, vit.spec.depth, settings.units, most)
@@ -159,8 +165,14 @@ def split_for(
 
     By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
     """
-    rmse, predictor = CrossValidation(samples).rmse(accuracies_of(samples)), fit_best(samples)
-    best, ranked = best_split(predictor, depth, units, most), splits(predictor, depth, units)
+    rmse, predictor = (
+        CrossValidation(samples).rmse(accuracies_of(samples)),
+        fit_best(samples),
+    )
+    best, ranked = (
+        best_split(predictor, depth, units, most),
+        splits(predictor, depth, units),
+    )
     return Found(best, tuple(ranked), predictor, rmse)
 
 
@@ -209,14 +221,22 @@ def choose_to(
     split = collected = None
     if choice.units:
         if samples is None:
-            collected = collect_to(network, choice, settings, path.with_suffix(".samples"))
+            collected = collect_to(
+                network, choice, settings, path.with_suffix(".samples")
+            )
             samples = collected.samples
         split = split_of(network.described, samples, choice)
         attention, activation = split.best.attention, split.best.activation
         choice = replace(
-            choice, units=0, step=1, attention_units=attention, activation_units=activation
+            choice,
+            units=0,
+            step=1,
+            attention_units=attention,
+            activation_units=activation,
         )
-    return replace(_chosen(network, choice, settings, path), found=split, collected=collected)
+    return replace(
+        _chosen(network, choice, settings, path), found=split, collected=collected
+    )
 
 
 def _chosen(
@@ -225,13 +245,21 @@ def _chosen(
     """Choose so many units of each type, and write the network without them."""
     request, last = network.recipe.model, choice.last_weights
     _check_whole(network)
-    checkpoint, search = path.with_suffix(".ckpt"), path.with_suffix(".search.safetensors")
+    checkpoint, search = (
+        path.with_suffix(".ckpt"),
+        path.with_suffix(".search.safetensors"),
+    )
     train, bookmark = _started(network, choice, settings, checkpoint, search)
     vit = train.teacher
     ranked = choose_units(vit, choice, train, bookmark)
     chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
     applied = _written(
-        request, vit, chosen, Depth(ranked.plan, merged=False), path, keep_pruning=not last
+        request,
+        vit,
+        chosen,
+        Depth(ranked.plan, merged=False),
+        path,
+        keep_pruning=not last,
     )
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance, bookmark.skipped.training)
@@ -246,15 +274,24 @@ def collect_to(
     images to measure on then are no longer held out.
     """
     folder = writable_folder(out)
-    choice = replace(choice, growth=0, last_weights=False)  # samples do not depend on them
+    choice = replace(
+        choice, growth=0, last_weights=False
+    )  # samples do not depend on them
     chosen = network.recipe.images
     require_images(network)
     _check_whole(network)
     spec = network.full.spec
     exam = Exam(chosen, spec, network.stages)
-    measured = images_at(exam.place, spec.num_classes, chosen.class_map, names=spec.class_names)
-    more, last = (listing_sha256(measured), chosen.max_eval_images), folder / "last.safetensors"
-    train, bookmark = _started(network, choice, settings, folder / "step.ckpt", last, *more)
+    measured = images_at(
+        exam.place, spec.num_classes, chosen.class_map, names=spec.class_names
+    )
+    more, last = (
+        (listing_sha256(measured), chosen.max_eval_images),
+        folder / "last.safetensors",
+    )
+    train, bookmark = _started(
+        network, choice, settings, folder / "step.ckpt", last, *more
+    )
     skipped = bookmark.skipped
 
     def evaluate(smaller: PrunableViT) -> Tally:
@@ -263,7 +300,9 @@ def collect_to(
         return Tally(predictions.accuracy.top1_hits, predictions.accuracy.images)
 
     out = folder / "samples.json"
-    samples = collect(train.teacher, choice, train, evaluate, bookmark=bookmark, out=out)
+    samples = collect(
+        train.teacher, choice, train, evaluate, bookmark=bookmark, out=out
+    )
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
@@ -352,7 +391,9 @@ def _started(
         models=(vit.spec, vit.weights_sha256),
         images=[listing_sha256(images)],
     )
-    identity = identity_of(network.recipe.model, vit.spec.num_classes, vit.spec.class_names)
+    identity = identity_of(
+        network.recipe.model, vit.spec.num_classes, vit.spec.class_names
+    )
     bookmark = Bookmark(last, identity, run)
     train = _DepthTrainer(
         vit,

@@ -12,7 +12,12 @@ import numpy as np
 from exporter.data.source import open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.loss import Agreement, PairResult, agreement_of, compare_predictions
+from exporter.evaluation.loss import (
+    Agreement,
+    PairResult,
+    agreement_of,
+    compare_predictions,
+)
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.intervals import (
@@ -23,7 +28,12 @@ from exporter.intervals import (
     wilson,
 )
 from exporter.machine import environment
-from exporter.workflows.predicting import EvalModel, embed_models, predict_models, torch_model
+from exporter.workflows.predicting import (
+    EvalModel,
+    embed_models,
+    predict_models,
+    torch_model,
+)
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import EvalSettings
 
@@ -111,7 +121,9 @@ def evaluate_models(
         places,
         classes,
         class_map=settings.class_map,
-        names=_common_names(ready) if settings.labels and settings.class_map is None else (),
+        names=_common_names(ready)
+        if settings.labels and settings.class_map is None
+        else (),
         labels=settings.labels,
         needs_labels=len(ready) == 1,
         max_images=settings.max_eval_images,
@@ -124,7 +136,9 @@ def evaluate_models(
     pair, differing = None, tuple[Disagreement, ...]()
     if len(predictions) == 2:
         names = [model.name for model in ready]
-        pair = compare_predictions(*predictions, names=names, class_names=source.class_names)
+        pair = compare_predictions(
+            *predictions, names=names, class_names=source.class_names
+        )
         differing = disagreements(*predictions, images=answers.names)
     results = {}
     for model, predicted in zip(ready, predictions, strict=True):
@@ -138,7 +152,10 @@ def evaluate_models(
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
     """Return models that can run; if some have the same name, all names are numbered."""
-    ready = [model if isinstance(model, EvalModel) else torch_model(model) for model in models]
+    ready = [
+        model if isinstance(model, EvalModel) else torch_model(model)
+        for model in models
+    ]
     if len({model.name for model in ready}) == len(ready):
         return ready
     numbered = enumerate(ready, start=1)
@@ -146,13 +163,14 @@ def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
 
 
 def _agreement(
-    models: Sequence[EvalModel], images: Sequence[Path], settings: EvalSettings, stages: Stages
+    models: Sequence[EvalModel],
+    images: Sequence[Path],
+    settings: EvalSettings,
+    stages: Stages,
 ) -> Evaluation:
     """Compare the embeddings of two models without classes."""
     if len(models) < 2:
-        expected = (
-            "one that classifies, or a second one: towers are compared by their embeddings"
-        )
+        expected = "one that classifies, or a second one: towers are compared by their embeddings"
         raise RecipeError(
             models[0].name, "a model without logits, which has no top-1", expected
         )
@@ -170,8 +188,12 @@ def _agreement(
     channels = [embeddings.values.shape[1] for embeddings in answers.found]
     if channels[0] != channels[1]:
         got = f"embeddings of {channels[1]} channels"
-        raise RecipeError(models[1].name, got, f"{channels[0]}, as {models[0].name} has")
-    results = {model.name: ModelResult(model.source, model.runtime.name) for model in models}
+        raise RecipeError(
+            models[1].name, got, f"{channels[0]}, as {models[0].name} has"
+        )
+    results = {
+        model.name: ModelResult(model.source, model.runtime.name) for model in models
+    }
     agreement, versions = agreement_of(*answers.found), environment().versions
     return Evaluation(
         results, None, len(answers.names), answers.skipped, 0, versions, agreement
@@ -181,11 +203,15 @@ def _agreement(
 def _common_classes(models: Sequence[EvalModel]) -> int:
     for model in models:
         if not model.spec.num_classes:
-            raise RecipeError(model.name, "a model without logits", "one that classifies")
+            raise RecipeError(
+                model.name, "a model without logits", "one that classifies"
+            )
         if model.spec.num_classes != models[0].spec.num_classes:
             got = f"{model.spec.num_classes} classes"
             raise RecipeError(
-                model.name, got, f"{models[0].spec.num_classes}, as {models[0].name} has"
+                model.name,
+                got,
+                f"{models[0].spec.num_classes}, as {models[0].name} has",
             )
     return models[0].spec.num_classes
 
@@ -201,7 +227,9 @@ def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
             if name != names[index]:
                 got = f"a class {index} that is called {name!r}"
                 expected = f"{names[index]!r}, as in {known[0].name}"
-                raise RecipeError(model.name, got, expected, "--class-map decides for both")
+                raise RecipeError(
+                    model.name, got, expected, "--class-map decides for both"
+                )
     return names
 
 
@@ -246,7 +274,9 @@ def disagreements(
     differing = []
     for at in (ours != theirs).nonzero()[0]:
         label = int(first.labels[at]) if first.labelled else None
-        differing.append(Disagreement(images[at], label, int(ours[at]), int(theirs[at])))
+        differing.append(
+            Disagreement(images[at], label, int(ours[at]), int(theirs[at]))
+        )
     return tuple(differing)
 
 
@@ -268,7 +298,9 @@ def save_disagreements(
     with (
         written_beside(as_csv) as partial,
         # The name of an image may be no UTF-8: it is written as the file system has it.
-        partial.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+        partial.open(
+            "w", encoding="utf-8", errors="surrogateescape", newline=""
+        ) as file,
     ):
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("image", "label", *names))

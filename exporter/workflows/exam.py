@@ -68,9 +68,14 @@ def train_images(network: Network, most: int | None) -> ImageFolder:
     for file in folder.files:
         if file.label is None:
             got = f"no class ({mismatch})" if mismatch else "no class"
-            expected = f"one of {num_classes}: one folder per class, or labels in tar files"
+            expected = (
+                f"one of {num_classes}: one folder per class, or labels in tar files"
+            )
             raise ImageError(
-                folder.name_of(file.path), got, expected, "--class-map FILE gives indices"
+                folder.name_of(file.path),
+                got,
+                expected,
+                "--class-map FILE gives indices",
             )
     return sample(folder, most, network.recipe.images.seed)
 

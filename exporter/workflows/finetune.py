@@ -138,7 +138,9 @@ def finetune_model(
     ready = [variant.dense.ready("dense"), variant.ready("pruned")]
     dense, before = exam.predictions("accuracy before", *ready)
     start, parts = deepcopy(pruned.state_dict()), parted(images, recipe.images.seed)
-    epoch, skipped = _train(pruned, models.teacher, parts, settings, out=path, stages=stages)
+    epoch, skipped = _train(
+        pruned, models.teacher, parts, settings, out=path, stages=stages
+    )
     (after,) = exam.predictions("accuracy after", ready[1])
     if after.accuracy.top1 < before.accuracy.top1:
         pruned.load_state_dict(start)
@@ -199,7 +201,9 @@ def _prepared(
     count = processes().count
     if settings.batch_size % count:
         raise RecipeError(
-            "batch_size", str(settings.batch_size), f"a multiple of the {count} processes"
+            "batch_size",
+            str(settings.batch_size),
+            f"a multiple of the {count} processes",
         )
     opened.check_amount("finetune")
     network = opened.network
@@ -263,7 +267,9 @@ def _train(
     `parts` are the images to train on, and those that choose the epoch.
     """
     vit, (images, held_out) = pruned.vit, parts
-    batches = TrainBatches(images, settings, vit.spec.preprocessing, vit.spec.num_classes)
+    batches = TrainBatches(
+        images, settings, vit.spec.preprocessing, vit.spec.num_classes
+    )
     run = job_identity(
         (settings, pruned.schedule, processes().count),
         models=(vit.spec, vit.weights_sha256, teacher.weights_sha256),
@@ -364,8 +370,12 @@ def result_of(
         dense=dense.accuracy,
         before=before.accuracy,
         after=after.accuracy,
-        loss_before=compare_predictions(dense, before, ("dense", "before"), exam.class_names),
-        loss_after=compare_predictions(dense, after, ("dense", "after"), exam.class_names),
+        loss_before=compare_predictions(
+            dense, before, ("dense", "before"), exam.class_names
+        ),
+        loss_after=compare_predictions(
+            dense, after, ("dense", "after"), exam.class_names
+        ),
         recovery=recovery_of(dense.hits[:, 0], before.hits[:, 0], after.hits[:, 0]),
         trained=trained,
         skipped=exam.skipped,

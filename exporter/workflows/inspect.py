@@ -37,10 +37,14 @@ def inspect_artefact(path: PathLike) -> Described:
     Raises:
         ArtefactError: The file is missing, or star-export did not write it; a file of the folder was changed.
     """
-    place = read_folder(Path(path)).place / REPORT if Path(path).is_dir() else Path(path)
+    place = (
+        read_folder(Path(path)).place / REPORT if Path(path).is_dir() else Path(path)
+    )
     if not place.is_file():
         raise ArtefactError(
-            str(place), "no such file", "an artefact of star-export, or an export folder"
+            str(place),
+            "no such file",
+            "an artefact of star-export, or an export folder",
         )
     readers: dict[str, Callable[[Path], Described]] = {
         ".onnx": _onnx,
@@ -51,12 +55,16 @@ def inspect_artefact(path: PathLike) -> Described:
     }
     if place.suffix not in readers:
         raise ArtefactError(
-            str(place), f"a {place.suffix or 'nameless'} file", f"one of {', '.join(readers)}"
+            str(place),
+            f"a {place.suffix or 'nameless'} file",
+            f"one of {', '.join(readers)}",
         )
     try:
         place.open("rb").close()
     except OSError as error:
-        raise ArtefactError(str(place), reason_of(error), "a file that can be read") from None
+        raise ArtefactError(
+            str(place), reason_of(error), "a file that can be read"
+        ) from None
     return {"path": str(place), **readers[place.suffix](place)}
 
 
@@ -78,7 +86,12 @@ def _onnx(path: Path) -> Described:
     for name, value in metadata_of(model).items():
         key = name.removeprefix(KEY_PREFIX)
         entries[key] = json.loads(value) if key in RECORDS else value
-    return {"kind": "ONNX model", **tensors, **entries, "size_bytes": path.stat().st_size}
+    return {
+        "kind": "ONNX model",
+        **tensors,
+        **entries,
+        "size_bytes": path.stat().st_size,
+    }
 
 
 def _safetensors(path: Path) -> Described:
@@ -127,7 +140,11 @@ def _reference(path: Path) -> Described:
 
 def _engine(path: Path) -> Described:
     """Describe an engine by its manifest: only the machine that built it can load the engine itself."""
-    return {"kind": "engine", **_plain(read_manifest(path)), "size_bytes": path.stat().st_size}
+    return {
+        "kind": "engine",
+        **_plain(read_manifest(path)),
+        "size_bytes": path.stat().st_size,
+    }
 
 
 def _json(path: Path) -> Described:

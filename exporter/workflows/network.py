@@ -102,7 +102,9 @@ class Network:
             return None
         return self.calibration_for(self.full.spec, self.full.weights_sha256)
 
-    def calibration_for(self, spec: ModelSpec, weights_sha256: str = "") -> Calibration | None:
+    def calibration_for(
+        self, spec: ModelSpec, weights_sha256: str = ""
+    ) -> Calibration | None:
         """Read the given calibration; weights are not compared if the hash is ""."""
         if self.restored is not None and self.restored.calibration is not None:
             # It was measured with the weights before they were trained further.
@@ -113,7 +115,9 @@ class Network:
             return None
         calibration = load_calibration(prune.calibration)
         resized = resized_to(calibration, spec) if prune.interpolate else calibration
-        check_calibration(resized, spec, weights_sha256 if resized is calibration else "")
+        check_calibration(
+            resized, spec, weights_sha256 if resized is calibration else ""
+        )
         return resized
 
     @property
@@ -140,7 +144,9 @@ class Network:
         """The images to calibrate on, without labels."""
         place = needed(self.recipe.images.images, "--images", A_FOLDER)
         folder = self._listings.get(place) or images_at(place)
-        return replace(folder, files=tuple(replace(file, label=None) for file in folder.files))
+        return replace(
+            folder, files=tuple(replace(file, label=None) for file in folder.files)
+        )
 
     @cached_property
     def labelled(self) -> ImageFolder:
@@ -212,8 +218,12 @@ class Network:
         if images.told_apart >= LEAST_TOLD_APART:
             return
         got = f"images that {self.vit.spec.name} tells apart as little as noise, by {images.told_apart:.2f}"
-        expected = f"images like those of its training, told apart by {LEAST_TOLD_APART:g}"
-        raise ImageError(f"refit on {self.folder.root}", got, expected, "--eval-images of such")
+        expected = (
+            f"images like those of its training, told apart by {LEAST_TOLD_APART:g}"
+        )
+        raise ImageError(
+            f"refit on {self.folder.root}", got, expected, "--eval-images of such"
+        )
 
     def _batches(self, folder: ImageFolder, count: int) -> Sequence[Tensor]:
         if len(folder.files) < LEAST_IMAGES:

@@ -120,7 +120,9 @@ class DryRun:
     unknown: str
 
 
-def dry_run(variant: Variant, recipe: Recipe, *settings: Settings, unknown: str = "") -> DryRun:
+def dry_run(
+    variant: Variant, recipe: Recipe, *settings: Settings, unknown: str = ""
+) -> DryRun:
     """Plan a variant, if its schedule follows from nothing that a run has yet to measure.
 
     `recipe` is as the user gave it, and `settings` what else the run was given. `unknown` is what the
@@ -141,7 +143,9 @@ def dry_run(variant: Variant, recipe: Recipe, *settings: Settings, unknown: str 
         variant.log_oddities()
         schedule = variant.schedule
         pruned = schedule_macs(spec, schedule).gmacs
-    return DryRun(spec.name, settings_of(recipe, *settings), dense, pruned, schedule, unknown)
+    return DryRun(
+        spec.name, settings_of(recipe, *settings), dense, pruned, schedule, unknown
+    )
 
 
 def settings_of(recipe: Recipe, *settings: Settings) -> dict[str, Any]:

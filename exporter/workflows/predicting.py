@@ -19,7 +19,12 @@ from exporter.machine import environment
 from exporter.processes import Processes, processes
 from exporter.records import ModelSpec, Schedule
 from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
+from exporter.runtimes.choice import (
+    RunSettings,
+    require_runtime,
+    runner_for,
+    runtime_for,
+)
 from exporter.runtimes.tensorrt.manifest import ENGINES, read_manifest
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
 from exporter.targets import PYTORCH, Runtime
@@ -55,7 +60,9 @@ class EvalModel:
         return View(self.spec.preprocessing, self.input_kind)
 
 
-def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalModel, ...]:
+def models_at(
+    paths: Sequence[PathLike], settings: RunSettings
+) -> tuple[EvalModel, ...]:
     """Return the models of an export folder, named "dense" and "pruned", or of files, named after the files.
 
     Args:
@@ -71,11 +78,15 @@ def models_at(paths: Sequence[PathLike], settings: RunSettings) -> tuple[EvalMod
     folders = [path for path in files if path.is_dir()]
     if folders and len(files) > 1:
         raise RecipeError(
-            "eval", f"{folders[0]} and another model", "an export folder alone, or files"
+            "eval",
+            f"{folders[0]} and another model",
+            "an export folder alone, or files",
         )
     if folders:
         models = read_folder(folders[0]).models
-        return tuple(_that_runs(name, file, settings) for name, file in vars(models).items())
+        return tuple(
+            _that_runs(name, file, settings) for name, file in vars(models).items()
+        )
     if len({os.path.realpath(path) for path in files}) < len(files):
         raise RecipeError("eval", f"{files[0]} twice", "two different models")
     return tuple(
@@ -110,7 +121,9 @@ def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalMo
         runner_for(file.path, artefact.target, settings),
         runtime_for(artefact.target, settings),
     )
-    return EvalModel(name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind)
+    return EvalModel(
+        name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind
+    )
 
 
 def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
@@ -128,7 +141,9 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
         raise ArtefactError(str(engine), got, "the ONNX file that it was built from")
     artefact = read_lowered(onnx).artefact
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
-    return EvalModel(name, engine.name, tool, runner, artefact.spec, artefact.input_kind)
+    return EvalModel(
+        name, engine.name, tool, runner, artefact.spec, artefact.input_kind
+    )
 
 
 def torch_models(
@@ -181,8 +196,13 @@ def torch_model(
 
     if not isinstance(model, PrunedViT):
         model = steps.dense(steps.load_model(model))
-    spec, runner = model.vit.spec, reference_runner(model, input_kind, threads=threads or None)
-    return EvalModel(name or str(model.method), spec.name, PYTORCH, runner, spec, input_kind)
+    spec, runner = (
+        model.vit.spec,
+        reference_runner(model, input_kind, threads=threads or None),
+    )
+    return EvalModel(
+        name or str(model.method), spec.name, PYTORCH, runner, spec, input_kind
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +247,9 @@ def predict_models(
             [model.runner for model in models], batches, classes=classes, size=size
         )
 
-    return _answered(models, predicted, source, advance, batch=batch, crew=crew or processes())
+    return _answered(
+        models, predicted, source, advance, batch=batch, crew=crew or processes()
+    )
 
 
 def embed_models(
@@ -252,7 +274,9 @@ def embed_models(
         )
         return tuple(Embeddings(values.astype(np.float32), labels) for values in arrays)
 
-    return _answered(models, embedded, source, advance, batch=batch, crew=crew or processes())
+    return _answered(
+        models, embedded, source, advance, batch=batch, crew=crew or processes()
+    )
 
 
 def _filled(models: Sequence[EvalModel], source: ImageSource, batch: int) -> int:
@@ -289,14 +313,20 @@ def _answered(
     results = run(feeds())
     parts = crew.gathered(Answers(results, tuple(names), skipped, tuple(turns)))
     if not any(part.names for part in parts):
-        raise ImageError(models[0].runner.name, "no image", "at least one that can be read")
+        raise ImageError(
+            models[0].runner.name, "no image", "at least one that can be read"
+        )
     return _joined(parts)
 
 
-def _shared(files: Iterable[ImageFile], batch: int, crew: Processes) -> Iterator[ImageFile]:
+def _shared(
+    files: Iterable[ImageFile], batch: int, crew: Processes
+) -> Iterator[ImageFile]:
     """Yield the files of this process: of every `count` batches, one."""
     return (
-        file for place, file in enumerate(files) if place // batch % crew.count == crew.index
+        file
+        for place, file in enumerate(files)
+        if place // batch % crew.count == crew.index
     )
 
 

@@ -10,10 +10,19 @@ from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.batch_sweep import AS_IT_CAME, AtBatch, BenchSettings, time_batches
+from exporter.evaluation.batch_sweep import (
+    AS_IT_CAME,
+    AtBatch,
+    BenchSettings,
+    time_batches,
+)
 from exporter.evaluation.loss import agreement_of, compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
-from exporter.evaluation.parity.reference import check, patches_left_of, reference_runner
+from exporter.evaluation.parity.reference import (
+    check,
+    patches_left_of,
+    reference_runner,
+)
 from exporter.evaluation.report.page import Picture, drawn
 from exporter.evaluation.report.record import (
     CalibratedOn,
@@ -49,7 +58,11 @@ EXPLAINED = 4
 
 
 def prove(
-    dense: Variant, variants: Sequence[Variant], *, folder: ImageFolder | None, pixels: Array
+    dense: Variant,
+    variants: Sequence[Variant],
+    *,
+    folder: ImageFolder | None,
+    pixels: Array,
 ) -> list[Report]:
     """Compare models with their references, then with the dense one, in the same runs; return a report for each.
 
@@ -75,7 +88,9 @@ def prove(
     return reports
 
 
-def _with_parity(dense: Variant, variants: Sequence[Variant], pixels: Array) -> list[Report]:
+def _with_parity(
+    dense: Variant, variants: Sequence[Variant], pixels: Array
+) -> list[Report]:
     """Return the reports of variants, before anything is measured but parity and the patches that are left."""
     stages, measuring = dense.network.stages, dense.network.measuring
     with stages.stage("parity, dense"):
@@ -90,7 +105,9 @@ def _with_parity(dense: Variant, variants: Sequence[Variant], pixels: Array) -> 
             with stages.stage("patches left"):
                 kind, batch = variant.file.artefact.input_kind, measuring.batch
                 left = patches_left_of(pruned, pixels, kind, batch)
-                use = patch_use(pruned.vit.spec, pruned.schedule, left, pruned.layout, batch)
+                use = patch_use(
+                    pruned.vit.spec, pruned.schedule, left, pruned.layout, batch
+                )
         reports.append(_report(dense, variant, pair, use))
     return reports
 
@@ -133,7 +150,9 @@ def _calibrated_on(calibration: Calibration | None) -> CalibratedOn | None:
     if calibration is None:
         return None
     record, overlap = calibration.record, calibration.overlap_by_layer
-    return CalibratedOn(record.images, record.skipped, overlap, dict(calibration.skipped))
+    return CalibratedOn(
+        record.images, record.skipped, overlap, dict(calibration.skipped)
+    )
 
 
 def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCount]:
@@ -156,7 +175,10 @@ def _in_fp32(dense: Variant) -> list[EvalModel]:
 
 
 def _with_classes(
-    reports: Sequence[Report], models: Sequence[EvalModel], dense: Variant, folder: ImageFolder
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    dense: Variant,
+    folder: ImageFolder,
 ) -> list[Report]:
     """Return the reports with what the models say about the same images, of which all show the same.
 
@@ -196,7 +218,10 @@ def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
 
 
 def _with_embeddings(
-    reports: Sequence[Report], models: Sequence[EvalModel], dense: Variant, folder: ImageFolder
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    dense: Variant,
+    folder: ImageFolder,
 ) -> list[Report]:
     """Return the reports with how far the embeddings agree with the dense model's."""
     batch = dense.network.measuring.batch
@@ -248,7 +273,9 @@ def _with_speeds(
     timed = []
     for place, (report, variant) in enumerate(zip(reports, variants, strict=True)):
         macs, name = _macs(dense, variant, report.use), str(place)
-        times = [AtBatch.of({**batch, "pruned": batch[name]}, macs) for batch in batches]
+        times = [
+            AtBatch.of({**batch, "pruned": batch[name]}, macs) for batch in batches
+        ]
         timed.append(replace(report, batches=tuple(times)))
     return timed
 
@@ -273,7 +300,9 @@ def pictures_of(
     examples = [named[example.image] for example in reports[0].examples]
     count = len(examples) or FIRST
     preprocessing = network.full.spec.preprocessing
-    pixels = first_images(examples or folder.files, preprocessing, InputKind.UINT8, count)
+    pixels = first_images(
+        examples or folder.files, preprocessing, InputKind.UINT8, count
+    )
     feed = {IMAGES: pixels[:count]}
     outputs = []
     for variant in variants:
@@ -287,7 +316,9 @@ def pictures_of(
         calibration = variant.calibration if variant.schedule.inter_sha256 else None
         if calibration is not None and not relevance:
             settings = calibration.record.settings
-            relevance = [*relevance_maps(network.full, feed[IMAGES][:EXPLAINED], settings)]
+            relevance = [
+                *relevance_maps(network.full, feed[IMAGES][:EXPLAINED], settings)
+            ]
         maps = () if calibration is None else relevance
         pictures.append(drawn(arrays, variant.pruned.vit.spec.grid, maps, layers))
     return pictures

@@ -77,7 +77,10 @@ class Lowering(Settings):
     """The target, the layout of a-STAR's tokens in a batch, and the input of a lowered model."""
 
     target: str = option(
-        ONNXRUNTIME.name, "Runtime and precision to export for.", TARGETS, group="target"
+        ONNXRUNTIME.name,
+        "Runtime and precision to export for.",
+        TARGETS,
+        group="target",
     )
     layout: Layout | None = option(
         None,
@@ -126,7 +129,9 @@ class Measuring(Settings):
         flag=False,
     )
     rounds: Natural = option(
-        20, "Rounds of the throughput comparison; 0: no comparison.", group="measurement"
+        20,
+        "Rounds of the throughput comparison; 0: no comparison.",
+        group="measurement",
     )
     threads: Threads = threads_option(flag=False)
 
@@ -173,7 +178,9 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
 
 def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:
     """Read the table `training` of a TOML recipe, checked against the fields of settings."""
-    return from_table(settings, read_recipe(path).get(TRAINING, {}), f"{path}: [{TRAINING}]")
+    return from_table(
+        settings, read_recipe(path).get(TRAINING, {}), f"{path}: [{TRAINING}]"
+    )
 
 
 def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Tables:
@@ -195,7 +202,9 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Tables:
         got = "a recipe that extends itself"
     if got:
         raise RecipeError(f"{path}: extends", got, "a chain that ends")
-    beside = {name: content.pop(name) for name in ("extends", TRAINING) if name in content}
+    beside = {
+        name: content.pop(name) for name in ("extends", TRAINING) if name in content
+    }
     values_beside = from_table(_Beside, beside, f"{path}:")
     tables = {
         name: {key: _placed(value, path.parent) for key, value in table.items()}
@@ -216,11 +225,15 @@ def _placed(value: Any, folder: Path) -> Any:
 def over(base: Tables, tables: Tables) -> Tables:
     """Return tables with the values of others over their own; an amount to prune replaces every other one."""
     merged = {name: {**base.get(name, {}), **table} for name, table in tables.items()}
-    amounts = {name for name in AMOUNTS if tables.get(PRUNE, {}).get(name) not in (None, {})}
+    amounts = {
+        name for name in AMOUNTS if tables.get(PRUNE, {}).get(name) not in (None, {})
+    }
     if amounts:
         replaced = set(AMOUNTS) - amounts
         table = merged[PRUNE]
-        merged[PRUNE] = {key: value for key, value in table.items() if key not in replaced}
+        merged[PRUNE] = {
+            key: value for key, value in table.items() if key not in replaced
+        }
     return {**base, **merged}
 
 
@@ -281,5 +294,7 @@ class EvalSettings(Settings):
             self.class_map is None or is_order(self.class_map) or not self.labels
         ):
             raise RecipeError(
-                "subset", "no class map", "--class-map FILE, with the classes to choose among"
+                "subset",
+                "no class map",
+                "--class-map FILE, with the classes to choose among",
             )

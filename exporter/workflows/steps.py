@@ -85,7 +85,9 @@ def load_model(
     """
     if isinstance(model, PrunableViT | nn.Module):
         return loaded(ModelRequest(name, preprocess=dict(preprocess or {})), model)
-    return loaded(ModelRequest(model, device=device) if isinstance(model, str) else model)
+    return loaded(
+        ModelRequest(model, device=device) if isinstance(model, str) else model
+    )
 
 
 def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
@@ -145,7 +147,9 @@ def calibrate(
 
 
 def plan(
-    vit: PrunableViT | ModelSpec, amount: float | Prune, calibration: Calibration | None = None
+    vit: PrunableViT | ModelSpec,
+    amount: float | Prune,
+    calibration: Calibration | None = None,
 ) -> Schedule:
     """Return how many patches each layer keeps.
 
@@ -185,7 +189,10 @@ def prune(
         ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
     """
     inter = None if calibration is None else calibration.inter
-    if calibration is not None and schedule.inter_sha256 not in ("", calibration.inter_sha256):
+    if calibration is not None and schedule.inter_sha256 not in (
+        "",
+        calibration.inter_sha256,
+    ):
         got = f"inter-layer scores {calibration.inter_sha256[:12]}"
         raise ScheduleError(
             "schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with"
@@ -199,7 +206,9 @@ def dense(vit: PrunableViT) -> PrunedViT:
 
 
 def export(
-    pruned: PrunedViT, lowering: Lowering | str | None = None, images: AnyImages | None = None
+    pruned: PrunedViT,
+    lowering: Lowering | str | None = None,
+    images: AnyImages | None = None,
 ) -> onnx.ModelProto:
     """Return the ONNX model.
 
@@ -234,7 +243,11 @@ def save(model: onnx.ModelProto, path: PathLike) -> Path:
 
 
 def check(
-    pruned: PrunedViT, model: onnx.ModelProto | PathLike, images: AnyImages, *, threads: int = 0
+    pruned: PrunedViT,
+    model: onnx.ModelProto | PathLike,
+    images: AnyImages,
+    *,
+    threads: int = 0,
 ) -> ParityReport:
     """Compare a lowered model with PyTorch on up to 64 images, on its target's runtime on the CPU.
 
@@ -302,7 +315,9 @@ def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array
 def _pixels(folder: ImageFolder, spec: ModelSpec, input_kind: InputKind) -> Array:
     pixels = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
     if input_kind == InputKind.UINT8 and pixels.dtype != np.uint8:
-        raise ImageError("images", f"{pixels.dtype}", "uint8 pixels, which the model takes")
+        raise ImageError(
+            "images", f"{pixels.dtype}", "uint8 pixels, which the model takes"
+        )
     return pixels
 
 

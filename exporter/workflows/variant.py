@@ -82,7 +82,9 @@ class Variant:
     def check_amount(self, verb: str) -> None:
         """Raise RecipeError if nothing says how much to prune."""
         if self.policy is not None and self.policy.amount == UNSAID:
-            raise RecipeError(verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}")
+            raise RecipeError(
+                verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}"
+            )
 
     @property
     def given(self) -> Schedule | None:
@@ -137,7 +139,9 @@ class Variant:
         if Need.REFIT in self.needs and self.policy.is_open:
             return self._chosen_schedule(self.policy)
         if Need.COST not in self.needs or self.cost is not None:
-            return schedule_of(self.policy, spec, self.calibration, image_cost=self.cost)
+            return schedule_of(
+                self.policy, spec, self.calibration, image_cost=self.cost
+            )
         with stages.stage("rho, on calibration images"):
             cost = self.count_on_images()
             return schedule_of(self.policy, spec, self.calibration, image_cost=cost)
@@ -158,11 +162,22 @@ class Variant:
             place, gain = nearest(models, choosing, judges.some(CHOOSING), advance)
         outcome = "no others are shown to be nearer to the unpruned model"
         if place:
-            outcome = f"which lowers the divergence of those of the share by {gain.gain:.4f}"
-        early = ", with a merge before the first layer" * policies[place].merges_embedded
+            outcome = (
+                f"which lowers the divergence of those of the share by {gain.gain:.4f}"
+            )
+        early = (
+            ", with a merge before the first layer" * policies[place].merges_embedded
+        )
         logger.warning(
             "counts: exponent %g%s; of %d tried on %d images and judged on %d others, %s",
-            *(policies[place].exponent, early, len(models), gain.read, gain.held_out, outcome),
+            *(
+                policies[place].exponent,
+                early,
+                len(models),
+                gain.read,
+                gain.held_out,
+                outcome,
+            ),
         )
         return models[place].schedule
 
@@ -177,7 +192,9 @@ class Variant:
         network = self.network
         count = network.recipe.images.check_images
         pixels = network.pixels(network.folder, count, InputKind.FLOAT32)
-        return image_cost(network.vit, pixels, self.calibration, network.measuring.batch)
+        return image_cost(
+            network.vit, pixels, self.calibration, network.measuring.batch
+        )
 
     def log_oddities(self) -> None:
         """Log what an owner should know of the schedule and of the calibration behind it."""
@@ -206,7 +223,9 @@ class Variant:
             return pruned, None
         images, judges = network.to_fit
         runs = runs_to_refit(images, judges)
-        network.stages.say(f"refit takes as long as {runs:,} images of the unpruned model")
+        network.stages.say(
+            f"refit takes as long as {runs:,} images of the unpruned model"
+        )
         with network.stages.stage("refit") as advance:
             return refit(pruned, images, judges, advance)
 

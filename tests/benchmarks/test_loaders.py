@@ -72,7 +72,9 @@ def test_every_loader_gives_the_logits_of_pytorch(
     assert len(rows) == len(compare.LOADERS) and np.ptp(expected) > 0
     for row in rows:
         if row.logits is not None:
-            np.testing.assert_allclose(row.logits, expected, atol=2e-5, err_msg=row.loader)
+            np.testing.assert_allclose(
+                row.logits, expected, atol=2e-5, err_msg=row.loader
+            )
     missing = [f"{row.loader}: {row.reason}" for row in rows if row.logits is None]
     assert len(compare.table(rows)) == len(rows) + 2
     if missing:
@@ -90,20 +92,30 @@ def test_the_lines_of_the_readme(
         if block.marker == marker and block.language == language
     )
     write_model(read_folder(folder).models.pruned, tmp_path / "models/my-vit")
-    photo = compare.question_of(read_folder(folder), tmp_path / "place", dense=False).image
+    photo = compare.question_of(
+        read_folder(folder), tmp_path / "place", dense=False
+    ).image
     shutil.copyfile(photo, tmp_path / "photo.png")
     text = block.text.replace("photo.jpg", "photo.png")
     try:
         with FileLock(PLACE / ".lock"):
             if language == "python":
-                command = [compare.python_with(PLACE / "optimum", compare.OPTIMUM), "-c", text]
+                command = [
+                    compare.python_with(PLACE / "optimum", compare.OPTIMUM),
+                    "-c",
+                    text,
+                ]
             else:
-                modules = compare.node_modules(PLACE / "npm", compare.NPM) / "node_modules"
+                modules = (
+                    compare.node_modules(PLACE / "npm", compare.NPM) / "node_modules"
+                )
                 (tmp_path / "node_modules").symlink_to(modules)
                 command = ["node", "--input-type=module", "-e", text]
     except compare.NotInstalledError as error:
         pytest.skip(f"{error}")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert "class_0" in done.stdout and "class_1" in done.stdout
 
 
@@ -132,7 +144,9 @@ def test_tract_runs_these_targets(
         pytest.skip(f"{error}")
     question = replace(question, place=PLACE)
     expected = compare.LOADERS["ONNX Runtime"](question)
-    np.testing.assert_allclose(compare.LOADERS["tract"](question), expected, atol=tolerance)
+    np.testing.assert_allclose(
+        compare.LOADERS["tract"](question), expected, atol=tolerance
+    )
 
 
 @pytest.mark.parametrize("method", ON_CPU)
@@ -152,7 +166,9 @@ def test_a_file_for_the_web_is_checked_on_webgpu_without_a_gpu(
     except compare.NotInstalledError as error:
         pytest.skip(f"{error}")
     command = [python, "-c", CHECK, "check", folder, "--runtime", "onnxruntime-webgpu"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     export = read_folder(folder)
     reference = export.read_reference()

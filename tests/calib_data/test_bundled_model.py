@@ -12,7 +12,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from exporter.bundled import CIFAR_VIT, DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT, BundledModel
+from exporter.bundled import (
+    CIFAR_VIT,
+    DIGITS_VIT,
+    MODELS,
+    OFFSET_DIGITS_VIT,
+    BundledModel,
+)
 from exporter.data.batches import batches
 from exporter.evaluation.accuracy import predict_each
 from exporter.files import sha256_of
@@ -63,7 +69,9 @@ def folders(request: pytest.FixtureRequest) -> Any:
 @each_model
 def test_file_is_small_and_half_precision(bundled: BundledModel) -> None:
     assert bundled.weights.stat().st_size <= MOST_BYTES[bundled.name]
-    assert {torch.float16} == {value.dtype for value in load_file(bundled.weights).values()}
+    assert {torch.float16} == {
+        value.dtype for value in load_file(bundled.weights).values()
+    }
     assert record_of(bundled).weights_sha256 == sha256_of(bundled.weights)
 
 
@@ -82,7 +90,9 @@ def test_shape_is_a_small_deit(bundled: BundledModel) -> None:
     assert len(model.blocks) == bundled.model_kwargs["depth"]
     assert model.patch_embed.num_patches == PATCHES[bundled.name]
     assert model.num_prefix_tokens == 1
-    assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert record.parameters == sum(
+        parameter.numel() for parameter in model.parameters()
+    )
 
 
 @each_model
@@ -98,13 +108,20 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
     [(each, each.name) for each in MODELS.values()],
     indirect=["folders"],
 )
-def test_accuracy_of_the_record_is_reproduced(bundled: BundledModel, folders: Any) -> None:
+def test_accuracy_of_the_record_is_reproduced(
+    bundled: BundledModel, folders: Any
+) -> None:
     record = record_of(bundled)
     runner = TRAIN.logits_runner(network_of(bundled), record.preprocessing.input_size)
     loaded = batches(folders.held_out.files, record.preprocessing, "float32", 64)
-    (predictions,) = predict_each([runner], (((images,), labels) for images, labels in loaded))
+    (predictions,) = predict_each(
+        [runner], (((images,), labels) for images, labels in loaded)
+    )
     found = predictions.accuracy
-    assert (found.images, folders.class_names) == (record.images_held_out, record.class_names)
+    assert (found.images, folders.class_names) == (
+        record.images_held_out,
+        record.class_names,
+    )
     assert found.top1 >= LEAST_TOP1[bundled.name]
     assert abs(found.top1 - record.top1_held_out) <= 2 / found.images
 

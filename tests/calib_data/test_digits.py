@@ -48,7 +48,8 @@ def test_halves_are_a_partition(
 def test_classes_are_halved(written: Path) -> None:
     for label in range(10):
         train, held_out = (
-            len(list((written / name / str(label)).iterdir())) for name in ("train", "held_out")
+            len(list((written / name / str(label)).iterdir()))
+            for name in ("train", "held_out")
         )
         assert 0 <= train - held_out <= 1
 
@@ -81,7 +82,9 @@ def test_offset_digits_are_anywhere_and_whole(offset: Path) -> None:
             corners.add((rows[0] // 10, columns[0] // 10))
             assert min(rows[0], columns[0]) >= 2
             assert max(rows[-1], columns[-1]) < 26
-            shown.add(pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes())
+            shown.add(
+                pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes()
+            )
         assert len(shown) == 1
     assert {(row, column) for row in (0, 1) for column in (0, 1)} <= corners
 

@@ -51,7 +51,10 @@ def test_interrupted_run_ends_with_the_same_bytes(
     assert not out.exists()
     train_folder(images, images, out, TINY, QUIET)
     assert trained.read_bytes() == out.read_bytes()
-    assert trained.with_suffix(".json").read_bytes() == out.with_suffix(".json").read_bytes()
+    assert (
+        trained.with_suffix(".json").read_bytes()
+        == out.with_suffix(".json").read_bytes()
+    )
 
 
 def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
@@ -65,7 +68,11 @@ def test_crop_recipe_trains(images: Path, tmp_path: Path) -> None:
 def test_what_is_no_vit_is_refused(images: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a ViT of a known family"):
         train_folder(
-            images, images, tmp_path / "vit.safetensors", TrainSettings(model="resnet18"), QUIET
+            images,
+            images,
+            tmp_path / "vit.safetensors",
+            TrainSettings(model="resnet18"),
+            QUIET,
         )
 
 
@@ -102,7 +109,10 @@ def test_it_states_itself_in_the_record(
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["command"].startswith("python calib_data/train.py --images")
     assert record["settings"]["model_kwargs"] == SHAPE
-    assert (record["settings"]["min_lr"], record["settings"]["batch_size"]) == (1e-6, 64)
+    assert (record["settings"]["min_lr"], record["settings"]["batch_size"]) == (
+        1e-6,
+        64,
+    )
     assert {torch.float32} == {value.dtype for value in load_file(out).values()}
     shown = capsys.readouterr().err
     assert f"{out}: " in shown
@@ -125,7 +135,9 @@ def test_what_a_user_can_mend_is_one_line_and_code_2(
 
 
 def test_small_epochs_see_half_the_side() -> None:
-    epochs = TRAIN._small_first(lambda _: [(torch.zeros(2, 3, 16, 16), torch.zeros(2))], 1)
+    epochs = TRAIN._small_first(
+        lambda _: [(torch.zeros(2, 3, 16, 16), torch.zeros(2))], 1
+    )
     assert [images.shape for epoch in (0, 1) for images, _ in epochs(epoch)] == [
         (2, 3, 8, 8),
         (2, 3, 16, 16),
@@ -183,12 +195,19 @@ def written(
     preprocessing = preprocessing_for(model, settings, 3)
     folders = open_folders(images, held_out or images)
     record = write_result(
-        model, settings, out, preprocessing=preprocessing, folders=folders, command="train"
+        model,
+        settings,
+        out,
+        preprocessing=preprocessing,
+        folders=folders,
+        command="train",
     )
     return model, preprocessing, record
 
 
-def test_the_record_says_where_the_weights_come_from(images: Path, tmp_path: Path) -> None:
+def test_the_record_says_where_the_weights_come_from(
+    images: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "vit.safetensors"
     held_out = write_images(tmp_path / "held out", classes=3, count=2)
     model, preprocessing, record = written(images, out, held_out=held_out)
@@ -199,12 +218,16 @@ def test_the_record_says_where_the_weights_come_from(images: Path, tmp_path: Pat
     assert record.images_train_sha256 != record.images_held_out_sha256
     assert record.preprocessing == preprocessing
     assert (preprocessing.input_size, preprocessing.crop_pct) == ((3, 16, 16), 1.0)
-    assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert record.parameters == sum(
+        parameter.numel() for parameter in model.parameters()
+    )
     assert record.weights_sha256 == sha256_of(out)
     assert str(images) not in out.with_suffix(".json").read_text()
 
 
-@pytest.mark.parametrize(("fp16", "dtype"), [(True, torch.float16), (False, torch.float32)])
+@pytest.mark.parametrize(
+    ("fp16", "dtype"), [(True, torch.float16), (False, torch.float32)]
+)
 def test_weights_are_rounded_under_timms_keys(
     images: Path, tmp_path: Path, fp16: bool, dtype: torch.dtype
 ) -> None:
@@ -213,7 +236,9 @@ def test_weights_are_rounded_under_timms_keys(
     state, expected = load_file(out), model.state_dict()
     assert set(state) == set(expected)
     assert {value.dtype for value in state.values()} == {dtype}
-    assert all(torch.equal(value, expected[name].to(dtype)) for name, value in state.items())
+    assert all(
+        torch.equal(value, expected[name].to(dtype)) for name, value in state.items()
+    )
 
 
 def test_accuracy_is_that_of_the_images(images: Path, tmp_path: Path) -> None:
@@ -236,7 +261,9 @@ def test_the_hash_of_a_folder_is_over_paths_and_bytes(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(name.encode())
     images = list_images(tmp_path)
-    expected = hashlib.sha256(b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png").hexdigest()
+    expected = hashlib.sha256(
+        b"cat/1.png 9\ncat/1.pngdog/2.png 9\ndog/2.png"
+    ).hexdigest()
     assert expected == TRAIN.folder_sha256(images)
     images.files[0].path.rename(images.files[0].path.with_name("3.png"))
     with pytest.raises(ImageError, match=r"1\.png"):

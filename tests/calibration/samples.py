@@ -23,7 +23,12 @@ from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 # Of a model that need not be there.
 PREPROCESSING = Preprocessing(
-    (3, 32, 32), Interpolation.BICUBIC, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 0.9, CropMode.CENTER
+    (3, 32, 32),
+    Interpolation.BICUBIC,
+    (0.5, 0.5, 0.5),
+    (0.5, 0.5, 0.5),
+    0.9,
+    CropMode.CENTER,
 )
 LOGITS = Output("logits", OutputKind.LOGITS, 7)
 SPEC = ModelSpec(
@@ -51,7 +56,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("vit_tiny_patch16_224", {}),
     "layer scale": ("vit_tiny_patch16_224", {"init_values": 0.1}),
     "q/k norm": ("vit_tiny_patch16_224", {"qk_norm": True}),
-    "inner norms": ("vit_tiny_patch16_224", {"scale_attn_norm": True, "scale_mlp_norm": True}),
+    "inner norms": (
+        "vit_tiny_patch16_224",
+        {"scale_attn_norm": True, "scale_mlp_norm": True},
+    ),
     "registers": ("vit_tiny_patch16_224", {"reg_tokens": 4}),
     "no qkv bias": ("vit_tiny_patch16_224", {"qkv_bias": False, "pre_norm": True}),
     "distilled": ("deit_tiny_distilled_patch16_224", {}),
@@ -70,7 +78,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 def tiny_vit(variant: str = "plain", **kwargs: Any) -> PrunableViT:
     """A ViT of three blocks with frozen weights."""
     name, own = VARIANTS[variant]
-    model = timm.create_model(name, **{**SHAPE, **own, **kwargs}).eval().requires_grad_(False)
+    model = (
+        timm.create_model(name, **{**SHAPE, **own, **kwargs})
+        .eval()
+        .requires_grad_(False)
+    )
     frozen_weights(model)
     return adapt(model, variant)
 
@@ -82,7 +94,9 @@ def frozen_weights(model: nn.Module) -> None:
         drawn = random.standard_normal(tuple(value.shape))
         is_scale = value.ndim == 1 and name.endswith("weight")
         spread = 0.2 if value.ndim < 2 else 0.15
-        value.copy_(torch.from_numpy(1 + spread * drawn if is_scale else spread * drawn))
+        value.copy_(
+            torch.from_numpy(1 + spread * drawn if is_scale else spread * drawn)
+        )
 
 
 def frozen_images(count: int, size: tuple[int, int] = (32, 32)) -> Tensor:
@@ -91,7 +105,10 @@ def frozen_images(count: int, size: tuple[int, int] = (32, 32)) -> Tensor:
 
 
 def relevance(
-    vit: PrunableViT, images: Tensor, classes: Tensor, dtype: torch.dtype = torch.float64
+    vit: PrunableViT,
+    images: Tensor,
+    classes: Tensor,
+    dtype: torch.dtype = torch.float64,
 ) -> Tensor:
     """The relevance of images [b, 3, height, width] to classes [b, k]: [b, k, layers, patches]."""
     vit = in_dtype(vit, dtype)
@@ -134,6 +151,14 @@ def acs_alone(vit: PrunableViT, acs: Sequence[float]) -> Calibration:
     """A calibration of ACS alone that nobody measured."""
     spec, settings = vit.spec, CalibrationSettings(relevance=False)
     record = CalibrationRecord(
-        spec.name, vit.weights_sha256, "", 1, 0, 0, spec.grid, spec.preprocessing, settings
+        spec.name,
+        vit.weights_sha256,
+        "",
+        1,
+        0,
+        0,
+        spec.grid,
+        spec.preprocessing,
+        settings,
     )
     return Calibration(record, np.array(acs), None)

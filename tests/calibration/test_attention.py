@@ -41,21 +41,27 @@ def test_tiles_cover_every_query_of_every_head_once(
 def seen(request: pytest.FixtureRequest) -> AttentionTrace:
     vit = in_dtype(tiny_vit(request.param), torch.float64)
     found = (
-        trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:])).blocks[1].attention
+        trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:]))
+        .blocks[1]
+        .attention
     )
     assert found is not None
     return found
 
 
 @pytest.fixture(params=[1, 150, 2000, 2**20], ids=lambda size: f"tiles of {size}")
-def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def tile(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[int]:
     """From a row at a time to all heads at once."""
     monkeypatch.setattr(attention, "TILE", request.param)
     yield request.param
 
 
 def drawn(seed: int, seen: AttentionTrace, *shape: int) -> Tensor:
-    numbers = np.random.RandomState(seed).standard_normal((len(seen.tokens), CLASSES, *shape))
+    numbers = np.random.RandomState(seed).standard_normal(
+        (len(seen.tokens), CLASSES, *shape)
+    )
     return torch.from_numpy(numbers)
 
 
@@ -73,16 +79,22 @@ def test_tiles_add_up_to_the_rules_and_to_autograd(seen: AttentionTrace) -> None
     weights, value = relevance_of_attention(seen, cam)
     weight = (weights * gradient_of_attention(seen, gradient)).clamp(min=0).mean(2)
     close(found_row, torch.einsum("bkt,bktu->bku", row, weight))
-    query, key = product_rule(weights, seen.query.unsqueeze(1), seen.key.unsqueeze(1).mT)
+    query, key = product_rule(
+        weights, seen.query.unsqueeze(1), seen.key.unsqueeze(1).mT
+    )
     for ours, expected in zip(below, (query, key.mT, value), strict=True):
         close(ours, expected)
     for place in range(CLASSES):
-        for ours, expected in zip(slopes, by_autograd(seen, gradient[:, place]), strict=True):
+        for ours, expected in zip(
+            slopes, by_autograd(seen, gradient[:, place]), strict=True
+        ):
             close(ours[:, place], expected)
 
 
 def by_autograd(seen: AttentionTrace, gradient: Tensor) -> Any:
-    leaves = [each.clone().requires_grad_() for each in (seen.query, seen.key, seen.value)]
+    leaves = [
+        each.clone().requires_grad_() for each in (seen.query, seen.key, seen.value)
+    ]
     query, key, value = leaves
     context = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1) @ value
     return torch.autograd.grad(context, leaves, gradient)
@@ -91,11 +103,15 @@ def by_autograd(seen: AttentionTrace, gradient: Tensor) -> Any:
 def test_what_comes_in_is_left_alone(seen: AttentionTrace) -> None:
     cam, gradient = (drawn(seed, seen, *seen.context.shape[1:]) for seed in (0, 1))
     row = drawn(2, seen, seen.tokens.shape[1])
-    before = [each.clone() for each in (cam, gradient, row, seen.query, seen.key, seen.value)]
+    before = [
+        each.clone() for each in (cam, gradient, row, seen.query, seen.key, seen.value)
+    ]
     first = attention.propagate(seen, row, cam, gradient)
     second = attention.propagate(seen, row, cam, gradient)
     for one, other in zip(
-        (first[0], *first[1], *first[2]), (second[0], *second[1], *second[2]), strict=True
+        (first[0], *first[1], *first[2]),
+        (second[0], *second[1], *second[2]),
+        strict=True,
     ):
         assert torch.equal(one, other)
     for one, other in zip(

@@ -20,7 +20,11 @@ from exporter.calibration.calibrate import (
     resized_to,
 )
 from exporter.calibration.importance import ImageScores, scores_of_image
-from exporter.calibration.record import Calibration, CalibrationRecord, check_calibration
+from exporter.calibration.record import (
+    Calibration,
+    CalibrationRecord,
+    check_calibration,
+)
 from exporter.calibration.settings import CalibrationSettings, planned_images
 from exporter.calibration.trace import in_dtype
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
@@ -67,8 +71,12 @@ def test_a_plane_stays_a_plane() -> None:
     plane = (rows + 10 * columns).double().flatten().unsqueeze(0)
     finer = resize_scores(plane, (8, 4), (16, 8)).view(16, 8)
     inner = finer[2:-2, 2:-2]
-    torch.testing.assert_close(inner.diff(dim=0), torch.full_like(inner.diff(dim=0), 0.5))
-    torch.testing.assert_close(inner.diff(dim=1), torch.full_like(inner.diff(dim=1), 5.0))
+    torch.testing.assert_close(
+        inner.diff(dim=0), torch.full_like(inner.diff(dim=0), 0.5)
+    )
+    torch.testing.assert_close(
+        inner.diff(dim=1), torch.full_like(inner.diff(dim=1), 5.0)
+    )
 
 
 @pytest.mark.parametrize("to", [(2, 3), (8, 8), (4, 12), (1, 1)])
@@ -163,7 +171,11 @@ def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
     np.testing.assert_allclose(
         found.acs, np.mean([scores.acs for scores in each], axis=0), rtol=1e-12
     )
-    assert (found.record.images, found.record.skipped, found.record.empty_rows) == (20, 0, 0)
+    assert (found.record.images, found.record.skipped, found.record.empty_rows) == (
+        20,
+        0,
+        0,
+    )
     assert vit.weights_sha256 == found.record.weights_sha256
     assert dataset_sha256(images.files) == found.record.dataset_sha256
 
@@ -171,11 +183,16 @@ def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
 def test_acs_alone_needs_no_relevance(vit: PrunableViT, images: ImageFolder) -> None:
     found = calibrate(vit, images, ACS)
     assert found.inter is None
-    np.testing.assert_allclose(found.acs, calibrate(vit, images, ALL).acs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found.acs, calibrate(vit, images, ALL).acs, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_cap_draws_by_the_seed(vit: PrunableViT, images: ImageFolder) -> None:
-    some = [calibrate(vit, images, replace(ALL, max_images=4, seed=seed)) for seed in (0, 0, 1)]
+    some = [
+        calibrate(vit, images, replace(ALL, max_images=4, seed=seed))
+        for seed in (0, 0, 1)
+    ]
     assert some[0].record.images == 4
     assert some[0].inter_sha256 == some[1].inter_sha256 != some[2].inter_sha256
     assert some[0].record.dataset_sha256 != some[2].record.dataset_sha256
@@ -187,12 +204,16 @@ def test_the_overlap_is_that_of_the_means_of_two_halves(
     found, each = calibrate(vit, images, ALL), alone(vit, images)
     half = [image.half for image in planned_images(images, ALL)]
     tables = [
-        np.mean([s.inter for s, own in zip(each, half, strict=True) if own == side], axis=0)
+        np.mean(
+            [s.inter for s, own in zip(each, half, strict=True) if own == side], axis=0
+        )
         for side in (0, 1)
     ]
     shares = []
     for first, second in zip(*tables, strict=True):
-        best = [set(np.argsort(-row, kind="stable")[:8].tolist()) for row in (first, second)]
+        best = [
+            set(np.argsort(-row, kind="stable")[:8].tolist()) for row in (first, second)
+        ]
         shares.append(len(best[0] & best[1]) / 8)
     assert found.overlap is not None and found.overlap.tolist() == shares
     assert calibrate(vit, images, ACS).overlap is None
@@ -218,7 +239,9 @@ ONES = (np.ones(3), np.ones((3, 16)), np.ones(3, bool))
 
 
 @pytest.mark.usefixtures("checks")
-@pytest.mark.parametrize(("enough", "read"), [(1, 4), (4, 4), (5, 8), (9, 16), (17, 16)])
+@pytest.mark.parametrize(
+    ("enough", "read"), [(1, 4), (4, 4), (5, 8), (9, 16), (17, 16)]
+)
 def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
     vit: PrunableViT,
     images: ImageFolder,
@@ -245,7 +268,10 @@ def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
 @pytest.mark.usefixtures("checks")
 @pytest.mark.parametrize("enough", [0.0, 0.6, 2.0])
 def test_auto_stops_by_the_overlap_of_what_it_keeps(
-    vit: PrunableViT, images: ImageFolder, monkeypatch: pytest.MonkeyPatch, enough: float
+    vit: PrunableViT,
+    images: ImageFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    enough: float,
 ) -> None:
     monkeypatch.setattr(sums, "ENOUGH", enough)
     found = calibrate(vit, images, AUTO)
@@ -253,7 +279,10 @@ def test_auto_stops_by_the_overlap_of_what_it_keeps(
         overlap = calibrate(vit, images, replace(ALL, max_images=count)).overlap
         assert overlap is not None and found.overlap is not None
         if min(overlap) >= enough or count == 16:
-            assert (found.record.images, found.overlap.tolist()) == (count, overlap.tolist())
+            assert (found.record.images, found.overlap.tolist()) == (
+                count,
+                overlap.tolist(),
+            )
             return
 
 
@@ -266,7 +295,9 @@ def test_auto_goes_on_to_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
     stop: int,
 ) -> None:
-    monkeypatch.setattr(module, "is_settled", lambda halves: bool(halves.any()) and stop == 8)
+    monkeypatch.setattr(
+        module, "is_settled", lambda halves: bool(halves.any()) and stop == 8
+    )
     calibrate_to(tmp_path / "whole", vit, images, AUTO)
 
     def interrupt(done: int, _total: int) -> None:
@@ -309,7 +340,9 @@ def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
         calibrate_to(resumed, vit, images, settings, interrupt)
     assert partial.exists() and not resumed.exists()
     after: list[int] = []
-    calibrate_to(resumed, vit, images, settings, lambda done, _total: after.append(done))
+    calibrate_to(
+        resumed, vit, images, settings, lambda done, _total: after.append(done)
+    )
     assert after[0] > before[-1]
     assert len(planned_images(images, settings)) == after[-1]
     assert whole.read_bytes() == resumed.read_bytes()
@@ -338,7 +371,10 @@ def test_a_kill_loses_no_more_than_the_images_since_the_last_save(
 
 
 def test_an_interrupt_amid_an_image_loses_that_image_alone(
-    vit: PrunableViT, images: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vit: PrunableViT,
+    images: ImageFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[int] = []
 

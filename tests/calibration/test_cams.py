@@ -20,7 +20,9 @@ def naive_single_linear(
 ) -> Tensor:
     """The published rules for x + W n(x), entry by entry and image by image, with plain loops."""
     result = torch.zeros_like(cam)
-    for place in torch.cartesian_prod(*(torch.arange(size) for size in cam.shape[:2])).tolist():
+    for place in torch.cartesian_prod(
+        *(torch.arange(size) for size in cam.shape[:2])
+    ).tolist():
         image, label = place
         relevance_here = cam[image, label]
         ratio = relevance_here / (tokens[image] + branch[image] + 1e-9)
@@ -64,7 +66,8 @@ def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, Ml
 def test_a_part_without_linear_layers_keeps_relevance_where_it_is() -> None:
     """x + norm(x): each element's relevance is shared by its two terms, which are functions of that element."""
     vit = in_dtype(
-        apply_plan(tiny_vit(), DepthPlan((2,), (), AttentionVariant.IDENTITY)), torch.float64
+        apply_plan(tiny_vit(), DepthPlan((2,), (), AttentionVariant.IDENTITY)),
+        torch.float64,
     )
     block, (seen, _) = vit.blocks[1], trace(vit, frozen_images(2)).blocks[1].token_wise
     assert block.stand_in is not None
@@ -78,7 +81,9 @@ def test_a_part_without_linear_layers_keeps_relevance_where_it_is() -> None:
 def arriving(tokens: Tensor, classes: int = 3) -> Tensor:
     """Positive relevance of every token and class, as it comes from above."""
     shape = (tokens.shape[0], classes, *tokens.shape[1:])
-    return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return torch.rand(
+        shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
 
 
 def total(*cams_: Tensor) -> Tensor:
@@ -89,7 +94,10 @@ def total(*cams_: Tensor) -> Tensor:
 def shared(seen: AttentionTrace, context: Tensor) -> QueryKeyValue:
     """Relevance of query, key and value, from that of the contexts."""
     return propagate(
-        seen, torch.zeros_like(context[:, :, 0, :, 0]), context, torch.zeros_like(context)
+        seen,
+        torch.zeros_like(context[:, :, 0, :, 0]),
+        context,
+        torch.zeros_like(context),
     )[1]
 
 
@@ -101,18 +109,26 @@ def test_a_whole_block_loses_no_relevance(variant: str) -> None:
     middle = backward.cam_to_middle(mlp, seen, cam)
     torch.testing.assert_close(total(middle), total(cam), rtol=1e-4, atol=1e-6)
     skip, context = backward.cam_to_context(part, attention, middle)
-    torch.testing.assert_close(total(skip, context), total(middle), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        total(skip, context), total(middle), rtol=1e-4, atol=1e-6
+    )
     query, key, value = shared(attention, context)
     torch.testing.assert_close(total(query, key), total(value), rtol=1e-4, atol=1e-6)
-    below = backward.cam_to_block_input(part, attention, skip, QueryKeyValue(query, key, value))
+    below = backward.cam_to_block_input(
+        part, attention, skip, QueryKeyValue(query, key, value)
+    )
     torch.testing.assert_close(total(below), total(middle), rtol=1e-3, atol=1e-5)
 
 
 def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
     part, seen, _, _ = of_block("plain")
-    skip, context = backward.cam_to_context(part, seen, arriving(seen.tokens, classes=1))
+    skip, context = backward.cam_to_context(
+        part, seen, arriving(seen.tokens, classes=1)
+    )
     attention, value = relevance_of_attention(seen, context)
-    joined = torch.zeros(*seen.normed.shape[:2], 3 * part.num_heads * part.head_dim).double()
+    joined = torch.zeros(
+        *seen.normed.shape[:2], 3 * part.num_heads * part.head_dim
+    ).double()
     for head in range(part.num_heads):
         query, key = seen.query[:, head], seen.key[:, head]
         ratio = attention[:, 0, head] / (matrices(seen)[0][:, head] + 1e-9) / 2
@@ -136,7 +152,9 @@ def test_a_gate_is_shared_by_both_halves() -> None:
     found = backward.cam_to_middle(part, seen, cam)
     _, branch = rules.add(cam, seen.tokens[:, None], seen.branch[:, None])
     assert isinstance(part.fc2, nn.Linear)
-    sign = part.out(torch.ones(1, 1, part.fc2.out_features).double()).sign().reshape(-1, 1)
+    sign = (
+        part.out(torch.ones(1, 1, part.fc2.out_features).double()).sign().reshape(-1, 1)
+    )
     branch = rules.linear(branch, seen.fc2_input[:, None], part.fc2.weight * sign)
     both = torch.cat([branch, branch], -1) / 2
     assert not isinstance(part.fc1, nn.Identity)

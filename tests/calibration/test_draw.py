@@ -70,10 +70,14 @@ def test_the_least_layer_decides() -> None:
         0.8,
     ]
     assert is_settled(np.stack((ordered[None], swapped[None])))
-    assert not is_settled(np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse)))))
+    assert not is_settled(
+        np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse))))
+    )
 
 
-def test_one_line_names_the_layers_and_the_worst(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_names_the_layers_and_the_worst(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         warn_where_unsettled(np.array((0.5, 0.81, ENOUGH, 0.7)), (2, 3, 4), 64)
     (record,) = caplog.records
@@ -85,7 +89,9 @@ def test_one_line_names_the_layers_and_the_worst(caplog: pytest.LogCaptureFixtur
     ("overlap", "layers"), [(None, (1, 2)), ((0.5, 0.9), (2,)), ((0.5, 0.9), ())]
 )
 def test_nothing_is_said_of_what_is_settled_or_unknown(
-    caplog: pytest.LogCaptureFixture, overlap: tuple[float, ...] | None, layers: tuple[int, ...]
+    caplog: pytest.LogCaptureFixture,
+    overlap: tuple[float, ...] | None,
+    layers: tuple[int, ...],
 ) -> None:
     warn_where_unsettled(None if overlap is None else np.array(overlap), layers, 64)
     assert caplog.records == []
@@ -95,7 +101,8 @@ def folder(count: int) -> ImageFolder:
     """A folder that is not there: a draw opens nothing."""
     place = Path("images")
     return ImageFolder(
-        place, tuple(ImageFile(place / f"{index:04}.png", None) for index in range(count))
+        place,
+        tuple(ImageFile(place / f"{index:04}.png", None) for index in range(count)),
     )
 
 
@@ -107,7 +114,8 @@ def test_each_image_is_read_once_and_is_in_one_half(
     planned = planned_images(images, CalibrationSettings(max_images=most, seed=seed))
     files = sample(images, most, seed).files
     assert planned == [
-        PlannedImage(file, image.half) for file, image in zip(files, planned, strict=True)
+        PlannedImage(file, image.half)
+        for file, image in zip(files, planned, strict=True)
     ]
     assert len(planned) == min(total, most or total)
     first = sum(image.half == 0 for image in planned)
@@ -115,7 +123,9 @@ def test_each_image_is_read_once_and_is_in_one_half(
 
 
 @given(st.integers(1, 400), st.integers(0, 9))
-def test_auto_reads_the_same_images_as_each_of_its_counts(total: int, seed: int) -> None:
+def test_auto_reads_the_same_images_as_each_of_its_counts(
+    total: int, seed: int
+) -> None:
     images = folder(total)
     planned = planned_images(images, CalibrationSettings(max_images="auto", seed=seed))
     assert len(planned) == total
@@ -130,7 +140,11 @@ def test_auto_reads_the_same_images_as_each_of_its_counts(total: int, seed: int)
 
 def test_auto_has_a_ceiling() -> None:
     assert (
-        len(planned_images(folder(CHECKS[-1] + 7), CalibrationSettings(max_images="auto")))
+        len(
+            planned_images(
+                folder(CHECKS[-1] + 7), CalibrationSettings(max_images="auto")
+            )
+        )
         == CHECKS[-1]
         == 2048
     )

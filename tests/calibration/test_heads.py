@@ -65,7 +65,11 @@ def test_every_layer_has_relevance_and_an_image_alone_the_same(family: str) -> N
     vit = double(family)
     images = random_images(vit, 2)
     together = relevance(vit, images, CLASSES)
-    assert together.isfinite().all() and (together >= 0).all() and (together.amax(-1) > 0).all()
+    assert (
+        together.isfinite().all()
+        and (together >= 0).all()
+        and (together.amax(-1) > 0).all()
+    )
     # The identity's own part, the same for every patch, is not in it: patches differ.
     assert (together.std(-1) / together.mean(-1)).min() > 0.05
     alone = relevance(vit, images[1:], CLASSES[1:])
@@ -84,7 +88,9 @@ def embedding_of(kind: str) -> PrunableViT:
     return in_dtype(adapt(model, name=kind), torch.float64)
 
 
-EMBEDDINGS = pytest.mark.parametrize("kind", ["projected", "vit", "pooled", "eva02, pooled"])
+EMBEDDINGS = pytest.mark.parametrize(
+    "kind", ["projected", "vit", "pooled", "eva02, pooled"]
+)
 
 
 @EMBEDDINGS
@@ -93,12 +99,16 @@ def test_the_gradient_of_the_length_of_an_embedding_is_autograds(kind: str) -> N
     seen = trace(vit, random_images(vit, 2))
     assert torch.equal(top_outputs(vit, seen, 6), LENGTH)
     tokens = seen.blocks[-1].output.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(vit.classify(vit.norm(tokens)).norm(dim=-1).sum(), tokens)
+    (expected,) = torch.autograd.grad(
+        vit.classify(vit.norm(tokens)).norm(dim=-1).sum(), tokens
+    )
     torch.testing.assert_close(gradient_of_outputs(vit, seen, LENGTH)[:, 0], expected)
 
 
 @EMBEDDINGS
-def test_the_relevance_of_an_embedding_is_that_of_a_class_with_its_direction(kind: str) -> None:
+def test_the_relevance_of_an_embedding_is_that_of_a_class_with_its_direction(
+    kind: str,
+) -> None:
     vit = embedding_of(kind)
     images = random_images(vit, 1)
     seen = trace(vit, images)
@@ -110,7 +120,11 @@ def test_the_relevance_of_an_embedding_is_that_of_a_class_with_its_direction(kin
     assert found.isfinite().all() and (found >= 0).all() and (found.amax(-1) > 0).all()
     model: Any = copy.deepcopy(vit.model)
     direction = seen.logits[0] / seen.logits[0].norm()
-    weight = direction if isinstance(model.head, nn.Identity) else direction @ model.head.weight
+    weight = (
+        direction
+        if isinstance(model.head, nn.Identity)
+        else direction @ model.head.weight
+    )
     model.num_classes, model.head = 1, nn.Linear(len(weight), 1, dtype=torch.float64)
     model.head.weight.data.copy_(weight)
     model.head.bias.data.fill_(1.0)  # a classifier, not a projection
@@ -125,14 +139,17 @@ def test_what_can_be_explained() -> None:
         for family in ("vit", "distilled", "pooled", "eva02, pooled")
     )
     assert not any(
-        explainable(make_vit(family)) for family in ("pooled, registers", "pooled by attention")
+        explainable(make_vit(family))
+        for family in ("pooled, registers", "pooled by attention")
     )
     assert explainable(make_tower())
 
 
 def with_an_identity() -> PrunableViT:
     """Layer 2's attention is the identity, layer 3 has one linear layer in place of an MLP."""
-    return apply_plan(make_vit(depth=5), DepthPlan((2,), (3,), AttentionVariant.IDENTITY))
+    return apply_plan(
+        make_vit(depth=5), DepthPlan((2,), (3,), AttentionVariant.IDENTITY)
+    )
 
 
 SMALLER = {"cut": cut_vit, "with an identity": with_an_identity}
@@ -149,7 +166,10 @@ def test_the_gradient_of_attention_is_autograds(
     vit = in_dtype(
         SMALLER[variant]() if variant in SMALLER else tiny_vit(variant), torch.float64
     )
-    images, attentions = frozen_images(2, vit.spec.preprocessing.input_size[1:]), list[Tensor]()
+    images, attentions = (
+        frozen_images(2, vit.spec.preprocessing.input_size[1:]),
+        list[Tensor](),
+    )
     for name, module in vit.model.named_modules():
         if name.endswith("attn_drop"):
             module.register_forward_hook(lambda *call: attentions.append(call[-1]))
@@ -159,6 +179,8 @@ def test_the_gradient_of_attention_is_autograds(
     seen, classes = trace(vit, images), torch.tensor([[1, 4], [1, 4]])
     found = gradients_of_attention(vit, seen, gradient_of_outputs(vit, seen, classes))
     for place, chosen in enumerate((1, 4)):
-        expected = torch.autograd.grad(logits[:, chosen].sum(), attentions, retain_graph=True)
+        expected = torch.autograd.grad(
+            logits[:, chosen].sum(), attentions, retain_graph=True
+        )
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours[:, place], theirs, rtol=1e-9, atol=1e-12)

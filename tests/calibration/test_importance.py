@@ -30,7 +30,10 @@ from tests.calibration.samples import (
     relevance,
     tiny_vit,
 )
-from tests.calibration.whole_attention import gradient_of_attention, relevance_of_attention
+from tests.calibration.whole_attention import (
+    gradient_of_attention,
+    relevance_of_attention,
+)
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
@@ -62,8 +65,12 @@ def test_a_batch_is_its_images_one_by_one_and_class_by_class(variant: str) -> No
     )
     for image in range(2):
         for place in range(3):
-            alone = relevance(vit, images[image, None], CLASSES[image, place].view(1, 1))[0, 0]
-            distance = (together[image, place] - alone).norm(dim=-1) / alone.norm(dim=-1)
+            alone = relevance(
+                vit, images[image, None], CLASSES[image, place].view(1, 1)
+            )[0, 0]
+            distance = (together[image, place] - alone).norm(dim=-1) / alone.norm(
+                dim=-1
+            )
             assert distance.max() < 1e-6
 
 
@@ -73,7 +80,9 @@ def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None
         vit.model.double()
         frozen_weights(vit.model)
         blocks: Any = vit.model.blocks
-        pairs = [pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))]
+        pairs = [
+            pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))
+        ]
         for scale, linear in pairs:
             scale.gamma.add_(
                 0.1 * scale.gamma.sign()
@@ -83,7 +92,10 @@ def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None
                 linear.bias.mul_(scale.gamma)
                 scale.gamma.fill_(1)
     images = frozen_images(2)
-    apart, together = relevance(scaled, images, CLASSES), relevance(folded, images, CLASSES)
+    apart, together = (
+        relevance(scaled, images, CLASSES),
+        relevance(folded, images, CLASSES),
+    )
     assert ((apart - together).norm(dim=-1) / together.norm(dim=-1)).max() < 1e-4
 
 
@@ -129,7 +141,9 @@ def test_the_callers_model_is_left_as_it_was() -> None:
         assert not module._forward_hooks and not module._backward_hooks
     for weight in vit.model.parameters():
         assert (
-            weight.dtype == torch.float32 and weight.grad is None and not weight.requires_grad
+            weight.dtype == torch.float32
+            and weight.grad is None
+            and not weight.requires_grad
         )
 
 
@@ -147,14 +161,20 @@ def pair_by_pair(patches: Tensor) -> float:
     count, total = len(patches), 0.0
     for i in range(count):
         for j in range(i + 1, count):
-            total += float(torch.nn.functional.cosine_similarity(patches[i], patches[j], dim=0))
+            total += float(
+                torch.nn.functional.cosine_similarity(patches[i], patches[j], dim=0)
+            )
     return total / (count * (count - 1) / 2)
 
 
 @given(st.integers(0, 1000), st.integers(2, 9), st.integers(0, 3))
-def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: int) -> None:
+def test_is_the_mean_over_all_pairs_of_patches(
+    seed: int, count: int, prefix: int
+) -> None:
     tokens = (
-        torch.from_numpy(np.random.RandomState(seed).standard_normal((2, prefix + count, 4)))
+        torch.from_numpy(
+            np.random.RandomState(seed).standard_normal((2, prefix + count, 4))
+        )
         + 0.5
     )
     acs = average_cosine_similarity(tokens, prefix)
@@ -179,7 +199,9 @@ def test_is_the_mean_over_all_pairs_of_patches(seed: int, count: int, prefix: in
 def test_rows_of_any_size_in_double(tokens: list[list[float]], expected: float) -> None:
     acs = average_cosine_similarity(torch.tensor([tokens], dtype=torch.float64), 1)
     assert acs.tolist() == pytest.approx([expected])
-    assert average_cosine_similarity(torch.ones(1, 3, 2).half(), 1).dtype == torch.float64
+    assert (
+        average_cosine_similarity(torch.ones(1, 3, 2).half(), 1).dtype == torch.float64
+    )
 
 
 @given(st.integers(0, 1000))
@@ -198,7 +220,11 @@ def test_rows_are_scaled_to_a_sum_or_a_range_of_one(seed: int) -> None:
 @pytest.mark.parametrize("how", ["none", "sum", "minmax"])
 def test_rows_that_say_nothing_are_left_out_and_counted(how: str) -> None:
     rows = torch.tensor(
-        [[[0.0, 0.0], [1.0, 3.0]], [[1.0, 2.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, float("nan")]]]
+        [
+            [[0.0, 0.0], [1.0, 3.0]],
+            [[1.0, 2.0], [0.0, 0.0]],
+            [[0.0, 0.0], [1.0, float("nan")]],
+        ]
     ).double()
     mean, counted, empty = average_over_classes(normalise_rows(rows, how))
     assert empty == 4

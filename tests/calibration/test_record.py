@@ -26,21 +26,30 @@ from tests.calibration.samples import PREPROCESSING, SPEC
 
 def calibration(**settings: Any) -> Calibration:
     chosen = CalibrationSettings(**settings)
-    record = CalibrationRecord("tiny", "aa", "bb", 5, 1, 0, SPEC.grid, PREPROCESSING, chosen)
+    record = CalibrationRecord(
+        "tiny", "aa", "bb", 5, 1, 0, SPEC.grid, PREPROCESSING, chosen
+    )
     inter = np.random.RandomState(0).random_sample((3, 16))
-    return Calibration(record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None)
+    return Calibration(
+        record, np.array([0.1, 0.3, 0.2]), inter if chosen.relevance else None
+    )
 
 
 def test_a_model_that_ends_earlier_has_the_first_layers() -> None:
     first = replace(calibration(), overlap=np.array([0.5, 1.0, 0.25])).of_first(2)
     assert (len(first.acs), first.overlap_by_layer) == (2, (0.5, 1.0))
-    assert first.inter is not None and calibration().inter is not None and len(first.inter) == 2
+    assert (
+        first.inter is not None
+        and calibration().inter is not None
+        and len(first.inter) == 2
+    )
     assert first.inter_sha256 != calibration().inter_sha256
     assert calibration(relevance=False).of_first(2).inter is None
 
 
 @pytest.mark.parametrize(
-    ("relevance", "overlap"), [(True, np.array([0.75, 0.5, 1.0])), (True, None), (False, None)]
+    ("relevance", "overlap"),
+    [(True, np.array([0.75, 0.5, 1.0])), (True, None), (False, None)],
 )
 def test_comes_back_as_it_was_saved(
     tmp_path: Path, relevance: bool, overlap: np.ndarray | None
@@ -104,10 +113,14 @@ def test_fits_the_model_that_it_was_made_with() -> None:
         ),
     ],
 )
-def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: str) -> None:
+def test_another_model_is_one_line(
+    change: dict[str, Any], sha256: str, part: str
+) -> None:
     with pytest.raises(CalibrationError) as error:
         check_calibration(calibration(), replace(SPEC, **change), sha256)
-    assert part in str(error.value) and "calibrate" in str(error.value).rsplit("|", 1)[-1]
+    assert (
+        part in str(error.value) and "calibrate" in str(error.value).rsplit("|", 1)[-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,14 +130,26 @@ def test_another_model_is_one_line(change: dict[str, Any], sha256: str, part: st
         ({"acs": [1, 2, 3]}, "{}", "missing required field"),
         ({"acs": [1, 2, 3]}, "here", "other arrays"),
         ({"inter": [[1.0] * 16] * 3}, "here", "other arrays"),
-        ({"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "more": [1]}, "here", "other arrays"),
-        ({"acs": [1, 2, 3], "inter": [[1.0] * 15] * 3}, "here", "inter of shape [3, 15]"),
+        (
+            {"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "more": [1]},
+            "here",
+            "other arrays",
+        ),
+        (
+            {"acs": [1, 2, 3], "inter": [[1.0] * 15] * 3},
+            "here",
+            "inter of shape [3, 15]",
+        ),
         (
             {"acs": [1, 2, 3], "inter": [[1.0] * 16] * 3, "overlap": [1, 1]},
             "here",
             "overlap of shape [2]",
         ),
-        ({"acs": [1, 2, float("nan")], "inter": [[1.0] * 16] * 3}, "here", "not finite"),
+        (
+            {"acs": [1, 2, float("nan")], "inter": [[1.0] * 16] * 3},
+            "here",
+            "not finite",
+        ),
     ],
 )
 def test_a_foreign_file_is_one_line(
@@ -145,7 +170,9 @@ def test_a_foreign_file_is_one_line(
 
 
 @given(st.integers(1, 2000), st.none() | st.integers(1, 2000))
-def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int | None) -> None:
+def test_gamma_is_six_or_all_classes_unless_it_is_said(
+    classes: int, gamma: int | None
+) -> None:
     settings = CalibrationSettings(gamma=gamma)
     if gamma is None:
         assert settings.classes_of(classes, "tiny") == min(6, classes)
@@ -153,6 +180,7 @@ def test_gamma_is_six_or_all_classes_unless_it_is_said(classes: int, gamma: int 
         assert settings.classes_of(classes, "tiny") == gamma
     else:
         with pytest.raises(
-            CalibrationError, match=f"got {gamma} .* at most {classes}, the classes of tiny"
+            CalibrationError,
+            match=f"got {gamma} .* at most {classes}, the classes of tiny",
         ):
             settings.classes_of(classes, "tiny")

@@ -14,8 +14,12 @@ def drawn(seed: int, *shape: int) -> Tensor:
 
 
 def test_the_inverse_is_guarded_where_the_denominator_vanishes() -> None:
-    inverse = rules.guarded_inverse(torch.tensor([0.0, 1.0, -1e-9, -2.0], dtype=torch.float64))
-    expected = torch.tensor([0.0, 1 / (1 + 1e-9), 1e9, 1 / (-2 + 1e-9)], dtype=torch.float64)
+    inverse = rules.guarded_inverse(
+        torch.tensor([0.0, 1.0, -1e-9, -2.0], dtype=torch.float64)
+    )
+    expected = torch.tensor(
+        [0.0, 1 / (1 + 1e-9), 1e9, 1 / (-2 + 1e-9)], dtype=torch.float64
+    )
     torch.testing.assert_close(inverse, expected, rtol=1e-15, atol=0)
 
 
@@ -37,7 +41,9 @@ def test_linear_gives_nothing_to_an_output_that_no_input_agrees_with() -> None:
     part = rules.linear(
         ones, ones, torch.tensor([[-1.0, -2.0], [1.0, -1.0]], dtype=torch.float64)
     )
-    torch.testing.assert_close(part, torch.tensor([[[[1.0, 0.0]]]], dtype=torch.float64))
+    torch.testing.assert_close(
+        part, torch.tensor([[[[1.0, 0.0]]]], dtype=torch.float64)
+    )
 
 
 @given(seeds)
@@ -58,7 +64,11 @@ def test_a_mean_gives_all_to_values_of_its_sign(seed: int) -> None:
     torch.testing.assert_close(parts.sum(-2), relevance, rtol=1e-6, atol=1e-8)
     agrees = (value * value.mean(-2, keepdim=True) > 0).expand_as(parts)
     assert (parts[~agrees] == 0).all()
-    share = parts / relevance.unsqueeze(-2) * value.abs().where(agrees, 0).sum(-2, keepdim=True)
+    share = (
+        parts
+        / relevance.unsqueeze(-2)
+        * value.abs().where(agrees, 0).sum(-2, keepdim=True)
+    )
     torch.testing.assert_close(
         share[agrees], value.abs().expand_as(parts)[agrees], rtol=1e-5, atol=1e-7
     )

@@ -20,7 +20,9 @@ ALL = CalibrationSettings(dtype="float32")
 ACS = replace(ALL, relevance=False)
 
 
-def chunks_of(folder: Path, settings: CalibrationSettings) -> tuple[list[str], list[list[Any]]]:
+def chunks_of(
+    folder: Path, settings: CalibrationSettings
+) -> tuple[list[str], list[list[Any]]]:
     """The names of the planned images, and their chunks."""
     planned = planned_images(list_images(folder), settings)
     return [item.file.path.name for item in planned], list(
@@ -37,7 +39,9 @@ def test_chunks_are_in_order(
     names, chunks = chunks_of(pictures(tmp_path, 10), settings)
     assert [len(chunk) for chunk in chunks] == sizes
     assert [item.file.path.name for chunk in chunks for item, _ in chunk] == names
-    assert all(isinstance(scores, ImageScores) for chunk in chunks for _, scores in chunk)
+    assert all(
+        isinstance(scores, ImageScores) for chunk in chunks for _, scores in chunk
+    )
 
 
 class Shared(Processes):
@@ -61,7 +65,9 @@ def test_a_process_computes_its_own_chunks(
 
 def one(value: float, counted: list[bool]) -> ImageScores:
     mask = np.array(counted)
-    return ImageScores(np.full(3, value), np.full((3, 16), value) * mask[:, None], mask, 2)
+    return ImageScores(
+        np.full(3, value), np.full((3, 16), value) * mask[:, None], mask, 2
+    )
 
 
 def test_means_are_over_images() -> None:
@@ -86,7 +92,11 @@ def test_adding_leaves_the_old_sums_alone() -> None:
     before.plus(one(1.0, [True] * 3), 0)
     assert before.halves.sum() == 0
     assert (
-        before.inter.sum() + before.counted.sum() + before.acs.sum() + before.counts.sum() == 0
+        before.inter.sum()
+        + before.counted.sum()
+        + before.acs.sum()
+        + before.counts.sum()
+        == 0
     )
 
 
@@ -101,6 +111,7 @@ def test_sums_come_back_for_their_own_job_alone(tmp_path: Path) -> None:
     for name in vars(sums).keys() - {"skipped"}:
         assert getattr(sums, name).tolist() == getattr(loaded, name).tolist()
     with pytest.raises(
-        ArtefactError, match=r"c\.partial \| got a calibration of other settings.*delete it"
+        ArtefactError,
+        match=r"c\.partial \| got a calibration of other settings.*delete it",
     ):
         load_sums(path, "another job")

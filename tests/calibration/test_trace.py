@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from exporter.calibration.trace import AttentionTrace, in_dtype, trace
-from exporter.models.base import AttentionParts, attention_half, heads, project, whole_block
+from exporter.models.base import (
+    AttentionParts,
+    attention_half,
+    heads,
+    project,
+    whole_block,
+)
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices
 from tests.rows import row_of
@@ -36,7 +42,9 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
             strict=True,
         ):
             torch.testing.assert_close(got, expected)
-        torch.testing.assert_close(part.q_norm(attention.raw_query), attention.normed_query)
+        torch.testing.assert_close(
+            part.q_norm(attention.raw_query), attention.normed_query
+        )
         torch.testing.assert_close(part.k_norm(attention.raw_key), attention.normed_key)
         torch.testing.assert_close(attention.branch, attention_of(part, attention))
         count = vit.spec.num_class_tokens
@@ -45,7 +53,9 @@ def test_every_block_says_what_it_computed(variant: str) -> None:
         rows = products[:, :, :count].flatten(1, 2)
         torch.testing.assert_close(rows * part.head_dim**-0.5, row)
         torch.testing.assert_close(mlp.tokens, tokens + attention.branch)
-        torch.testing.assert_close(mlp.fc2_output, block.mlp.whole(block.mlp.norm(mlp.tokens)))
+        torch.testing.assert_close(
+            mlp.fc2_output, block.mlp.whole(block.mlp.norm(mlp.tokens))
+        )
         torch.testing.assert_close(block.mlp.fc2(mlp.fc2_input), mlp.fc2_output)
         torch.testing.assert_close(here.output, mlp.tokens + mlp.branch)
         tokens = whole_block(block, tokens)
@@ -79,7 +89,10 @@ def test_nothing_is_kept_for_gradients_and_images_take_the_weights_dtype() -> No
     seen = trace(vit, frozen_images(1))
     assert not seen.logits.requires_grad
     assert seen.logits.dtype == torch.float32
-    assert trace(in_dtype(vit, torch.float64), frozen_images(1)).logits.dtype == torch.float64
+    assert (
+        trace(in_dtype(vit, torch.float64), frozen_images(1)).logits.dtype
+        == torch.float64
+    )
     assert isinstance(vit.model, nn.Module) and {
         each.dtype for each in vit.model.parameters()
     } == {torch.float32}

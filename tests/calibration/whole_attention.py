@@ -16,13 +16,17 @@ def matrices(seen: AttentionTrace) -> tuple[Tensor, Tensor]:
     return products, (products * seen.query.shape[-1] ** -0.5).softmax(-1)
 
 
-def product_rule(relevance: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+def product_rule(
+    relevance: Tensor, left: Tensor, right: Tensor
+) -> tuple[Tensor, Tensor]:
     """Half the relevance of `left @ right` to each factor, in proportion to its terms."""
     ratio = relevance * 0.5 * guarded_inverse(left @ right)
     return (ratio @ right.mT) * left, (left.mT @ ratio) * right
 
 
-def relevance_of_attention(seen: AttentionTrace, context: Tensor) -> tuple[Tensor, Tensor]:
+def relevance_of_attention(
+    seen: AttentionTrace, context: Tensor
+) -> tuple[Tensor, Tensor]:
     """Relevance of attention [b, k, h, t, t] and of values [b, k, h, t, c], from that of the contexts."""
     _, attention = matrices(seen)
     return product_rule(context, attention.unsqueeze(1), seen.value.unsqueeze(1))
@@ -44,7 +48,9 @@ def gradients_of_attention(
         ):
             gradient = backward.gradient_to_middle(part, inside, gradient)
         if block.attention and here.attention:
-            context = backward.gradient_to_context(block.attention, here.attention, gradient)
+            context = backward.gradient_to_context(
+                block.attention, here.attention, gradient
+            )
             found.append(gradient_of_attention(here.attention, context))
             row = torch.zeros_like(context[:, :, 0, :, 0])
             _, _, slopes = propagate(here.attention, row, context, context)

@@ -55,7 +55,11 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
         assert set(parts["pruned"]) == set(CLASSES)
         assert parts["dense"]["selection"] == 0 < parts["pruned"]["selection"]
     assert (result["settings"]["threads"], result["hardware"]["threads"]) == (1, 1)
-    assert (result["model"], result["schedule"]["method"], result["schedule"]["rho"]) == (
+    assert (
+        result["model"],
+        result["schedule"]["method"],
+        result["schedule"]["rho"],
+    ) == (
         "vit_tiny_patch16_224",
         "star",
         0.5,
@@ -63,7 +67,9 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
 
 
 @pytest.mark.ort
-def test_the_table_says_where_it_was_measured(star_export: Command, folder: Path) -> None:
+def test_the_table_says_where_it_was_measured(
+    star_export: Command, folder: Path
+) -> None:
     done = star_export("bench", folder, *QUICK)
     assert done.code == 0, done.err
     for text in (
@@ -92,7 +98,9 @@ def test_without_the_export_libraries_the_selection_cost_is_left_out(
 ) -> None:
     monkeypatch.delitem(sys.modules, "exporter.lowering.instrumented", raising=False)
     monkeypatch.setitem(sys.modules, "onnx_graphsurgeon", None)
-    assert "selection cost: not measured here" in star_export("bench", folder, *QUICK).out
+    assert (
+        "selection cost: not measured here" in star_export("bench", folder, *QUICK).out
+    )
     done = star_export("bench", folder, *QUICK, "--json")
     assert "WARNING" not in done.err
     result = done.json
@@ -133,7 +141,9 @@ def printed(
         shape_schedule(make_vit().spec, 0.5, resolve(Prune())),
     )
     how = (BenchSettings(), environment())
-    print_gpu_time(Bench("vit", "tensorrt", schedule, names, macs, (), *how, gpu, BUILT))
+    print_gpu_time(
+        Bench("vit", "tensorrt", schedule, names, macs, (), *how, gpu, BUILT)
+    )
     return capsys.readouterr().out.splitlines()
 
 
@@ -160,7 +170,10 @@ def test_gpu_time_is_a_table_with_its_machine_clocks_and_commands_beneath(
         if BUILT.gpu in line and BUILT.driver in line and BUILT.tensorrt in line
     ]
     assert (
-        sum("1410 MHz" in line and "slowed by software power cap" in line for line in lines)
+        sum(
+            "1410 MHz" in line and "slowed by software power cap" in line
+            for line in lines
+        )
         == 2
     )
     (graph,) = (line for line in lines if "CUDA graph" in line)
@@ -169,7 +182,9 @@ def test_gpu_time_is_a_table_with_its_machine_clocks_and_commands_beneath(
         "  trtexec '--onnx=dense model.onnx'",
         "  trtexec --onnx=pruned.onnx",
     ] * 2
-    assert not [line for line in printed(GPU[:1], capsys, monkeypatch) if "CUDA graph" in line]
+    assert not [
+        line for line in printed(GPU[:1], capsys, monkeypatch) if "CUDA graph" in line
+    ]
 
 
 def test_load_and_selection_cost_where_they_were_measured(
@@ -182,7 +197,9 @@ def test_load_and_selection_cost_where_they_were_measured(
     sliced = times(8, 1.6)
     measured = replace(
         at,
-        throughput=Pair(dense, replace(pruned, engine=replace(pruned.engine, load=load))),
+        throughput=Pair(
+            dense, replace(pruned, engine=replace(pruned.engine, load=load))
+        ),
         selection=Selection(sliced, ratio_of(pruned, sliced), at.comparison),
         breakdown_ms=Pair(
             {"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125}

@@ -71,8 +71,12 @@ def test_an_engine_is_named_with_its_machine_and_its_commands(
     }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here")
-def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder: Path) -> None:
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorrt") is not None, reason="TensorRT is here"
+)
+def test_without_tensorrt_one_is_told_how_to_get_it(
+    star_export: Command, folder: Path
+) -> None:
     done = star_export("build", folder, "--batches", "1,16")
     assert done.code == 2
     assert "pip install tensorrt" in done.error
@@ -88,7 +92,9 @@ def test_without_tensorrt_one_is_told_how_to_get_it(star_export: Command, folder
         assert first["--saveEngine"] == load["--loadEngine"]
         for line in (first, load):
             assert (folder / line["--loadInputs"].removeprefix("images:")).is_file()
-    assert star_export("inspect", folder, "--json").code == 0  # the folder is still whole
+    assert (
+        star_export("inspect", folder, "--json").code == 0
+    )  # the folder is still whole
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -13,7 +13,13 @@ def test_it_leaves_acs_and_scores(
     """The bytes are those of any other run with these flags."""
     out = tmp_path / "c.safetensors"
     done = star_export(
-        "calibrate", *workplace.model, "--images", workplace.images, "--out", out, "--json"
+        "calibrate",
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--out",
+        out,
+        "--json",
     )
     assert done.code == 0, done.err
     made = load_calibration(out)

@@ -24,18 +24,29 @@ def test_a_file_beside_the_model_that_it_was_made_from(
 
 @pytest.mark.ort
 def test_another_models_file_fails_with_1(
-    star_export: Command, workplace: Workplace, compiled: Callable[..., Path], tmp_path: Path
+    star_export: Command,
+    workplace: Workplace,
+    compiled: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     model = onnx.load(files_of(compiled()).dense)
     head = next(
-        tensor for tensor in model.graph.initializer if tensor.name.endswith("head.weight")
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.name.endswith("head.weight")
     )
     other = 1.001 * onnx.numpy_helper.to_array(head)
     head.CopyFrom(onnx.numpy_helper.from_array(other.astype(np.float32), head.name))
     dense = tmp_path / "dense.onnx"
     onnx.save(model, dense)
     outcome = star_export(
-        "check", *workplace.model, "--images", workplace.images, "--onnx", dense, "--json"
+        "check",
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--onnx",
+        dense,
+        "--json",
     )
     assert (outcome.code, outcome.json["passed"]) == (1, False)
 
@@ -52,7 +63,12 @@ def test_a_wide_input_takes_the_calibration_of_a_square_one(
         *recipe_file(tmp_path, interpolate=True, check_images=4),
     ]
     schedule, onnx = tmp_path / "s.json", tmp_path / "m.onnx"
-    assert star_export("plan", *wide, *given, "--rho", "0.6", "--out", schedule).code == 0
-    assert star_export("export", *wide, *given, "--schedule", schedule, "--out", onnx).code == 0
+    assert (
+        star_export("plan", *wide, *given, "--rho", "0.6", "--out", schedule).code == 0
+    )
+    assert (
+        star_export("export", *wide, *given, "--schedule", schedule, "--out", onnx).code
+        == 0
+    )
     checked = star_export("check", *wide, *given, *images, "--onnx", onnx)
     assert checked.code == 0, checked.out

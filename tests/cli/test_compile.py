@@ -29,7 +29,12 @@ SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 def test_it_leaves_a_folder_that_proves_itself(
     star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
 ) -> None:
-    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
+    flags = (
+        *workplace.model,
+        *recipe_file(tmp_path, **SETTINGS),
+        "--images",
+        workplace.images,
+    )
     flags += (
         "--method",
         "star",
@@ -56,14 +61,19 @@ def test_it_leaves_a_folder_that_proves_itself(
     (at,) = (each for each in report["batches"] if each["batch"] == report["batch"])
     assert at["throughput"]["pruned"]["images_per_s"] > 0
     assert at["comparison"]["efficiency"] == pytest.approx(
-        at["comparison"]["speedup"] * report["gmacs"]["pruned"] / report["gmacs"]["dense"]
+        at["comparison"]["speedup"]
+        * report["gmacs"]["pruned"]
+        / report["gmacs"]["dense"]
     )
     assert (report["model"], report["batch"]) == ("vit_tiny_patch16_224", 2)
     assert (report["schedule"]["method"], report["schedule"]["rho"]) == ("star", 0.5)
-    assert {"torch", "timm", "onnx", "onnxruntime"} <= set(report["hardware"]["versions"])
+    assert {"torch", "timm", "onnx", "onnxruntime"} <= set(
+        report["hardware"]["versions"]
+    )
     files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     variants = [
-        instrumented_path(Path(report["files"]["pruned"]), role).name for role in INSTRUMENTED
+        instrumented_path(Path(report["files"]["pruned"]), role).name
+        for role in INSTRUMENTED
     ]
     assert files == {
         *(
@@ -73,12 +83,20 @@ def test_it_leaves_a_folder_that_proves_itself(
             "reference.npz",
             "recipe.json",
         ),
-        *("SHA256SUMS", "report.json", "report.html", *report["files"].values(), *variants),
+        *(
+            "SHA256SUMS",
+            "report.json",
+            "report.html",
+            *report["files"].values(),
+            *variants,
+        ),
         *("images.batch1.bin", "images.batch2.bin"),
     }
     for line in (tmp_path / "out/SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")
-        assert hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
+        assert (
+            hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
+        )
     with np.load(tmp_path / "out/reference.npz") as reference:
         assert reference["images"].dtype == input_kind
         assert reference["logits"].shape == (12, 2)
@@ -93,7 +111,16 @@ def test_it_leaves_a_folder_that_proves_itself(
 def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = ("--images", workplace.images, "--rho", "0.5", "--rounds", "0", "--batch", "4")
+    flags = (
+        "--images",
+        workplace.images,
+        "--rho",
+        "0.5",
+        "--rounds",
+        "0",
+        "--batch",
+        "4",
+    )
     out = tmp_path / "out"
     done = star_export(
         "compile", *workplace.model, *flags, "--target", "tensorrt-fp16", "--out", out
@@ -120,8 +147,22 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 def test_compiling_a_star_for_a_mean_of_macs(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
-    flags += ("--method", "a-star", "--mac-reduction", "0.3", "--rounds", "5", "--batch", "4")
+    flags = (
+        *workplace.model,
+        *recipe_file(tmp_path, **SETTINGS),
+        "--images",
+        workplace.images,
+    )
+    flags += (
+        "--method",
+        "a-star",
+        "--mac-reduction",
+        "0.3",
+        "--rounds",
+        "5",
+        "--batch",
+        "4",
+    )
     done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
     assert done.code == 0, done.err
     report = done.json
@@ -166,21 +207,40 @@ def test_several_methods_are_compared(
 ) -> None:
     """Each has its own export folder; what is measured of the dense model, and the images, are the same."""
     out = tmp_path / "out"
-    flags = (*workplace.model, *recipe_file(tmp_path, **SETTINGS), "--images", workplace.images)
-    flags = (*flags, "--mac-reduction", "0.3", "--rounds", "5", "--batch", "2", "--out", out)
+    flags = (
+        *workplace.model,
+        *recipe_file(tmp_path, **SETTINGS),
+        "--images",
+        workplace.images,
+    )
+    flags = (
+        *flags,
+        "--mac-reduction",
+        "0.3",
+        "--rounds",
+        "5",
+        "--batch",
+        "2",
+        "--out",
+        out,
+    )
     methods = ("star", "a-star", "tome")
     done = star_export("compile", *flags, "--method", ",".join(methods), "--json")
     assert done.code == 0, done.err
     assert list(done.json) == sorted(methods)
     for method, report in done.json.items():
         assert report == json.loads((out / method / "report.json").read_text())
-        assert report["schedule"]["method"] == method and report["parity"]["pruned"]["passed"]
+        assert (
+            report["schedule"]["method"] == method
+            and report["parity"]["pruned"]["passed"]
+        )
         assert report["gmacs"]["pruned"] == pytest.approx(
             0.7 * report["gmacs"]["as_it_came"], rel=0.05
         )
         assert star_export("check", out / method).code == 0
         assert (
-            json.loads((out / method / "recipe.json").read_text())["prune"]["method"] == method
+            json.loads((out / method / "recipe.json").read_text())["prune"]["method"]
+            == method
         )
     for shared in (
         lambda report: report["parity"]["dense"],
@@ -201,15 +261,24 @@ def test_several_methods_are_compared(
     assert "Relevance of the patches" in page
     assert "Relevance of the patches" in (out / "a-star/report.html").read_text()
     assert "Relevance of the patches" not in (out / "tome/report.html").read_text()
-    listed = {line.split("  ")[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
-    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    listed = {
+        line.split("  ")[1] for line in (out / "SHA256SUMS").read_text().splitlines()
+    }
+    files = {
+        path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()
+    }
     assert files == listed | {"SHA256SUMS"}
     shown = star_export("compile", *flags, "--method", "tome,star", "--rounds", "0")
     assert (shown.code, (out / "a-star").exists()) == (0, False)
     rows = [
-        line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")
+        line.split("│")[1].strip()
+        for line in shown.out.splitlines()
+        if line.startswith("│")
     ]
-    assert rows == ["your model", "dense", "tome", "star"] and shown.out.count("PASSED") == 3
+    assert (
+        rows == ["your model", "dense", "tome", "star"]
+        and shown.out.count("PASSED") == 3
+    )
     assert star_export("compile", *flags, "--rounds", "0").code == 0
     assert not (out / "star").exists() and not (out / "tome").exists()
 
@@ -222,7 +291,8 @@ def test_one_of_several_methods_that_fails_is_1(
 ) -> None:
     report = load_json(Report, compiled() / "report.json")
     failed = replace(
-        report, parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False))
+        report,
+        parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False)),
     )
     for tome, code in ((report, 0), (failed, 1)):
         found = {Method.STAR: report, Method.TOME: tome}
@@ -242,7 +312,13 @@ def test_compiling_again_gives_the_same_bytes(
     tmp_path: Path,
 ) -> None:
     """All but what the machine is called where it happened."""
-    flags = (*workplace.model, "--images", workplace.images, "--calibration", calibration)
+    flags = (
+        *workplace.model,
+        "--images",
+        workplace.images,
+        "--calibration",
+        calibration,
+    )
     flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0")
     before, again = compiled(), tmp_path / "out"
     assert star_export("compile", *flags, "--out", again).code == 0
@@ -250,7 +326,9 @@ def test_compiling_again_gives_the_same_bytes(
     assert named == sorted(str(path.relative_to(again)) for path in again.rglob("*.*"))
     for name in set(named) - {"report.json", "report.html"}:
         assert (before / name).read_bytes() == (again / name).read_bytes(), name
-    reports = [json.loads((folder / "report.json").read_text()) for folder in (before, again)]
+    reports = [
+        json.loads((folder / "report.json").read_text()) for folder in (before, again)
+    ]
     assert {**reports[0], "hardware": None} == {**reports[1], "hardware": None}
 
 
@@ -260,10 +338,16 @@ def test_rates_then_the_schedule_that_they_left(
 ) -> None:
     quick = ("--rounds", "0", "--recipe", BRIEF, "--scorer", "intra")
     flags = ("compile", *workplace.model, "--images", workplace.images, *quick)
-    done = star_export(*flags, "--out", tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json")
+    done = star_export(
+        *flags, "--out", tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json"
+    )
     assert done.code == 0, done.err
     schedule = load_json(Schedule, tmp_path / "a/schedule.json")
-    assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (0.5, None, None)
+    assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (
+        0.5,
+        None,
+        None,
+    )
     assert not (tmp_path / "a/calibration.safetensors").exists()
     again = star_export(
         *flags, "--out", tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"
@@ -309,7 +393,9 @@ def test_what_it_prints(
     ):
         assert text in shown.out
     assert "images/s" not in shown.out
-    printed = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o", "--json").json
+    printed = star_export(
+        "compile", "--rho", "0.5", "--out", tmp_path / "o", "--json"
+    ).json
     assert printed == json.loads((compiled() / "report.json").read_text())
 
 
@@ -333,7 +419,14 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
             compile_module, "compare_methods", lambda *_, found=found, **__: found
         )
         for methods in (["star"], ["star", "tome"]):
-            flags = ("--rho", "0.5", "--out", tmp_path / "o", "--method", ",".join(methods))
+            flags = (
+                "--rho",
+                "0.5",
+                "--out",
+                tmp_path / "o",
+                "--method",
+                ",".join(methods),
+            )
             lines = star_export("compile", *flags).out.splitlines()
             cells = {
                 row[1].strip(): row[2:-1]
@@ -356,19 +449,31 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = full_report()
-    assert full.accuracy is not None and full.pair is not None and full.pair.loss_points == 33
+    assert (
+        full.accuracy is not None
+        and full.pair is not None
+        and full.pair.loss_points == 33
+    )
     losses = Pair(replace(full.pair, loss_points=0.25), full.pair)
     report = replace(full, in_fp32=InFp32(full.accuracy.dense, losses), batches=())
     monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
-    lines = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o").out.splitlines()
-    rows = [[each.strip() for each in line.split("│")[1:-1]] for line in lines if "│" in line]
+    lines = star_export(
+        "compile", "--rho", "0.5", "--out", tmp_path / "o"
+    ).out.splitlines()
+    rows = [
+        [each.strip() for each in line.split("│")[1:-1]]
+        for line in lines
+        if "│" in line
+    ]
     assert [row[0] for row in rows] == ["your model", "dense", "star"]
     assert [row[2].split(" ")[0] for row in rows] == ["90.00%", "90.00%", "85.00%"]
     assert [row[3] for row in rows] == ["", "0.25 lost", "33.00 lost"]
 
 
 @pytest.mark.usefixtures("told")
-def test_a_model_that_is_not_its_reference_is_1(star_export: Command, tmp_path: Path) -> None:
+def test_a_model_that_is_not_its_reference_is_1(
+    star_export: Command, tmp_path: Path
+) -> None:
     """And images that cannot be read are named."""
     shown = star_export("compile", "--rho", "0.1", "--out", tmp_path / "o")
     assert shown.code == 1
@@ -406,7 +511,9 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     flags = ("--images", workplace.images, "--threads", "1")
     pruned = folder / report["files"]["pruned"]
     assert (
-        star_export("check", "--onnx", pruned, *workplace.model, *flags, "--recipe", BRIEF).code
+        star_export(
+            "check", "--onnx", pruned, *workplace.model, *flags, "--recipe", BRIEF
+        ).code
         == 0
     )
     done = star_export("eval", folder, *flags, "--json")
@@ -416,5 +523,6 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
     assert "which has no top-1" in star_export("eval", pruned, *flags).error
     out = folder / "differing"
     assert (
-        "--disagreements" in star_export("eval", folder, *flags, "--disagreements", out).error
+        "--disagreements"
+        in star_export("eval", folder, *flags, "--disagreements", out).error
     )

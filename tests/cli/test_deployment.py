@@ -82,13 +82,17 @@ def test_the_folder_is_checked_measured_inspected_and_served(
 
 
 @pytest.mark.ort
-def test_the_folder_is_evaluated(folder: Path, workplace: Workplace, tmp_path: Path) -> None:
+def test_the_folder_is_evaluated(
+    folder: Path, workplace: Workplace, tmp_path: Path
+) -> None:
     """On image files, which only Pillow reads, and on tar files."""
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "1"})
     for images, count in ((workplace.images, 12), (shard, 1)):
         done = on_the_machine("eval", folder, "--images", images, "--json")
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["models"]["pruned"]["accuracy"]["images"] == count
+        assert (
+            json.loads(done.stdout)["models"]["pruned"]["accuracy"]["images"] == count
+        )
 
 
 @pytest.mark.ort

@@ -22,7 +22,10 @@ def test_it_is_fine_tuned_and_merged(
     )
     words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
     applied = star_export("depth", "apply", *workplace.model, *words, "--json").json
-    assert (applied["depth"]["plan"]["attention"], applied["depth"]["merged"]) == ([2], False)
+    assert (applied["depth"]["plan"]["attention"], applied["depth"]["merged"]) == (
+        [2],
+        False,
+    )
     images = ("--images", workplace.images, "--eval-images", workplace.images)
     quick = (
         "--preset",
@@ -36,7 +39,9 @@ def test_it_is_fine_tuned_and_merged(
         "--rho",
         "0.7",
     )
-    done = star_export("finetune", "--checkpoint", apart, *images, *quick, "--out", tuned)
+    done = star_export(
+        "finetune", "--checkpoint", apart, *images, *quick, "--out", tuned
+    )
     assert done.code == 0, done.err
     assert "the teacher is the shallower network too" in done.err
     done = star_export("depth", "apply", "--checkpoint", tuned, "--out", merged)
@@ -46,9 +51,9 @@ def test_it_is_fine_tuned_and_merged(
     assert told["depth"]["merged"] is True
     assert told["schedule"]["rho"] == 0.7
     before, after = (
-        star_export("eval", "--checkpoint", each, "--images", workplace.images, "--json").json[
-            "models"
-        ]
+        star_export(
+            "eval", "--checkpoint", each, "--images", workplace.images, "--json"
+        ).json["models"]
         for each in (tuned, merged)
     )
     assert before["pruned"]["accuracy"] == after["pruned"]["accuracy"]
@@ -96,7 +101,9 @@ def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
     for line in lines:
         coefficient, a, t = line.split(" · ")
         total += (
-            float(coefficient) * 2 ** int(a.removeprefix("a^")) * 3 ** int(t.removeprefix("t^"))
+            float(coefficient)
+            * 2 ** int(a.removeprefix("a^"))
+            * 3 ** int(t.removeprefix("t^"))
         )
     assert total == predictor.accuracy(-1.0, -2.0)
 
@@ -120,7 +127,9 @@ def test_units_are_chosen_within_a_budget(
     again = star_export(*words, "--json", "--out", tmp_path / "c.safetensors")
     assert again.json["collected"]["samples"] == json.loads(samples.read_text())
     assert (
-        again.json["collected"]["skipped"] == again.json["collected"]["training_skipped"] == {}
+        again.json["collected"]["skipped"]
+        == again.json["collected"]["training_skipped"]
+        == {}
     )
     assert "step" not in again.err
     plan, best = again.json["applied"]["depth"]["plan"], again.json["found"]["best"]
@@ -151,7 +160,15 @@ def test_units_are_chosen_within_a_budget(
 def test_the_split_takes_only_what_may_go(
     star_export: Command, workplace: Workplace, samples: Path
 ) -> None:
-    words = ("depth", "choose", *workplace.model, "--samples", samples, "--json", "--units")
+    words = (
+        "depth",
+        "choose",
+        *workplace.model,
+        "--samples",
+        samples,
+        "--json",
+        "--units",
+    )
     assert star_export(*words, "3").json["best"]["activation"] == 2
     kept = star_export(*words, "3", "--keep-activation", "1,2,3").json
     assert kept["best"]["activation"] == 1
@@ -160,11 +177,28 @@ def test_the_split_takes_only_what_may_go(
     assert "units | got 5 | need at most 4, which can go" in refused.error
 
 
-def test_units_are_chosen(star_export: Command, workplace: Workplace, tmp_path: Path) -> None:
+def test_units_are_chosen(
+    star_export: Command, workplace: Workplace, tmp_path: Path
+) -> None:
     out = tmp_path / "c.safetensors"
-    counts = ("--attention-units", "1", "--activation-units", "1", "--keep-attention", "1,2,3")
+    counts = (
+        "--attention-units",
+        "1",
+        "--activation-units",
+        "1",
+        "--keep-attention",
+        "1,2,3",
+    )
     brief = (*QUICK, "--recipe", BRIEF)
-    words = ("depth", "choose", *workplace.model, "--images", workplace.images, *brief, *counts)
+    words = (
+        "depth",
+        "choose",
+        *workplace.model,
+        "--images",
+        workplace.images,
+        *brief,
+        *counts,
+    )
     done = star_export(*words, "--out", out)
     assert done.code == 0, done.err
     assert "importance of attention by layer: 1: " in done.out
@@ -194,7 +228,9 @@ def shorter(words: list[str], workplace: Workplace, folder: Path) -> Iterator[ob
     flag = ""
     for word in words:
         if flag == "--model":
-            yield from workplace.model[1:2] if "--checkpoint" in words else workplace.model[1:]
+            yield from (
+                workplace.model[1:2] if "--checkpoint" in words else workplace.model[1:]
+            )
             if "--checkpoint" in words:
                 yield from workplace.model[4:]
         elif flag == "--teacher":
@@ -214,7 +250,9 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
     done = []
     for words in commands_of("docs/depth.md", test):
         verb = words[1] if words[0] == "depth" else words[0]
-        outcome = star_export(*shorter(words, workplace, tmp_path), *OF_VERB.get(verb, ()))
+        outcome = star_export(
+            *shorter(words, workplace, tmp_path), *OF_VERB.get(verb, ())
+        )
         assert outcome.code == 0, outcome.err
         done.append(verb)
     assert done == ["choose", "choose", "finetune", "apply", "compile"]
@@ -223,7 +261,10 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
     assert report["gmacs"]["pruned"] < report["gmacs"]["as_it_came"]
     told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json
     plan = told["depth"]["plan"]
-    assert (len(plan["attention"]) + len(plan["activation"]), told["depth"]["merged"]) == (
+    assert (
+        len(plan["attention"]) + len(plan["activation"]),
+        told["depth"]["merged"],
+    ) == (
         2,
         True,
     )

@@ -10,7 +10,9 @@ def dry(
 ) -> list[str]:
     """The lines of a dry run, which leaves nothing behind."""
     images = ("--images", workplace.images)
-    done = star_export(verb, *workplace.model, *images, *flags, "--out", out, "--dry-run")
+    done = star_export(
+        verb, *workplace.model, *images, *flags, "--out", out, "--dry-run"
+    )
     assert done.code == 0
     assert all(line.startswith("WARNING: ") for line in done.err.splitlines())
     assert not out.exists()
@@ -32,7 +34,9 @@ def test_a_schedule_that_is_not_known_yet(
 ) -> None:
     flags = ("--method", "star", "--rho", "0.5")
     lines = dry(star_export, workplace, "compile", tmp_path / "out", *flags)
-    assert lines[-1].endswith("unknown pruned (the schedule follows from the calibration)")
+    assert lines[-1].endswith(
+        "unknown pruned (the schedule follows from the calibration)"
+    )
     images = ("--images", workplace.images, "--out", tmp_path, "--dry-run", "--json")
     told = star_export("compile", *workplace.model, *flags, *images).json
     assert (told["gmacs_pruned"], told["schedule"], told["unknown"]) == (
@@ -78,6 +82,7 @@ def test_a_search_has_no_schedule_yet(
     assert "max_drop = 1.0" in lines
     assert "the search, which screens 17 ways on 6 images each" in lines[-1]
     assert (
-        "6 images are in the final half: to show a loss within 1 points takes 268" in done.err
+        "6 images are in the final half: to show a loss within 1 points takes 268"
+        in done.err
     )
     assert not (tmp_path / "out").exists()

@@ -102,7 +102,13 @@ def test_pytorch_beside_a_file(
     star_export: Command, files: Pair[Path], workplace: Workplace
 ) -> None:
     done = star_export(
-        "eval", files.dense, *workplace.model, "--images", workplace.images, *QUICK, "--json"
+        "eval",
+        files.dense,
+        *workplace.model,
+        "--images",
+        workplace.images,
+        *QUICK,
+        "--json",
     )
     assert done.code == 0, done.err
     assert set(done.json["models"]) == {"pytorch", files.dense.stem}
@@ -128,9 +134,16 @@ def test_without_labels_two_models_agree(
         (tmp_path / f"{at}.png").write_bytes(encoded(at))
     done = star_export("eval", folder, "--images", tmp_path, *QUICK, "--json")
     assert done.code == 0, done.err
-    assert done.json["models"]["dense"]["accuracy"] is done.json["pair"]["loss_points"] is None
+    assert (
+        done.json["models"]["dense"]["accuracy"]
+        is done.json["pair"]["loss_points"]
+        is None
+    )
     assert done.json["pair"]["agreement"] in (0, 1 / 3, 2 / 3, 1)
-    assert "have no labels" in star_export("eval", folder, "--images", tmp_path, *QUICK).out
+    assert (
+        "have no labels"
+        in star_export("eval", folder, "--images", tmp_path, *QUICK).out
+    )
     alone = star_export("eval", files.dense, "--images", tmp_path, *QUICK)
     assert alone.code == 2
     assert "0.png | got no label" in alone.error
@@ -159,6 +172,12 @@ def test_the_main_process_alone_writes_the_disagreements(
         monkeypatch.setattr(
             "exporter.cli.eval.processes", lambda index=index: Processes(index, 2)
         )
-        flags = ("--images", workplace.images, *QUICK, "--disagreements", tmp_path / "differ")
+        flags = (
+            "--images",
+            workplace.images,
+            *QUICK,
+            "--disagreements",
+            tmp_path / "differ",
+        )
         assert star_export("eval", files.pruned, files.dense, *flags).code == 0
         assert (tmp_path / "differ.csv").exists() == (index == 0)

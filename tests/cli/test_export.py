@@ -23,7 +23,9 @@ def test_a_file_is_the_one_that_compile_leaves(
     role: str,
 ) -> None:
     folder, out = compiled(), tmp_path / "m.onnx"
-    flags = ("--dense",) if role == "dense" else ("--schedule", folder / "schedule.json")
+    flags = (
+        ("--dense",) if role == "dense" else ("--schedule", folder / "schedule.json")
+    )
     done = star_export("export", *workplace.model, *flags, "--out", out, "--json")
     assert done.code == 0, done.err
     report = json.loads((folder / "report.json").read_text())
@@ -35,7 +37,9 @@ def test_a_file_is_the_one_that_compile_leaves(
         (own, []),
         (other, ["class_0", "class_1"]),
     ):  # `compile` has labelled images
-        (spec,) = (each for each in model.metadata_props if each.key == "star_export.model")
+        (spec,) = (
+            each for each in model.metadata_props if each.key == "star_export.model"
+        )
         assert json.loads(spec.value)["class_names"] == names
         model.metadata_props.remove(spec)
     assert own.SerializeToString() == other.SerializeToString()
@@ -46,7 +50,14 @@ def test_the_dense_model_is_of_no_method(
 ) -> None:
     target, out = "tensorrt-fp16", tmp_path / "m.onnx"
     done = star_export(
-        "export", *workplace.model, "--target", target, "--dense", "--out", out, "--json"
+        "export",
+        *workplace.model,
+        "--target",
+        target,
+        "--dense",
+        "--out",
+        out,
+        "--json",
     )
     assert done.code == 0, done.err
     assert done.json["method"] == "dense"
@@ -58,7 +69,10 @@ def test_the_dense_model_is_of_no_method(
 
 
 def test_int8_goes_to_the_lowering_with_its_images(
-    star_export: Command, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    star_export: Command,
+    workplace: Workplace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[str, str, tuple[int, ...]]] = []
 
@@ -67,8 +81,22 @@ def test_int8_goes_to_the_lowering_with_its_images(
         yield onnx.ModelProto(ir_version=10)
 
     monkeypatch.setattr(variant, "lower_each", lower_each)
-    images = ("--images", workplace.images, "--max-images", "3", "--input-kind", "uint8")
-    flags = ("--dense", *images, "--target", "openvino-int8", "--out", tmp_path / "m.onnx")
+    images = (
+        "--images",
+        workplace.images,
+        "--max-images",
+        "3",
+        "--input-kind",
+        "uint8",
+    )
+    flags = (
+        "--dense",
+        *images,
+        "--target",
+        "openvino-int8",
+        "--out",
+        tmp_path / "m.onnx",
+    )
     done = star_export("export", *workplace.model, *flags)
     assert done.code == 0, done.err
     assert asked == [("openvino-int8", "uint8", (3, 3, 32, 32))]

@@ -40,7 +40,9 @@ def images(workplace: Workplace) -> tuple[object, ...]:
     return ("--images", workplace.images, "--eval-images", workplace.images)
 
 
-def finetune(star_export: Command, workplace: Workplace, out: Path, *flags: object) -> Outcome:
+def finetune(
+    star_export: Command, workplace: Workplace, out: Path, *flags: object
+) -> Outcome:
     return star_export(
         "finetune", *workplace.model, *images(workplace), *QUICK, *flags, "--out", out
     )
@@ -58,7 +60,8 @@ def test_the_result_is_in_the_json(
         assert 0 <= low <= done.json[name]["top1"] <= high <= 1
         assert done.json[name]["images"] == 12
     assert (
-        done.json["loss_after"]["loss_bound_points"] >= done.json["loss_after"]["loss_points"]
+        done.json["loss_after"]["loss_bound_points"]
+        >= done.json["loss_after"]["loss_points"]
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.safetensors"]
 
@@ -67,14 +70,19 @@ def test_the_table_says_it_in_words(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
     merged = recipe_file(tmp_path, reduce="merge", training={"augment": "none"})
-    done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", *merged)
+    done = finetune(
+        star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", *merged
+    )
     assert done.code == 0, done.err
     assert "matching, merge, rho 0.6: 12 images" in done.out
     assert "compile it with --checkpoint alone" in done.out
 
 
 def test_a_training_that_makes_nothing_better_says_so_and_what_to_try(
-    star_export: Command, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    star_export: Command,
+    workplace: Workplace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("exporter.workflows.finetune.finetune", lambda *_, **__: 0)
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6")
@@ -105,7 +113,9 @@ def whole(
         workplace.images,
     )
     pruned = ("--method", "star", "--scorer", "fused", "--rho", "0.6")
-    varied = recipe_file(folder, training={"ema_decay": 0.9, "mixup": 0.8, "augment": "crop"})
+    varied = recipe_file(
+        folder, training={"ema_decay": 0.9, "mixup": 0.8, "augment": "crop"}
+    )
     trained = ("--preset", "short", "--epochs", "2", "--batch-size", "8", *varied)
     flags = [*map(str, (*workplace.model, *given, *pruned, *trained, "--quiet"))]
     assert main(["finetune", *flags, "--out", str(folder / "w.safetensors")]) == 0
@@ -117,7 +127,9 @@ def whole(
     [
         also("exporter.calibration.calibrate.save_sums", 1, {"w.calibration.partial"}),
         also(
-            "exporter.training.finetune._Trainer._step", 3, {"w.calibration.partial", "w.ckpt"}
+            "exporter.training.finetune._Trainer._step",
+            3,
+            {"w.calibration.partial", "w.ckpt"},
         ),
         also("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
         (
@@ -152,7 +164,9 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
     assert resumed.code == 0, resumed.err
     assert (tmp_path / "w.safetensors").read_bytes() == uninterrupted.read_bytes()
     # What was being written when the process ended stays, under a hidden name.
-    finished = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    finished = [
+        path.name for path in tmp_path.iterdir() if not path.name.startswith(".")
+    ]
     assert finished == ["w.safetensors"]
 
 
@@ -162,7 +176,15 @@ def test_compile_needs_the_checkpoint_alone(
 ) -> None:
     alone, beside = tmp_path / "alone", tmp_path / "beside"
     done = star_export(
-        "compile", "--checkpoint", trained, "--out", alone, "--rounds", "5", "--batch", "2"
+        "compile",
+        "--checkpoint",
+        trained,
+        "--out",
+        alone,
+        "--rounds",
+        "5",
+        "--batch",
+        "2",
     )
     assert done.code == 0, done.err
     assert (
@@ -175,9 +197,15 @@ def test_compile_needs_the_checkpoint_alone(
     assert shown.code == 0, shown.err
     assert "noise" not in shown.err
     planned = star_export("plan", "--checkpoint", trained, "--json").json
-    report, other = (json.loads((out / "report.json").read_text()) for out in (alone, beside))
+    report, other = (
+        json.loads((out / "report.json").read_text()) for out in (alone, beside)
+    )
     schedule = report["schedule"]
-    assert (schedule["method"], schedule["reduce"], schedule["rho"]) == ("star", "drop", 0.6)
+    assert (schedule["method"], schedule["reduce"], schedule["rho"]) == (
+        "star",
+        "drop",
+        0.6,
+    )
     assert schedule["keep"] == planned["keep"]
     assert all(each["passed"] for each in report["parity"].values())
     assert (report["measured_on"], other["measured_on"]) == ("noise", "images")
@@ -188,9 +216,14 @@ def test_compile_needs_the_checkpoint_alone(
     for name in report["files"].values():
         assert (alone / name).read_bytes() == (beside / name).read_bytes(), name
     pages = [(out / "report.html").read_text() for out in (alone, beside)]
-    assert ["measured on noise, not on photos" in page for page in pages] == [True, False]
+    assert ["measured on noise, not on photos" in page for page in pages] == [
+        True,
+        False,
+    ]
     assert ["<figure" in page for page in pages] == [False, True]
-    for out, page, printed in zip((alone, beside), pages, (done.out, shown.out), strict=True):
+    for out, page, printed in zip(
+        (alone, beside), pages, (done.out, shown.out), strict=True
+    ):
         tuned = json.loads((out / "report.json").read_text())["tuned"]
         assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(
             f"/{workplace.images.name}"
@@ -258,7 +291,10 @@ def test_what_is_exported_passes_its_check(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
     source, model = ("--checkpoint", trained), tmp_path / "m.onnx"
-    assert star_export("export", *source, "--out", model, "--json").json["method"] == "star"
+    assert (
+        star_export("export", *source, "--out", model, "--json").json["method"]
+        == "star"
+    )
     done = star_export(
         "check", *source, "--images", workplace.images, "--onnx", model, "--json"
     )
@@ -270,14 +306,18 @@ def test_another_way_to_prune_needs_a_word(star_export: Command, trained: Path) 
     assert refused.code == 2
     assert "--counts | got a setting beside" in refused.err
     assert "trained with star, rho 0.6 | need none" in refused.err
-    assert "recalibrate = true in the table [model] of a recipe allows it" in refused.err
+    assert (
+        "recalibrate = true in the table [model] of a recipe allows it" in refused.err
+    )
 
 
 def test_with_the_word_it_is_done_and_warned_of(
     star_export: Command, trained: Path, tmp_path: Path
 ) -> None:
     allowed = recipe_file(tmp_path, recalibrate=True)
-    done = star_export("plan", "--checkpoint", trained, *allowed, "--rho", "0.9", "--json")
+    done = star_export(
+        "plan", "--checkpoint", trained, *allowed, "--rho", "0.9", "--json"
+    )
     assert done.code == 0, done.err
     assert done.json["rho"] == 0.9
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
@@ -297,7 +337,15 @@ def test_layers_chosen_by_training_without_pruning_are_not_pruned(
         "--recipe",
         BRIEF,
     )
-    counts = ("--activation-units", "1", "--last-weights", "--growth", "0", "--out", out)
+    counts = (
+        "--activation-units",
+        "1",
+        "--last-weights",
+        "--growth",
+        "0",
+        "--out",
+        out,
+    )
     words = ("depth", "choose", "--checkpoint", trained, *flags, *counts)
     refused = star_export(*words)
     assert refused.code == 2

@@ -26,7 +26,9 @@ def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
     recipe.write_text(
         '[model]\nname = "digits_vit"\n[images]\nimages = "photos"\n[prune]\nrho = 0.9\n[measure]\nbatch = 4\n'
     )
-    told = recipe_of(arguments_of("--recipe", str(recipe), "--rho", "0.6", "--rounds", "5"))
+    told = recipe_of(
+        arguments_of("--recipe", str(recipe), "--rho", "0.6", "--rounds", "5")
+    )
     assert told == recipe_with(
         model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, rounds=5
     )
@@ -60,7 +62,9 @@ def settings_of(*flags: object) -> FinetuneSettings:
 
 
 def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> None:
-    recipe = recipe_file(tmp_path, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"})
+    recipe = recipe_file(
+        tmp_path, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"}
+    )
     settings = settings_of("--epochs", "2", "--set", "images.seed=3", *recipe)
     assert (settings.epochs, settings.ema_decay, settings.augment, settings.seed) == (
         2,
@@ -73,8 +77,13 @@ def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> N
 
 
 def test_a_recipe_goes_before_a_bundled_models_own_augmentation(tmp_path: Path) -> None:
-    for training, augment, hflip in (({}, "affine", 0.0), ({"augment": "crop"}, "crop", 0.5)):
-        settings = settings_of(*recipe_file(tmp_path, model="digits_vit", training=training))
+    for training, augment, hflip in (
+        ({}, "affine", 0.0),
+        ({"augment": "crop"}, "crop", 0.5),
+    ):
+        settings = settings_of(
+            *recipe_file(tmp_path, model="digits_vit", training=training)
+        )
         assert (settings.augment, settings.augmentation.hflip) == (augment, hflip)
 
 

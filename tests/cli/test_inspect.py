@@ -41,7 +41,8 @@ def says_what_it_is(star_export: Command, path: Path, kind: str) -> None:
     if kind == "report":
         assert "GMACs" in shown.out and lines[0].endswith(".")
         assert (
-            lines[-1] == f"full report: {Path(described.json['path']).parent / 'report.html'}"
+            lines[-1]
+            == f"full report: {Path(described.json['path']).parent / 'report.html'}"
         )
         return
     assert f"kind: {kind}" in lines

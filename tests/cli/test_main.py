@@ -55,7 +55,9 @@ def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
     """Beside those that every command has; what is set rarely is a key of the recipe."""
     common = {"help", "json", "quiet", "verbose"}
     own = [
-        each.dest for each in parser._actions if each.option_strings and each.dest not in common
+        each.dest
+        for each in parser._actions
+        if each.option_strings and each.dest not in common
     ]
     assert len(own) <= (24 if parser.prog.endswith("finetune") else 30)
 
@@ -66,7 +68,9 @@ def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
 def test_a_setting_without_a_flag_is_answered_with_how_to_set_it(
     star_export: Command, verb: str
 ) -> None:
-    needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(verb, ("--out", "x"))
+    needed = {"plan": (), "check": (), "eval": ("--images", "x")}.get(
+        verb, ("--out", "x")
+    )
     for flag, way in (
         ("--alpha", "--set prune.alpha=…"),
         ("--no-recalibrate", "--set model.recalibrate=…"),
@@ -84,9 +88,18 @@ def test_so_is_one_of_training_where_a_verb_trains(star_export: Command) -> None
     )
 
 
-def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Command) -> None:
+def test_help_ends_with_the_advanced_flags_and_the_exit_codes(
+    star_export: Command,
+) -> None:
     shown = star_export("compile", "--help").out
-    wanted = ["model", "images", "how much to prune", "how to prune", "target", "measurement"]
+    wanted = [
+        "model",
+        "images",
+        "how much to prune",
+        "how to prune",
+        "target",
+        "measurement",
+    ]
     assert heads_of(shown) == ["Examples", "options", *wanted, "exit codes"]
     assert shown.startswith("usage: star-export compile --out DIR [options]\n")
     shown = star_export("bench", "--help").out
@@ -94,12 +107,16 @@ def test_help_ends_with_the_advanced_flags_and_the_exit_codes(star_export: Comma
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
-def test_a_help_names_flags_that_the_command_has(parser: argparse.ArgumentParser) -> None:
+def test_a_help_names_flags_that_the_command_has(
+    parser: argparse.ArgumentParser,
+) -> None:
     known = {name for action in parser._actions for name in action.option_strings}
     for action in parser._actions:
         # A flag of another command stands in quotes beside it; trtexec's have capital letters.
         text = re.sub(r"`[^`]* [^`]*`", "", str(action.help))
-        assert set(re.findall(r"--[a-z-]+\b(?![A-Z])", text)) <= known, action.option_strings
+        assert set(re.findall(r"--[a-z-]+\b(?![A-Z])", text)) <= known, (
+            action.option_strings
+        )
 
 
 def test_exit_codes_are_documented(star_export: Command) -> None:
@@ -160,7 +177,9 @@ def test_any_other_error_keeps_its_trace(
             star_export("inspect", "x")
 
 
-def test_an_interruption_is_130(star_export: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_is_130(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inspect, "run", raising(KeyboardInterrupt()))
     done = star_export("inspect", "x")
     assert (done.code, done.out, len(done.err.splitlines())) == (130, "", 1)
@@ -168,7 +187,13 @@ def test_an_interruption_is_130(star_export: Command, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("flags", "steps", "warnings"),
-    [([], 0, 1), (["--verbose"], 1, 1), (["-v"], 1, 1), (["--quiet"], 0, 0), (["-q"], 0, 0)],
+    [
+        ([], 0, 1),
+        (["--verbose"], 1, 1),
+        (["-v"], 1, 1),
+        (["--quiet"], 0, 0),
+        (["-q"], 0, 0),
+    ],
 )
 def test_steps_are_logged_where_that_is_asked_for(
     star_export: Command,
@@ -214,7 +239,9 @@ def completions(line: str, folder: Path) -> list[str]:
     )
     environment = {**os.environ, **where, "_ARGCOMPLETE_STDOUT_FILENAME": str(told)}
     command = [sys.executable, "-c", "from exporter.cli.main import main; main()"]
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    )
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     return sorted(told.read_text(encoding="utf-8").replace("\v", "\013").split("\013"))
 
@@ -226,7 +253,10 @@ def completions(line: str, folder: Path) -> list[str]:
         ("star-export compile --method a", {"a-star"}),
         ("star-export compile --max-", {"--max-images", "--max-eval-images"}),
         ("star-export models --why digits", {"digits_vit "}),
-        ("star-export compile --model deit_small_dist", {"deit_small_distilled_patch16_224 "}),
+        (
+            "star-export compile --model deit_small_dist",
+            {"deit_small_distilled_patch16_224 "},
+        ),
     ],
 )
 def test_what_is_offered(line: str, offered: set[str], tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ def test_the_list_says_what_can_be_pruned(star_export: Command) -> None:
 
 def test_the_others_come_with_their_reason(star_export: Command) -> None:
     lines = star_export("models", "--refused").out.splitlines()
-    assert any("beit_base_patch16_224" in line and "no adapter" in line for line in lines)
+    assert any(
+        "beit_base_patch16_224" in line and "no adapter" in line for line in lines
+    )
 
 
 def test_json_has_both(star_export: Command) -> None:
@@ -35,8 +37,14 @@ def test_json_has_both(star_export: Command) -> None:
 @pytest.mark.parametrize(
     ("flags", "answer"),
     [
-        (("vit_tiny_patch16_224",), "can be pruned: 12 blocks, 196 patches, 192 channels"),
-        (("vit_small_patch14_dinov2",), "it gives an embedding: num_classes adds a classifier"),
+        (
+            ("vit_tiny_patch16_224",),
+            "can be pruned: 12 blocks, 196 patches, 192 channels",
+        ),
+        (
+            ("vit_small_patch14_dinov2",),
+            "it gives an embedding: num_classes adds a classifier",
+        ),
         (
             ("vit_base_patch16_siglip_224",),
             "can be pruned: 12 blocks, 196 patches, 768 channels",

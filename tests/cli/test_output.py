@@ -41,7 +41,9 @@ def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("line 1, [bold]\nline 2, [bold]\n", "")
 
 
-def test_a_table_has_its_title_and_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_has_its_title_and_every_cell(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_table("Two rows", ("layer", "kept"), [(1, 16), ("second", "x")])
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -51,7 +53,10 @@ def test_a_table_has_its_title_and_every_cell(capsys: pytest.CaptureFixture[str]
         for line in lines
         if "│" in line
     ]
-    assert [[cell.strip() for cell in row] for row in cells] == [["1", "16"], ["second", "x"]]
+    assert [[cell.strip() for cell in row] for row in cells] == [
+        ["1", "16"],
+        ["second", "x"],
+    ]
     assert cells[0] == [
         " 1      ",
         "   16 ",
@@ -76,7 +81,9 @@ def test_a_table_is_whole_and_never_wider_than_80_columns(
         assert out.count(cell) == 2
 
 
-def test_a_stage_is_named_on_stderr_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_is_named_on_stderr_when_it_is_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with RichStages().stage("calibration") as advance:
         advance(1, 2)
         advance(2, 2)
@@ -122,14 +129,17 @@ def test_the_line_of_a_stage_says_how_far_it_is_and_how_long_it_may_take() -> No
         now[0] = 20.0 * done
         progress.update(task, completed=done, total=512)
     assert (
-        progress_line(shown, 60) == "calibration: 3 of 512, 0:01:00 so far, about 2:49:40 left"
+        progress_line(shown, 60)
+        == "calibration: 3 of 512, 0:01:00 so far, about 2:49:40 left"
     )
     progress.update(task, total=None)
     shown.total = None
     assert progress_line(shown, 60).startswith("calibration: 3 done, ")
 
 
-def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_that_fails_is_not_said_to_be_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
         raise ZeroDivisionError
     assert "✓" not in capsys.readouterr().err
@@ -137,7 +147,10 @@ def test_a_stage_that_fails_is_not_said_to_be_done(capsys: pytest.CaptureFixture
 
 def test_the_thread_ends_with_the_body() -> None:
     told: list[int] = []
-    with pytest.raises(ZeroDivisionError), repeated(lambda: told.append(1), 0.001, first=0.0):
+    with (
+        pytest.raises(ZeroDivisionError),
+        repeated(lambda: told.append(1), 0.001, first=0.0),
+    ):
         time.sleep(0.05)
         raise ZeroDivisionError
     count = len(told)

@@ -13,9 +13,18 @@ from tests.schedule.ours import DEIT_B_COUNTS_AT_07
 from tests.schedule.published import DEIT_B
 
 
-def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Path) -> None:
+def test_it_answers_with_the_counts_of_deit_b(
+    star_export: Command, tmp_path: Path
+) -> None:
     (tmp_path / "acs.json").write_text(json.dumps(DEIT_B.acs))
-    flags = ("--model", "deit_base_patch16_224", "--rho", "0.7", "--acs", tmp_path / "acs.json")
+    flags = (
+        "--model",
+        "deit_base_patch16_224",
+        "--rho",
+        "0.7",
+        "--acs",
+        tmp_path / "acs.json",
+    )
     answer = star_export("plan", *flags, "--reduce", "drop", "--json").json
     # Nobody reads the patches behind the last attention: what the paper drops there stays, uncomputed.
     assert tuple(answer["keep"]) == (*DEIT_B_COUNTS_AT_07[:-1], DEIT_B_COUNTS_AT_07[-2])
@@ -35,14 +44,24 @@ def test_it_answers_with_the_counts_of_deit_b(star_export: Command, tmp_path: Pa
         "plan", *flags, "--reduce", "merge", "--scorer", "intra", "--json"
     ).json
     assert merged["keep"] == answer["keep"]
-    assert answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.02 * answer["gmacs_pruned"]
+    assert (
+        answer["gmacs_pruned"] < merged["gmacs_pruned"] < 1.02 * answer["gmacs_pruned"]
+    )
 
 
 def test_a_calibration_gives_acs_and_names_its_scores(
     star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
 ) -> None:
-    given = (*workplace.model, "--calibration", calibration, "--out", tmp_path / "s.json")
-    answer = star_export("plan", *given, "--rho", "0.5", "--scorer", "fused", "--json").json
+    given = (
+        *workplace.model,
+        "--calibration",
+        calibration,
+        "--out",
+        tmp_path / "s.json",
+    )
+    answer = star_export(
+        "plan", *given, "--rho", "0.5", "--scorer", "fused", "--json"
+    ).json
     schedule = load_json(Schedule, tmp_path / "s.json")
     made = load_calibration(calibration)
     assert list(schedule.keep) == answer["keep"]

@@ -39,7 +39,9 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
     origin, items = typing.get_origin(field.plain), typing.get_args(field.plain)
     if origin is dict:
         names = PREPROCESS_KEYS if "crop_pct" in field.help else ("2", "3")
-        entries = st.booleans() | st.floats(0.5, 0.9) if Any in items else st.floats(0.5, 0.9)
+        entries = (
+            st.booleans() | st.floats(0.5, 0.9) if Any in items else st.floats(0.5, 0.9)
+        )
         return st.dictionaries(st.sampled_from(names), entries, min_size=1)
     if origin is tuple:
         item = next(kind for kind in (str, int, float) if kind in _kinds(items[0]))
@@ -126,15 +128,27 @@ def test_entries_of_a_dictionary_come_one_by_one() -> None:
     [
         ("prune.alpha=2", "--set prune.alpha | got 2 | need a number in [0, 1]"),
         ("prune.scorer=best", "--set prune.scorer | got 'best' | need one of fused"),
-        ("model.recalibrate=maybe", "--set model.recalibrate | got 'maybe' | need bool"),
-        ("prune.alpa=1", "--set prune.alpa | got an unknown setting | need prune.alpha"),
-        ("prun.alpha=1", "--set prun.alpha | got an unknown setting | need prune.alpha"),
+        (
+            "model.recalibrate=maybe",
+            "--set model.recalibrate | got 'maybe' | need bool",
+        ),
+        (
+            "prune.alpa=1",
+            "--set prune.alpa | got an unknown setting | need prune.alpha",
+        ),
+        (
+            "prun.alpha=1",
+            "--set prun.alpha | got an unknown setting | need prune.alpha",
+        ),
         ("alpha=1", "--set alpha | got an unknown setting | need prune.alpha"),
         (
             "seed=1",
             "got an unknown setting | need images.seed or prune.seed or calibrate.seed",
         ),
-        ("wings=2", "got an unknown setting | need TABLE.KEY of the tables model, images, "),
+        (
+            "wings=2",
+            "got an unknown setting | need TABLE.KEY of the tables model, images, ",
+        ),
         ("prune.alpha", "--set | got 'prune.alpha' | need prune.alpha=VALUE"),
         ("prune.alpha.x=1", "--set | got 'prune.alpha.x=1' | need prune.alpha=VALUE"),
         ("prune.rates=2", "--set | got 'prune.rates=2' | need prune.rates.NAME=VALUE"),
@@ -151,7 +165,16 @@ def test_a_wrong_one_is_refused_in_one_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        *("compile", "tune", "check", "eval", "finetune", "calibrate", "plan", "export"),
+        *(
+            "compile",
+            "tune",
+            "check",
+            "eval",
+            "finetune",
+            "calibrate",
+            "plan",
+            "export",
+        ),
         *("depth choose", "depth apply"),
     ],
 )

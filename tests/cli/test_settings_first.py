@@ -81,7 +81,11 @@ def test_a_wrong_setting_needs_no_library_to_be_refused() -> None:
         ("tune", (*MODEL, *GOAL, *OUT), "--eval-images"),
         ("tune", (*MODEL, *GOAL, "--rounds", "0", *OUT), "--rounds"),
         ("finetune", (*MODEL, "--rho", "0.5", *OUT), "--images"),
-        ("finetune", (*MODEL, "--images", "{images}", "--rho", "0.5", *OUT), "--eval-images"),
+        (
+            "finetune",
+            (*MODEL, "--images", "{images}", "--rho", "0.5", *OUT),
+            "--eval-images",
+        ),
         ("finetune", (*MODEL, "--images", "{images}", *OUT), "finetune"),
         ("calibrate", (*MODEL, *OUT), "--images"),
         ("check", ("--onnx", "x.onnx", *MODEL), "--images"),
@@ -113,7 +117,9 @@ def test_what_is_missing_is_named_before_a_model_is_loaded(
     monkeypatch.setattr(steps, "load_vit", load)
     monkeypatch.chdir(tmp_path)
     words = [word.format(images=image_folder) for word in flags]
-    assert star_export(*verb.split(), *words).error.startswith(f"error: {subject} | got ")
+    assert star_export(*verb.split(), *words).error.startswith(
+        f"error: {subject} | got "
+    )
 
 
 def test_the_example_of_fine_tuning_has_the_images_that_it_needs() -> None:

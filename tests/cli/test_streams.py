@@ -37,7 +37,9 @@ def test_a_full_disk_behind_stdout_is_one_line() -> None:
 
 
 def test_a_character_that_the_stream_lacks_is_escaped() -> None:
-    done = shell(f"PYTHONIOENCODING=ascii {sys.executable} -m exporter inspect häuser.json")
+    done = shell(
+        f"PYTHONIOENCODING=ascii {sys.executable} -m exporter inspect häuser.json"
+    )
     assert done.returncode == 2
     assert r"h\xe4user.json" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -59,7 +61,15 @@ def test_closed_streams_change_no_exit_code(closed: str, flags: str, code: int) 
 def test_what_is_written_does_not_land_in_a_file(tmp_path: Path) -> None:
     """The first file that a process opens would get the number of the closed stdout."""
     out = tmp_path / "schedule.json"
-    words = ["plan", "--model", "vit_tiny_patch16_224", "--rates", "4=.5", "--out", str(out)]
+    words = [
+        "plan",
+        "--model",
+        "vit_tiny_patch16_224",
+        "--rates",
+        "4=.5",
+        "--out",
+        str(out),
+    ]
     command = shlex.join([sys.executable, "-m", "exporter", *words])
     assert shell(f"{command} >&- 2>&-").returncode == 0
     assert load_json(Schedule, out).rates[3] == 0.5

@@ -14,7 +14,13 @@ from exporter.formats.canonical_json import to_json
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Status
 from exporter.workflows.tuning import tune
-from exporter.workflows.tuning.choice import Judged, Point, Timed, TuneResult, TuneSettings
+from exporter.workflows.tuning.choice import (
+    Judged,
+    Point,
+    Timed,
+    TuneResult,
+    TuneSettings,
+)
 from exporter.workflows.tuning.ways import Candidate
 from tests.commands import Command, Outcome, Workplace
 
@@ -65,7 +71,9 @@ Run = Callable[..., tuple[Outcome, dict[str, Any]]]
 
 
 @pytest.fixture
-def run(star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    star_export: Command, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """The verb, whose search finds what it is told to find; and what the search was asked."""
 
     def run(found: TuneResult, *flags: object) -> tuple[Outcome, dict[str, Any]]:
@@ -149,7 +157,9 @@ def test_what_would_show_a_loss_is_said_beside_the_choice(run: Run) -> None:
 def test_images_that_cannot_be_read_are_counted_and_named(run: Run) -> None:
     torn = "cannot identify image file"
     done, _ = run(
-        replace(FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn})
+        replace(
+            FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn}
+        )
     )
     assert "1 evaluation images skipped: a.tar/6.png" in done.out
     assert "1 calibration images skipped: b.png" in done.out
@@ -166,11 +176,16 @@ def test_flags_pin_axes(run: Run) -> None:
         "--target",
         "openvino-fp32",
     )
-    done, asked = run(FOUND, "--max-ms", "5", *pins, "--weights", "a.safetensors", "b.pt")
+    done, asked = run(
+        FOUND, "--max-ms", "5", *pins, "--weights", "a.safetensors", "b.pt"
+    )
     assert done.code == 0, done.err
     prune = asked["recipe"].prune
     assert (prune.scorer, prune.counts, prune.rho) == ("fused", "stretched", 0.7)
-    assert (asked["settings"].target, asked["settings"].max_ms) == ("openvino-fp32", 5.0)
+    assert (asked["settings"].target, asked["settings"].max_ms) == (
+        "openvino-fp32",
+        5.0,
+    )
     assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
 
 

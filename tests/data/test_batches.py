@@ -17,15 +17,21 @@ from exporter.vocabulary import CropMode, Interpolation
 from tests.vits import make_images
 
 HALF = (0.5, 0.5, 0.5)
-SMALL = Preprocessing((3, 24, 16), Interpolation.BILINEAR, HALF, HALF, 1.0, CropMode.SQUASH)
+SMALL = Preprocessing(
+    (3, 24, 16), Interpolation.BILINEAR, HALF, HALF, 1.0, CropMode.SQUASH
+)
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[ImageFile, ...]:
-    return list_images(make_images(tmp_path / "images", classes=2, each=4), num_classes=2).files
+    return list_images(
+        make_images(tmp_path / "images", classes=2, each=4), num_classes=2
+    ).files
 
 
-def test_batches_hold_every_image_once_and_in_order(files: tuple[ImageFile, ...]) -> None:
+def test_batches_hold_every_image_once_and_in_order(
+    files: tuple[ImageFile, ...],
+) -> None:
     groups = list(batches(files, SMALL, "uint8", 3))
     assert [images.shape for images, _ in groups] == [
         (3, 3, 24, 16),
@@ -59,7 +65,9 @@ def test_an_unknown_class_is_minus_one_and_a_broken_image_is_left_out(
     assert labels.tolist() == [-1, -1]
 
 
-def test_first_images_are_the_first_that_can_be_read(files: tuple[ImageFile, ...]) -> None:
+def test_first_images_are_the_first_that_can_be_read(
+    files: tuple[ImageFile, ...],
+) -> None:
     files[0].path.write_text("no image")
     ((expected, _),) = batches(files[1:4], SMALL, "uint8", 3)
     np.testing.assert_array_equal(first_images(files, SMALL, "uint8", 3), expected)
@@ -67,7 +75,9 @@ def test_first_images_are_the_first_that_can_be_read(files: tuple[ImageFile, ...
         first_images(files[:1], SMALL, "uint8", 3)
 
 
-def test_each_view_of_a_batch_is_what_one_model_takes(files: tuple[ImageFile, ...]) -> None:
+def test_each_view_of_a_batch_is_what_one_model_takes(
+    files: tuple[ImageFile, ...],
+) -> None:
     square = replace(SMALL, input_size=(3, 8, 8))
     views = (View(SMALL, "float32"), View(SMALL, "uint8"), View(square, "uint8"))
     groups = list(batches_of(files, views, 3, workers=2))
@@ -90,7 +100,10 @@ def test_a_batch_is_of_so_many_files_and_names_what_it_skips(
     assert [len(group.files) for group in groups] == [2, 3, 0]
     skipped = [[each.path for each in group.skipped] for group in groups]
     assert skipped == [[files[1].path], [], [files[6].path, files[7].path]]
-    assert (groups[-1].views[0].shape, groups[-1].labels.shape) == ((0, 3, 24, 16), (0,))
+    assert (groups[-1].views[0].shape, groups[-1].labels.shape) == (
+        (0, 3, 24, 16),
+        (0,),
+    )
 
 
 def test_a_batch_is_made_while_the_one_before_is_used() -> None:

@@ -40,7 +40,11 @@ def indices(
 def test_names_and_indices(tmp_path: Path) -> None:
     path = tmp_path / "map.json"
     path.write_text(json.dumps({"cat": 281, "dog": 207}))
-    assert read_class_map(path, 1000) == read_class_map(path, None) == {"cat": 281, "dog": 207}
+    assert (
+        read_class_map(path, 1000)
+        == read_class_map(path, None)
+        == {"cat": 281, "dog": 207}
+    )
     with pytest.raises(
         ImageError, match=r"281 for 'cat' \| need a class index from 0 below 200"
     ):
@@ -59,13 +63,18 @@ def test_without_names_the_order_decides_if_timm_and_torchvision_agree(
 ) -> None:
     torchvisions = {name: index for index, name in enumerate(sorted(folders))}
     # timm's order of names that it takes for equal is that of a set.
-    timms = {name: index for index, name in enumerate(sorted(sorted(folders), key=natural_key))}
+    timms = {
+        name: index
+        for index, name in enumerate(sorted(sorted(folders), key=natural_key))
+    }
     assert indices(folders, by=SORTED) == torchvisions
     assert indices(folders, by=NATURAL) == timms
     if timms == torchvisions:
         assert indices(folders) == timms
     else:
-        with pytest.raises(ImageError, match=r"--class-map sorted .* or --class-map natural"):
+        with pytest.raises(
+            ImageError, match=r"--class-map sorted .* or --class-map natural"
+        ):
             indices(folders)
     assert indices(folders, len(folders) + 1) == {}
 
@@ -76,7 +85,9 @@ def test_names_of_the_model_decide_in_any_order(
 ) -> None:
     names = data.draw(st.permutations(folders))
     some = data.draw(st.lists(st.sampled_from(folders), min_size=1, unique=True))
-    assert indices(some, len(names), *names) == {name: names.index(name) for name in some}
+    assert indices(some, len(names), *names) == {
+        name: names.index(name) for name in some
+    }
 
 
 @given(FOLDERS, FOLDERS)
@@ -142,7 +153,8 @@ def test_a_whole_name_comes_before_a_synonym() -> None:
     names = ("Cardigan, Cardigan Welsh corgi", "cardigan")
     assert ClassesByName(names).index_of("cardigan", "photos") == 1
     with pytest.raises(
-        ImageError, match=r"'CARDIGAN', a name of the classes 0, 1 \| need a name of one class"
+        ImageError,
+        match=r"'CARDIGAN', a name of the classes 0, 1 \| need a name of one class",
     ):
         ClassesByName(names).index_of("CARDIGAN", "photos")
     with pytest.raises(ImageError, match="'crane', a name of the classes 0, 1"):
@@ -157,17 +169,22 @@ def test_folders_that_are_partly_classes_are_one_line() -> None:
         "'cat', 'dog', … | --class-map FILE gives their indices, --class-map sorted or natural goes by their order"
     )
     with pytest.raises(
-        ImageError, match="two class folders, 'hot dog' and 'hot_dog', of the class 'hot-dog'"
+        ImageError,
+        match="two class folders, 'hot dog' and 'hot_dog', of the class 'hot-dog'",
     ):
         indices(["hot dog", "hot_dog"], 2, "hot-dog", "cat")
     assert (
-        indices(["cat", "dog", "fox", "owl"], 4, "zebra", "cat", "dog", "hen", by=SORTED)["fox"]
+        indices(
+            ["cat", "dog", "fox", "owl"], 4, "zebra", "cat", "dog", "hen", by=SORTED
+        )["fox"]
         == 2
     )
 
 
 def test_an_empty_folder_needs_no_name() -> None:
-    found = class_indices(["cat", "junk"], 2, ("dog", "cat"), empty=["junk"], subject="photos")
+    found = class_indices(
+        ["cat", "junk"], 2, ("dog", "cat"), empty=["junk"], subject="photos"
+    )
     assert found == {"cat": 1}
 
 
@@ -176,12 +193,16 @@ def test_one_logit_has_no_class_for_a_folder(class_map: Path | None) -> None:
     assert class_indices(["cat"], 1, ("cat",), class_map, subject="photos") == {}
 
 
-def test_what_decides_against_the_names_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_decides_against_the_names_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert indices(["n1", "n2"], 2, "tench", "shark") == {"n1": 0, "n2": 1}
         assert indices(["shark"], 2, "tench", "shark") == {"shark": 1}
         assert (
-            indices(["n1", "n2"]) == indices(["n1", "n2"], 2, "n1", "n2") == {"n1": 0, "n2": 1}
+            indices(["n1", "n2"])
+            == indices(["n1", "n2"], 2, "n1", "n2")
+            == {"n1": 0, "n2": 1}
         )
     assert [record.getMessage() for record in caplog.records] == [
         "photos: no class folder has the name of a class: the order of the folders decides, 'n1' is 'tench', "

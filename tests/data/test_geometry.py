@@ -21,7 +21,11 @@ TIMMS = [mode for mode in CropMode if mode is not CropMode.NONE]
 
 def as_today(mode: CropMode, size: tuple[int, int]) -> bool:
     """Whether this timm resizes as the newest does: before, it did otherwise for oblong sizes, cropped."""
-    return mode is not CropMode.CENTER or size[0] == size[1] or not timm_is_before("1.0.31")
+    return (
+        mode is not CropMode.CENTER
+        or size[0] == size[1]
+        or not timm_is_before("1.0.31")
+    )
 
 
 def noise(height: int, width: int, seed: int) -> Image.Image:
@@ -72,11 +76,15 @@ def test_every_pixel_is_timms(
         assert "must be > 0" in str(error)
         assert to_input_size(picture, preprocessing).size == size[::-1]
         return
-    np.testing.assert_array_equal(to_pixels(to_input_size(picture, preprocessing)), theirs)
+    np.testing.assert_array_equal(
+        to_pixels(to_input_size(picture, preprocessing)), theirs
+    )
 
 
 @pytest.mark.parametrize("mode", TIMMS)
-@pytest.mark.parametrize("size", [(333, 500), (500, 333), (224, 224), (225, 224), (1024, 97)])
+@pytest.mark.parametrize(
+    "size", [(333, 500), (500, 333), (224, 224), (225, 224), (1024, 97)]
+)
 @pytest.mark.parametrize("share", [0.875, 0.9, 1.0])
 def test_photographs_at_the_usual_sizes(
     mode: CropMode, size: tuple[int, int], share: float
@@ -84,7 +92,12 @@ def test_photographs_at_the_usual_sizes(
     photograph = noise(*size, seed=3)
     for target in (each for each in ((224, 224), (192, 256)) if as_today(mode, each)):
         preprocessing = Preprocessing(
-            (3, *target), Interpolation.BICUBIC, (0.485, 0.456, 0.406), (0.2,) * 3, share, mode
+            (3, *target),
+            Interpolation.BICUBIC,
+            (0.485, 0.456, 0.406),
+            (0.2,) * 3,
+            share,
+            mode,
         )
         theirs = of_timm(photograph, preprocessing)
         np.testing.assert_array_equal(
@@ -94,10 +107,19 @@ def test_photographs_at_the_usual_sizes(
 
 def test_a_border_has_the_mean_colour_and_the_odd_pixel_behind() -> None:
     preprocessing = Preprocessing(
-        (3, 4, 4), Interpolation.BILINEAR, (0.0, 0.5, 1.0), (0.5,) * 3, 1.0, CropMode.BORDER
+        (3, 4, 4),
+        Interpolation.BILINEAR,
+        (0.0, 0.5, 1.0),
+        (0.5,) * 3,
+        1.0,
+        CropMode.BORDER,
     )
-    pixels = to_pixels(to_input_size(Image.new("RGB", (4, 1), (9, 9, 9)), preprocessing))
-    assert (pixels[:, :, 0].T == [[0, 128, 255], [9, 9, 9], [0, 128, 255], [0, 128, 255]]).all()
+    pixels = to_pixels(
+        to_input_size(Image.new("RGB", (4, 1), (9, 9, 9)), preprocessing)
+    )
+    assert (
+        pixels[:, :, 0].T == [[0, 128, 255], [9, 9, 9], [0, 128, 255], [0, 128, 255]]
+    ).all()
 
 
 @given(image=st.tuples(SIDES, SIDES), size=st.tuples(SIDES, SIDES))

@@ -106,7 +106,9 @@ def test_a_sample_keeps_the_order_and_depends_on_the_seed(tmp_path: Path) -> Non
     assert images == sample(images, 99, seed=1) == sample(images, None, seed=1)
 
 
-def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_left_out_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     touch(
         tmp_path,
         "cat/1.png",
@@ -184,7 +186,8 @@ def test_each_class_is_split(counts: list[int], seed: int) -> None:
         assert len(apart.files) == int(share * len(images.files))
         taken = Counter(file.label for file in apart.files)
         assert all(
-            abs(taken[label] - share * count) < 1.0 for label, count in enumerate(counts)
+            abs(taken[label] - share * count) < 1.0
+            for label, count in enumerate(counts)
         )
 
 
@@ -211,5 +214,8 @@ def numbered(counts: list[int], root: Path = Path("images")) -> ImageFolder:
     """Images that do not exist, so many of each class."""
     places = ((label, at) for label, count in enumerate(counts) for at in range(count))
     return ImageFolder(
-        root, tuple(ImageFile(root / f"{label}" / f"{at}.png", label) for label, at in places)
+        root,
+        tuple(
+            ImageFile(root / f"{label}" / f"{at}.png", label) for label, at in places
+        ),
     )

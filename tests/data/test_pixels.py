@@ -45,7 +45,9 @@ def pixels(count: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def arrays(folder: ImageFolder) -> np.ndarray[Any, Any]:
-    return np.stack([file.pixels for file in folder.files if isinstance(file, ArrayImage)])
+    return np.stack(
+        [file.pixels for file in folder.files if isinstance(file, ArrayImage)]
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
@@ -81,8 +83,12 @@ def test_the_batches_of_a_loader(wrap: Any) -> None:
 def test_a_loader_of_torch() -> None:
     images = torch.randn(5, *SIZE, dtype=torch.float64, requires_grad=True)
     loader = DataLoader(TensorDataset(images.detach(), torch.arange(5)), batch_size=2)
-    assert np.array_equal(arrays(images_in(loader, SIZE)), images.detach().float().numpy())
-    assert np.array_equal(arrays(images_in(images, SIZE)), images.detach().float().numpy())
+    assert np.array_equal(
+        arrays(images_in(loader, SIZE)), images.detach().float().numpy()
+    )
+    assert np.array_equal(
+        arrays(images_in(images, SIZE)), images.detach().float().numpy()
+    )
 
 
 def test_no_more_of_a_loader_is_read_than_is_asked_for() -> None:
@@ -102,7 +108,10 @@ def test_no_more_of_a_loader_is_read_than_is_asked_for() -> None:
     [
         (pixels(0), "images | got none | need at least one"),
         ([], "images | got none | need at least one"),
-        (pixels(2)[0], "images | got shape [3, 4, 6] | need [n, 3, 4, 6], the model's input"),
+        (
+            pixels(2)[0],
+            "images | got shape [3, 4, 6] | need [n, 3, 4, 6], the model's input",
+        ),
         (pixels(2)[:, :, :3], "got shape [2, 3, 3, 6]"),
         (
             pixels(2).astype(np.int64),
@@ -110,7 +119,10 @@ def test_no_more_of_a_loader_is_read_than_is_asked_for() -> None:
         ),
         (np.full((1, *SIZE), np.nan), "images | got values that are not finite"),
         ([3], "images | got a batch with int in the place of images"),
-        ([{"x": pixels(1)}], "images | got a batch with NoneType in the place of images"),
+        (
+            [{"x": pixels(1)}],
+            "images | got a batch with NoneType in the place of images",
+        ),
     ],
 )
 def test_what_is_no_image_is_refused(images: Any, message: str) -> None:
@@ -169,7 +181,9 @@ def reason(path: Path) -> str:
 def test_every_pixel_value_is_normalised_bit_for_bit_as_timm_does(
     mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
-    grey = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB")
+    grey = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert(
+        "RGB"
+    )
     preprocessing = Preprocessing(
         (3, 16, 16), Interpolation.BICUBIC, mean, std, 1.0, CropMode.CENTER
     )
@@ -184,12 +198,15 @@ def test_every_pixel_value_is_normalised_bit_for_bit_as_timm_does(
 
 
 @pytest.mark.parametrize(
-    "mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "RGBa"]
+    "mode",
+    ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "RGBa"],
 )
 def test_every_mode_becomes_rgb(mode: str) -> None:
     grey = Image.fromarray(np.full((6, 6), 255, dtype=np.uint8))
     rgb = to_rgb(
-        grey.convert("P").convert("PA") if mode == "PA" else grey.convert("RGB").convert(mode)
+        grey.convert("P").convert("PA")
+        if mode == "PA"
+        else grey.convert("RGB").convert(mode)
     )
     assert rgb.mode == "RGB"
     assert np.abs(np.asarray(rgb)[3, 3] - 255.0).max() <= (mode == "LAB")
@@ -205,7 +222,9 @@ def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path: Path, dtype: str) -> No
 
 def decoded(path: Path) -> list[int]:
     """The grey values of the first row."""
-    return [int(value) for value in np.asarray(read_rgb(ImageFile(path, None)))[0, :, 0]]
+    return [
+        int(value) for value in np.asarray(read_rgb(ImageFile(path, None)))[0, :, 0]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +267,9 @@ def test_grey_of_no_known_depth_is_skipped_with_the_reason(
     )
 
 
-def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(tmp_path: Path) -> None:
+def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(
+    tmp_path: Path,
+) -> None:
     entries = [
         (256, 4),
         (257, 1),
@@ -262,7 +283,12 @@ def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(tmp_path: Pat
     ]
     # Two pixels are three bytes: 0, 4095, 2048, 16.
     content = struct.pack(
-        "<2sHI6sxxH", b"II", 42, 16, bytes([0x00, 0x0F, 0xFF, 0x80, 0x00, 0x10]), len(entries)
+        "<2sHI6sxxH",
+        b"II",
+        42,
+        16,
+        bytes([0x00, 0x0F, 0xFF, 0x80, 0x00, 0x10]),
+        len(entries),
     )
     for tag, value in entries:
         content += struct.pack("<HHII", tag, 4, 1, value)
@@ -276,7 +302,9 @@ def test_a_dark_image_of_16_bits_stays_dark(tmp_path: Path) -> None:
         assert decoded(tmp_path / name) == [1, 1, 1]
 
 
-def test_the_rotation_in_exif_is_not_applied_as_training_loaders_do(tmp_path: Path) -> None:
+def test_the_rotation_in_exif_is_not_applied_as_training_loaders_do(
+    tmp_path: Path,
+) -> None:
     turned = Image.Exif()
     turned[0x0112] = 6
     Image.new("RGB", (40, 20)).save(tmp_path / "turned.jpg", exif=turned)
@@ -285,7 +313,12 @@ def test_the_rotation_in_exif_is_not_applied_as_training_loaders_do(tmp_path: Pa
 
 def test_colours_of_16_bits_are_as_pillow_decodes_them(tmp_path: Path) -> None:
     # Pillow cannot write one.
-    raw_png(tmp_path / "deep.png", (1, 1), 16, b"\0" + struct.pack(">HHH", 65535, 30000, 255))
+    raw_png(
+        tmp_path / "deep.png",
+        (1, 1),
+        16,
+        b"\0" + struct.pack(">HHH", 65535, 30000, 255),
+    )
     rgb = read_rgb(ImageFile(tmp_path / "deep.png", None))
     assert rgb.getpixel((0, 0)) == (255, 117, 0)
 
@@ -335,14 +368,21 @@ def test_broken_images_are_skipped_counted_and_named(
         "LoadedImage",
         "SkippedImage",
     ]
-    assert [item.file.label for item in items if isinstance(item, LoadedImage)] == [0, 3]
+    assert [item.file.label for item in items if isinstance(item, LoadedImage)] == [
+        0,
+        3,
+    ]
     assert len(caplog.messages) == 3
-    for name, message in zip(("001.png", "002.png", "004.png"), caplog.messages, strict=True):
+    for name, message in zip(
+        ("001.png", "002.png", "004.png"), caplog.messages, strict=True
+    ):
         assert name in message and "\n" not in message
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_order_is_kept_and_a_stream_can_be_left_early(tmp_path: Path, workers: int) -> None:
+def test_order_is_kept_and_a_stream_can_be_left_early(
+    tmp_path: Path, workers: int
+) -> None:
     pictures(tmp_path, 12)
     files = [ImageFile(tmp_path / f"{index:03}.png", index) for index in range(12)]
     items = list(stream(files, IMAGENET, workers=workers))
@@ -368,8 +408,12 @@ def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(
     assert packed.views[1].shape == (3, 32, 48)
 
 
-@pytest.mark.parametrize("mean", [(0.5, 0.5, 0.5), (0.485, 0.456, 0.406), (0.0, 0.0, 0.0)])
-@pytest.mark.parametrize("std", [(0.5, 0.5, 0.5), (0.229, 0.224, 0.225), (1.0, 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "mean", [(0.5, 0.5, 0.5), (0.485, 0.456, 0.406), (0.0, 0.0, 0.0)]
+)
+@pytest.mark.parametrize(
+    "std", [(0.5, 0.5, 0.5), (0.229, 0.224, 0.225), (1.0, 1.0, 1.0)]
+)
 def test_floats_that_mean_and_deviation_cannot_give_are_refused(
     mean: tuple[float, float, float], std: tuple[float, float, float]
 ) -> None:

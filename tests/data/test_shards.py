@@ -52,7 +52,9 @@ def test_an_image_and_its_label_stand_side_by_side(tmp_path: Path) -> None:
     ],
 )
 def test_a_label_may_be_json(tmp_path: Path, told: str) -> None:
-    shard = write_shard(tmp_path / "a.tar", {"1.jpg": encoded(1, "JPEG"), "1.json": told})
+    shard = write_shard(
+        tmp_path / "a.tar", {"1.jpg": encoded(1, "JPEG"), "1.json": told}
+    )
     assert labels(shard) == [4]
 
 
@@ -79,7 +81,8 @@ def test_a_class_map_gives_names_their_index(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.tar", members)
     assert labels(shard, **{"cat": 281, "5": 6}) == [281, 6]
     with pytest.raises(
-        ImageError, match=r"a.tar/1.png \| got the class 'cat' \| need one that --class-map"
+        ImageError,
+        match=r"a.tar/1.png \| got the class 'cat' \| need one that --class-map",
     ):
         labels(shard, dog=1)
 
@@ -104,7 +107,9 @@ def test_json_that_is_none(tmp_path: Path) -> None:
 
 def test_shards_follow_each_other_and_may_be_compressed(tmp_path: Path) -> None:
     one = write_shard(tmp_path / "1.tar", {"a.png": encoded(1), "a.cls": "1"})
-    two = write_shard(tmp_path / "2.tar.gz", {"a.png": encoded(2), "a.cls": "2"}, "w:gz")
+    two = write_shard(
+        tmp_path / "2.tar.gz", {"a.png": encoded(2), "a.cls": "2"}, "w:gz"
+    )
     assert [file.label for file in read_shards([one, two])] == [1, 2]
     (tmp_path / "labels.txt").touch()
     assert find_shards(tmp_path) == (one, two)
@@ -117,7 +122,9 @@ def torn(path: Path, how: str) -> Path:
             path, {f"{each}.png": encoded(each, side=8) for each in range(3)}
         ).read_bytes()
     )
-    at = 512 + 512 * -(-len(encoded(0, side=8)) // 512)  # where the second header starts
+    at = 512 + 512 * -(
+        -len(encoded(0, side=8)) // 512
+    )  # where the second header starts
     if how == "header":
         raw[at : at + 200] = bytes(range(200))
     path.write_bytes(
@@ -144,7 +151,9 @@ def test_a_shard_without_the_end_mark_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_missing_shard(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"none\.tar \| got no whole tar file \(No such file"):
+    with pytest.raises(
+        ImageError, match=r"none\.tar \| got no whole tar file \(No such file"
+    ):
         labels(tmp_path / "none.tar")
 
 
@@ -169,7 +178,9 @@ def test_images_are_read_by_their_places_in_any_order(tmp_path: Path) -> None:
 def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> None:
     members = {"1.png": encoded(1), "2.png": encoded(2)}
     packed = write_shard(tmp_path / "a.tar.gz", members, "w:gz")
-    with pytest.raises(ImageError, match=r"a\.tar\.gz \| got a compressed tar file .* gunzip"):
+    with pytest.raises(
+        ImageError, match=r"a\.tar\.gz \| got a compressed tar file .* gunzip"
+    ):
         list_shards([packed])
     disguised = packed.rename(tmp_path / "b.tar")
     with pytest.raises(ImageError, match=r"b\.tar \| got a compressed tar file"):
@@ -183,7 +194,9 @@ def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> Non
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=40,
 )
 @given(
     st.lists(
@@ -200,7 +213,9 @@ def test_no_member_is_left_out_without_a_word(
 ) -> None:
     """Whatever the names: read, listed and streamed alike, or counted in one line."""
     caplog.clear()
-    shard = write_shard(tmp_path / "a.tar", {f"{key}.{ending}": b"0" for key, ending in parts})
+    shard = write_shard(
+        tmp_path / "a.tar", {f"{key}.{ending}": b"0" for key, ending in parts}
+    )
     with caplog.at_level(logging.WARNING):
         found = [file.path.name for file in read_shards([shard], None)]
     if found:
@@ -213,7 +228,9 @@ def test_no_member_is_left_out_without_a_word(
     assert (f"left out by their ending: {texts} .txt" in said) == bool(texts)
 
 
-def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_left_out_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     members = {
         "1.jpg": encoded(1),
         "1.mask.png": encoded(1),
@@ -226,7 +243,10 @@ def test_what_is_left_out_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureF
     }
     shard = write_shard(tmp_path / "a.tar", members)
     with caplog.at_level(logging.WARNING):
-        assert [file.path.name for file in list_shards([shard]).files] == ["1.jpg", "4.png"]
+        assert [file.path.name for file in list_shards([shard]).files] == [
+            "1.jpg",
+            "4.png",
+        ]
     (record,) = caplog.records
     assert record.getMessage() == (
         f"{shard}: files left out by their ending: 1 .heic, 1 .txt; hidden folders and images left out: 1; "
@@ -249,19 +269,26 @@ def test_labels_are_below_the_number_of_classes(tmp_path: Path) -> None:
     )
     minus = write_shard(tmp_path / "b.tar", {"1.png": encoded(1), "1.cls": "-1"})
     with pytest.raises(
-        ImageError, match=r"got the class -1 \| need an index from 0 below 2 \| --class-map"
+        ImageError,
+        match=r"got the class -1 \| need an index from 0 below 2 \| --class-map",
     ):
         list(read_shards([minus], Labels(2)))
 
 
 def test_the_models_names_are_labels_too(tmp_path: Path) -> None:
-    members = {"1.png": encoded(1), "1.cls": "Hot dog", "2.png": encoded(2), "2.cls": "0"}
+    members = {
+        "1.png": encoded(1),
+        "1.cls": "Hot dog",
+        "2.png": encoded(2),
+        "2.cls": "0",
+    }
     shard = write_shard(tmp_path / "a.tar", members)
     known = Labels(2, ("cat", "hot_dog"))
     assert [file.label for file in read_shards([shard], known)] == [1, 0]
     assert list_shards([shard], known).class_names == {0: "cat", 1: "hot_dog"}
     with pytest.raises(
-        ImageError, match=r"the class 'Hot dog' \| need a class index, or the model's name"
+        ImageError,
+        match=r"the class 'Hot dog' \| need a class index, or the model's name",
     ):
         list_shards([shard], Labels(2, ("cat", "dog")))
     with pytest.raises(

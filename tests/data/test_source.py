@@ -20,12 +20,17 @@ def folder(tmp_path: Path) -> Path:
 def shards(tmp_path: Path) -> list[Path]:
     (tmp_path / "shards").mkdir()
     members = [
-        {f"{at}.png": encoded(at, side=8), f"{at}.cls": str(at % 2), f"{at}.txt": "words"}
+        {
+            f"{at}.png": encoded(at, side=8),
+            f"{at}.cls": str(at % 2),
+            f"{at}.txt": "words",
+        }
         for at in range(4)
     ]
     both = ({**members[0], **members[1]}, {**members[2], **members[3]})
     return [
-        write_shard(tmp_path / "shards" / f"{at}.tar", each) for at, each in enumerate(both)
+        write_shard(tmp_path / "shards" / f"{at}.tar", each)
+        for at, each in enumerate(both)
     ]
 
 
@@ -58,7 +63,12 @@ def test_shards_are_read_in_order(shards: list[Path]) -> None:
         "1.tar/3.png",
     ]
     assert source.total == 4
-    assert [file.label for file in open_source([shards[0].parent], 2).files] == [0, 1, 0, 1]
+    assert [file.label for file in open_source([shards[0].parent], 2).files] == [
+        0,
+        1,
+        0,
+        1,
+    ]
 
 
 def test_the_first_of_shards(shards: list[Path]) -> None:
@@ -91,10 +101,14 @@ def test_folders_that_are_not_the_models_classes(folder: Path, tmp_path: Path) -
 
 def test_labels_of_shards_can_be_left_out(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "cat"})
-    assert [file.label for file in open_source([shard], 10, labels=False).files] == [None]
+    assert [file.label for file in open_source([shard], 10, labels=False).files] == [
+        None
+    ]
 
 
-def test_paths_that_are_no_images(folder: Path, shards: list[Path], tmp_path: Path) -> None:
+def test_paths_that_are_no_images(
+    folder: Path, shards: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     for places, message in (
         ([tmp_path / "none"], "none | got no such folder or tar file"),
@@ -125,14 +139,20 @@ def test_labels_of_some_images_are_refused_before_the_first_is_read(
 
 def test_compressed_shards_are_read_in_one_pass(tmp_path: Path) -> None:
     for name in ("a.tar.gz", "b.tar"):
-        packed = write_shard(tmp_path / name, {"1.png": encoded(1), "1.cls": "1"}, "w:gz")
+        packed = write_shard(
+            tmp_path / name, {"1.png": encoded(1), "1.cls": "1"}, "w:gz"
+        )
         source = open_source([packed], 2)
         assert source.total is None
         assert [file.label for file in source.files] == [1]
         assert list(source.files) == []
-        assert open_source([packed], 2, max_images=3).total == 3  # the most there can be
+        assert (
+            open_source([packed], 2, max_images=3).total == 3
+        )  # the most there can be
     odd = write_shard(
-        tmp_path / "c.tar", {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"}, "w:gz"
+        tmp_path / "c.tar",
+        {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"},
+        "w:gz",
     )
     files = iter(open_source([odd], 2).files)
     assert next(files).label is None
@@ -146,10 +166,16 @@ def test_compressed_shards_are_read_in_one_pass(tmp_path: Path) -> None:
 
 def test_names_of_the_model_decide_in_both(folder: Path, shards: list[Path]) -> None:
     names = ("class_1", "class_0")
-    for source in (open_source([folder], 2, names=names), images_at(folder, 2, names=names)):
+    for source in (
+        open_source([folder], 2, names=names),
+        images_at(folder, 2, names=names),
+    ):
         assert [file.label for file in source.files] == [1, 1, 1, 0, 0, 0]
         assert source.class_names == {0: "class_1", 1: "class_0"}
-    assert open_source(shards, 2, names=names).class_names == {0: "class_1", 1: "class_0"}
+    assert open_source(shards, 2, names=names).class_names == {
+        0: "class_1",
+        1: "class_0",
+    }
 
 
 def test_an_order_is_one_of_folders(folder: Path, shards: list[Path]) -> None:
@@ -170,8 +196,13 @@ def test_an_order_is_one_of_folders(folder: Path, shards: list[Path]) -> None:
             refused()
 
 
-def test_folders_that_give_no_labels_are_counted(folder: Path, shards: list[Path]) -> None:
-    assert class_mismatch(images_at(folder, 10), 10) == "2 class folders ('class_0', 'class_1')"
+def test_folders_that_give_no_labels_are_counted(
+    folder: Path, shards: list[Path]
+) -> None:
+    assert (
+        class_mismatch(images_at(folder, 10), 10)
+        == "2 class folders ('class_0', 'class_1')"
+    )
     assert (
         class_mismatch(images_at(folder, 2), 2)
         == class_mismatch(images_at(folder / "class_0", 2), 2)

@@ -26,11 +26,17 @@ def seeded_vit(family: str = "deit", **kwargs: Any) -> PrunableViT:
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for module in model.modules():
-            scales = [getattr(module, name, None) for name in ("gamma", "gamma_1", "gamma_2")]
-            scales += [module.weight, module.bias] if isinstance(module, nn.LayerNorm) else []
+            scales = [
+                getattr(module, name, None) for name in ("gamma", "gamma_1", "gamma_2")
+            ]
+            scales += (
+                [module.weight, module.bias] if isinstance(module, nn.LayerNorm) else []
+            )
             scales += [module.bias] if isinstance(module, nn.Linear) else []
             for scale in scales:
                 if isinstance(scale, nn.Parameter):
                     own = 1.0 if scale is not getattr(module, "bias", None) else 0.0
-                    scale.copy_(own + 0.4 * torch.randn(scale.shape, generator=generator))
+                    scale.copy_(
+                        own + 0.4 * torch.randn(scale.shape, generator=generator)
+                    )
     return adapt(model, name="seeded")

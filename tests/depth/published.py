@@ -11,4 +11,6 @@ SAMPLES = [
 ]
 
 # Not the least-squares fit of these samples.
-PUBLISHED = Predictor(2, (31.684374, 50.653461, 39.298158, -19.795489, -8.338992, -11.704586))
+PUBLISHED = Predictor(
+    2, (31.684374, 50.653461, 39.298158, -19.795489, -8.338992, -11.704586)
+)

@@ -30,7 +30,9 @@ def saved(tmp_path: Path, family: str, *, merged: bool) -> tuple[PrunableViT, Pa
 
 @pytest.mark.parametrize("family", IDENTITIES)
 @pytest.mark.parametrize("merged", [True, False])
-def test_the_file_alone_restores_the_network(tmp_path: Path, family: str, merged: bool) -> None:
+def test_the_file_alone_restores_the_network(
+    tmp_path: Path, family: str, merged: bool
+) -> None:
     vit, path = saved(tmp_path, family, merged=merged)
     again = load_vit(ModelRequest("", path))
     assert read_depth(path) == Depth(PLAN, merged)
@@ -54,6 +56,8 @@ def test_an_ordinary_checkpoint_lacks_nothing(tmp_path: Path) -> None:
 
 def test_weights_of_another_plan_are_refused(tmp_path: Path) -> None:
     vit, path = saved(tmp_path, "vit", merged=True)
-    save_weights(vit.model, IDENTITIES["vit"], path, **{DEPTH: Depth(DepthPlan((3,), (1, 4)))})
+    save_weights(
+        vit.model, IDENTITIES["vit"], path, **{DEPTH: Depth(DepthPlan((3,), (1, 4)))}
+    )
     with pytest.raises(CheckpointError, match="keys missing"):
         load_vit(ModelRequest("", path))

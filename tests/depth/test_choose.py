@@ -87,7 +87,9 @@ def test_training_changes_a_copy() -> None:
     vit = seeded_vit()
     before, images = vit.weights_sha256, random_images(vit, 2)
     start = RankedViT.whole(vit, FREE)
-    after = start.trained(towards(make_vit("deit").model, images, weights=1e-3, steps=2), STAGE)
+    after = start.trained(
+        towards(make_vit("deit").model, images, weights=1e-3, steps=2), STAGE
+    )
     assert (weights_sha256(vit.model), start.vit.weights_sha256) == (before, before)
     assert after.vit.weights_sha256 == weights_sha256(after.vit.model) != before
     assert start.importance == Importance.unknown(4) != after.importance
@@ -104,18 +106,26 @@ def ranked(vit: PrunableViT, attention: tuple[float, ...]) -> RankedViT:
 
 def test_the_lowest_signed_score_goes_and_of_equal_ones_the_first_layer() -> None:
     vit = make_vit()
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 1, FREE).plan.attention == (2,)
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 3, FREE).plan.attention == (
+    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
+        ATTENTION, 1, FREE
+    ).plan.attention == (2,)
+    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
+        ATTENTION, 3, FREE
+    ).plan.attention == (
         1,
         2,
         3,
     )
-    assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(ATTENTION, 2, FREE).plan.attention == (
+    assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(
+        ATTENTION, 2, FREE
+    ).plan.attention == (
         1,
         2,
     )
     kept = ChoiceSettings(units=1, keep_attention=(2,))
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(ATTENTION, 1, kept).plan.attention == (3,)
+    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
+        ATTENTION, 1, kept
+    ).plan.attention == (3,)
 
 
 def test_how_many_may_go() -> None:
@@ -125,7 +135,8 @@ def test_how_many_may_go() -> None:
     less = apply_plan(vit, DepthPlan((1, 2, 3)), unmerged=True)
     assert spare(less, ATTENTION, FREE) == 0
     with pytest.raises(
-        DepthError, match=r"^attention units \| got 1 \| need at most 0, which can go \| one"
+        DepthError,
+        match=r"^attention units \| got 1 \| need at most 0, which can go \| one",
     ):
         ranked(less, (0.0,) * 4).without(ATTENTION, 1, FREE)
     with pytest.raises(DepthError, match="activation units"):
@@ -138,13 +149,17 @@ COUNTS = ChoiceSettings(attention_units=2, activation_units=1)
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
-def test_types_take_turns_until_each_count_is_reached(attention: int, activation: int) -> None:
+def test_types_take_turns_until_each_count_is_reached(
+    attention: int, activation: int
+) -> None:
     order = list(turns(attention, activation))
     assert order.count(UnitType.ATTENTION) == attention
     assert order.count(UnitType.ACTIVATION) == activation
     both = 2 * min(attention, activation)
     first = UnitType.ATTENTION if attention > activation else UnitType.ACTIVATION
-    assert all((each == first) == (place % 2 == 0) for place, each in enumerate(order[:both]))
+    assert all(
+        (each == first) == (place % 2 == 0) for place, each in enumerate(order[:both])
+    )
     assert len(set(order[both:])) <= 1
 
 
@@ -177,7 +192,9 @@ def test_the_least_important_go_in_the_order_of_their_scores() -> None:
                 student.attention.copy_(torch.tensor([0.3, -0.1, 0.2, -0.4]))
                 student.activation.copy_(torch.tensor([0.0, 0.5, -2.0, 0.1]))
 
-    settings = ChoiceSettings(attention_units=2, activation_units=2, keep_activation=(3,))
+    settings = ChoiceSettings(
+        attention_units=2, activation_units=2, keep_activation=(3,)
+    )
     found = choose_units(seeded_vit(), settings, train)
     assert found.plan == DepthPlan((2, 4), (1, 4))
     nose = ChoiceSettings(attention_units=1, variant=AttentionVariant.NOSE)
@@ -187,7 +204,9 @@ def test_the_least_important_go_in_the_order_of_their_scores() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2])
-def test_a_search_that_was_killed_ends_with_the_same_bits(tmp_path: Path, cut: int) -> None:
+def test_a_search_that_was_killed_ends_with_the_same_bits(
+    tmp_path: Path, cut: int
+) -> None:
     vit = seeded_vit()
     whole = choose_units(vit, COUNTS, nudge())
     bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.depth.choose import Bookmark, Stage, Train
-from exporter.depth.collect import Evaluate, Measured, Tally, collect, read_samples, steps_of
+from exporter.depth.collect import (
+    Evaluate,
+    Measured,
+    Tally,
+    collect,
+    read_samples,
+    steps_of,
+)
 from exporter.depth.plan import ChoiceSettings
 from exporter.errors import ArtefactError, DepthError
 from exporter.models.base import PrunableViT
@@ -33,7 +40,12 @@ def run(
 ) -> tuple[Measured, ...]:
     bookmark = Bookmark(folder / "last.safetensors", Identity("vit", "vit"), name)
     return collect(
-        seeded_vit(), SETTINGS, train, measure, bookmark=bookmark, out=folder / "samples.json"
+        seeded_vit(),
+        SETTINGS,
+        train,
+        measure,
+        bookmark=bookmark,
+        out=folder / "samples.json",
     )
 
 
@@ -105,7 +117,9 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
 
 def test_a_type_that_cannot_go_is_refused(tmp_path: Path) -> None:
     bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")
-    with pytest.raises(DepthError, match=r"^activation units \| got 1 \| need at most 0"):
+    with pytest.raises(
+        DepthError, match=r"^activation units \| got 1 \| need at most 0"
+    ):
         collect(
             make_vit("dinov2, gated mlp"),
             SETTINGS,
@@ -132,10 +146,15 @@ def test_walks_end_where_units_or_the_budget_do(
         walks[-1].append((each.unit, each.count))
         assert 1 <= each.count <= step
     for walk in walks:
-        gone = {unit: sum(count for own, count in walk if own == unit) for unit in UnitType}
+        gone = {
+            unit: sum(count for own, count in walk if own == unit) for unit in UnitType
+        }
         assert sum(gone.values()) <= units
         assert all(gone[unit] <= available[unit] for unit in UnitType)
-    alone = {unit: sum(each.count for each in steps if each.unit == unit) for unit in UnitType}
+    alone = {
+        unit: sum(each.count for each in steps if each.unit == unit)
+        for unit in UnitType
+    }
     assert alone[ATTENTION] >= min(units, attention) and alone[ACTIVATION] >= min(
         units, activation
     )

@@ -56,7 +56,9 @@ def test_outputs_and_weight_gradients_are_the_networks_own(family: str) -> None:
 class Mixed(nn.Module):
     """A unit and what is left of it, mixed by m: the gate itself, without the straight-through form."""
 
-    def __init__(self, unit: nn.Module, pruned: Callable[[Tensor], Tensor], m: Tensor) -> None:
+    def __init__(
+        self, unit: nn.Module, pruned: Callable[[Tensor], Tensor], m: Tensor
+    ) -> None:
         super().__init__()
         self.unit, self.pruned, self.m = unit, pruned, m
 
@@ -66,7 +68,9 @@ class Mixed(nn.Module):
 
 
 @pytest.mark.parametrize("family", ["deit", "deit3, layer scale", "lvvit"])
-@pytest.mark.parametrize(("layer", "variant"), [(1, REMOVE), (3, REMOVE), (3, IDENTITY)])
+@pytest.mark.parametrize(
+    ("layer", "variant"), [(1, REMOVE), (3, REMOVE), (3, IDENTITY)]
+)
 def test_the_gradient_is_that_of_gates_in_the_network(
     family: str, layer: int, variant: AttentionVariant
 ) -> None:
@@ -89,7 +93,9 @@ def test_the_gradient_is_that_of_gates_in_the_network(
 
 
 @pytest.mark.parametrize("family", ["deit", "lvvit", "eva, bias apart"])
-def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(family: str) -> None:
+def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(
+    family: str,
+) -> None:
     """To first order: the branch has 0.1 % of its size."""
     vit = seeded_vit(family)
     part = vit.blocks[3].attention
@@ -102,7 +108,9 @@ def test_the_gradient_says_what_removal_does_to_a_branch_that_is_small(family: s
     change = loss_of(vit.model(images)) - loss_of(
         apply_plan(vit, DepthPlan((4,))).model(images)
     )
-    assert change.item() == pytest.approx(score_gradients(vit, images)[0][3].item(), rel=0.02)
+    assert change.item() == pytest.approx(
+        score_gradients(vit, images)[0][3].item(), rel=0.02
+    )
 
 
 def test_nose_leaves_the_tokens_themselves() -> None:

@@ -31,20 +31,35 @@ def seeded(module: nn.Module) -> nn.Module:
 
 
 @settings(max_examples=50, deadline=None)
-@given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2**31))
+@given(
+    SIZES,
+    SIZES,
+    SIZES,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
 def test_a_chain_is_one_layer(
     inputs: int, hidden: int, outputs: int, one: bool, two: bool, bare: bool, seed: int
 ) -> None:
     torch.manual_seed(seed)
     norm = nn.LayerNorm(inputs, elementwise_affine=not bare)
-    first, second = nn.Linear(inputs, hidden, bias=one), nn.Linear(hidden, outputs, bias=two)
+    first, second = (
+        nn.Linear(inputs, hidden, bias=one),
+        nn.Linear(hidden, outputs, bias=two),
+    )
     chain = seeded(nn.Sequential(norm, first, second))
     scale, tokens = (
         torch.randn(outputs, dtype=torch.float64),
         torch.randn(5, inputs, dtype=torch.float64),
     )
     affine = (
-        Affine.of(first).then(Affine.of(second)).after_norm(norm).scaled(scale).scaled(1 / 2)
+        Affine.of(first)
+        .then(Affine.of(second))
+        .after_norm(norm)
+        .scaled(scale)
+        .scaled(1 / 2)
     )
     with torch.no_grad():
         expected = chain(tokens) * scale / 2
@@ -59,7 +74,8 @@ def test_it_is_rounded_once(dtype: torch.dtype) -> None:
     merged = Affine.of(first).then(Affine.of(second)).linear(like=second)
     exact = (second.weight.double() @ first.weight.double()).to(dtype)
     assert (
-        torch.equal(merged.weight, exact) and merged.weight.dtype == merged.bias.dtype == dtype
+        torch.equal(merged.weight, exact)
+        and merged.weight.dtype == merged.bias.dtype == dtype
     )
     if dtype == torch.float32:  # a product of bfloat16 is summed in float32 anyway
         assert not torch.equal(merged.weight, second.weight @ first.weight)
@@ -71,7 +87,9 @@ def test_the_block_ignores_what_attention_reads() -> None:
     assert block.mlp is not None
     tokens = torch.randn(2, 5, 48)
     with torch.inference_mode():
-        got = MlpBlock(block.mlp)(tokens, rope=torch.ones(1), attn_mask=None, is_causal=False)
+        got = MlpBlock(block.mlp)(
+            tokens, rope=torch.ones(1), attn_mask=None, is_causal=False
+        )
         assert torch.equal(got, mlp_half(block, tokens))
 
 
@@ -93,10 +111,14 @@ def test_a_block_without_activation_and_its_merged_form(family: str) -> None:
         assert torch.equal(mlp_half(apart, TOKENS), expected)
         assert not torch.allclose(before, expected, atol=1e-3)
         merged = merge(apart, 2)
-        torch.testing.assert_close(mlp_half(merged, TOKENS), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            mlp_half(merged, TOKENS), expected, rtol=1e-5, atol=1e-5
+        )
     one = mlp_of(merged)
     assert one.whole is one.fc2 and one.fc2.weight.shape == (48, 48)
-    assert all(isinstance(each, nn.Identity) for each in (one.fc1, one.act, one.hidden_norm))
+    assert all(
+        isinstance(each, nn.Identity) for each in (one.fc1, one.act, one.hidden_norm)
+    )
     assert not list(one.norm.parameters()), "folded"
 
 
@@ -125,10 +147,13 @@ def test_once_is_enough() -> None:
     assert remove_activation(merged, 1) is merged and merge(merged, 1) is merged
 
 
-@pytest.mark.parametrize("family", ["dinov2, gated mlp", "eva02, joined, rotary", "dinov3"])
+@pytest.mark.parametrize(
+    "family", ["dinov2, gated mlp", "eva02, joined, rotary", "dinov3"]
+)
 def test_a_gated_mlp_is_refused(family: str) -> None:
     with pytest.raises(
-        DepthError, match=r"^activation of layer 3 \| got a gated MLP \(SwiGLU\).* \| need two"
+        DepthError,
+        match=r"^activation of layer 3 \| got a gated MLP \(SwiGLU\).* \| need two",
     ):
         remove_activation(make_vit(family).blocks[2], 3)
 
@@ -150,7 +175,8 @@ def test_dropout_stops_a_merge_while_it_is_active() -> None:
     vit.model.train()
     block = remove_activation(vit.blocks[0], 1)
     with pytest.raises(
-        DepthError, match=r"got dropout 0.1 in training mode \| need a model in eval mode"
+        DepthError,
+        match=r"got dropout 0.1 in training mode \| need a model in eval mode",
     ):
         merge(block, 1)
     vit.model.eval()

@@ -11,7 +11,11 @@ from exporter.vocabulary import AttentionVariant, UnitType
 def test_it_is_sorted_and_counts_its_units() -> None:
     plan = DepthPlan((8, 1, 4), (3,))
     assert plan == DepthPlan((1, 4, 8), (3,))
-    assert (plan.attention, plan.units, plan.variant) == ((1, 4, 8), 4, AttentionVariant.REMOVE)
+    assert (plan.attention, plan.units, plan.variant) == (
+        (1, 4, 8),
+        4,
+        AttentionVariant.REMOVE,
+    )
     assert DepthPlan().units == 0
 
 

@@ -25,13 +25,17 @@ def test_least_squares_on_the_published_samples() -> None:
     found = fit_best(SAMPLES)
     expected = (14.4878, 99.9412, 29.4947, -45.8068, -14.0368, -2.4442)
     assert found.degree == 2 and found.coefficients == pytest.approx(expected, abs=5e-5)
-    residuals = [s.accuracy - found.accuracy(s.attention, s.activation) for s in SAMPLES]
+    residuals = [
+        s.accuracy - found.accuracy(s.attention, s.activation) for s in SAMPLES
+    ]
     assert np.abs(residuals).mean() == pytest.approx(0.3045, abs=5e-5)
     assert np.sqrt(np.mean(np.square(residuals))) == pytest.approx(0.4168, abs=5e-5)
 
 
 def test_the_published_coefficients_are_another_fit() -> None:
-    residuals = [s.accuracy - PUBLISHED.accuracy(s.attention, s.activation) for s in SAMPLES]
+    residuals = [
+        s.accuracy - PUBLISHED.accuracy(s.attention, s.activation) for s in SAMPLES
+    ]
     assert np.abs(residuals).mean() == pytest.approx(0.907, abs=5e-4)
     assert PUBLISHED.accuracy(0, 0) == pytest.approx(81.797, abs=1e-3)
 
@@ -50,7 +54,8 @@ def test_errors_are_those_of_two_samples_left_out() -> None:
     without = [sample for index, sample in enumerate(SAMPLES) if index not in (3, 8)]
     refit = fit(without, 2)
     expected = [
-        refit.accuracy(s.attention, s.activation) - s.accuracy for s in (SAMPLES[3], SAMPLES[8])
+        refit.accuracy(s.attention, s.activation) - s.accuracy
+        for s in (SAMPLES[3], SAMPLES[8])
     ]
     pair = sum(21 - index for index in range(3)) + 8 - 3 - 1
     got = (folds.errors[2] @ accuracies)[2 * pair : 2 * pair + 2]
@@ -63,7 +68,9 @@ def test_a_polynomial_is_found_again(degree: int, seed: int) -> None:
     count = (degree + 1) * (degree + 2) // 2
     truth = Predictor(degree, tuple(np.random.default_rng(seed).normal(0, 10, count)))
     samples = [Sample(a, t, truth.accuracy(a, t)) for a, t in GRID]
-    assert fit(samples, degree).coefficients == pytest.approx(truth.coefficients, abs=1e-6)
+    assert fit(samples, degree).coefficients == pytest.approx(
+        truth.coefficients, abs=1e-6
+    )
 
 
 def test_the_terms_are_in_order() -> None:
@@ -75,7 +82,8 @@ def test_the_terms_are_in_order() -> None:
 
 def test_what_else_is_refused() -> None:
     with pytest.raises(
-        DepthError, match=r"units \| got 24 \| need 0 to 23, two for each of the 12 layers"
+        DepthError,
+        match=r"units \| got 24 \| need 0 to 23, two for each of the 12 layers",
     ):
         best_split(PUBLISHED, DEPTH, 24)
     with pytest.raises(
@@ -97,7 +105,9 @@ def test_a_degree_that_samples_leave_open_is_not_chosen(
 
 
 def test_the_published_polynomial() -> None:
-    attention = [best_split(PUBLISHED, DEPTH, units).attention for units in range(1, 13)]
+    attention = [
+        best_split(PUBLISHED, DEPTH, units).attention for units in range(1, 13)
+    ]
     assert attention == [1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5]
 
 
@@ -110,5 +120,9 @@ def test_of_equal_splits_the_first_wins() -> None:
     ("units", "first", "last"), [(0, 0, 0), (3, 0, 3), (4, 0, 3), (6, 2, 3), (7, 3, 3)]
 )
 def test_one_attention_stays(units: int, first: int, last: int) -> None:
-    found = [(split.attention, split.activation) for split in splits(PUBLISHED, 4, units)]
-    assert found == [(attention, units - attention) for attention in range(first, last + 1)]
+    found = [
+        (split.attention, split.activation) for split in splits(PUBLISHED, 4, units)
+    ]
+    assert found == [
+        (attention, units - attention) for attention in range(first, last + 1)
+    ]

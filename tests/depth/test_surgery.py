@@ -37,7 +37,9 @@ from tests.vits import make_images, make_model, make_vit, random_images, varied_
 
 PLAN = DepthPlan((2, 3), (1, 3))
 IDENTITY = DepthPlan((2, 3), (1, 3), AttentionVariant.IDENTITY)
-PLANS = pytest.mark.parametrize("plan", [PLAN, IDENTITY], ids=lambda plan: str(plan.variant))
+PLANS = pytest.mark.parametrize(
+    "plan", [PLAN, IDENTITY], ids=lambda plan: str(plan.variant)
+)
 
 
 def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -52,14 +54,22 @@ def test_merged_is_unmerged(family: str, plan: DepthPlan) -> None:
     vit = seeded_vit(family)
     images = random_images(vit, 4)
     with torch.inference_mode():
-        apart, merged = (apply_plan(vit, plan, unmerged=unmerged) for unmerged in (True, False))
+        apart, merged = (
+            apply_plan(vit, plan, unmerged=unmerged) for unmerged in (True, False)
+        )
         assert distance(merged.model(images), apart.model(images)) < 1e-5
         double = in_dtype(vit, torch.float64)
         apart, merged = (
             apply_plan(double, plan, unmerged=unmerged) for unmerged in (True, False)
         )
-        assert distance(merged.model(images.double()), apart.model(images.double())) < 1e-12
-        assert distance(merged.model(images.double()), double.model(images.double())) > 1e-2
+        assert (
+            distance(merged.model(images.double()), apart.model(images.double()))
+            < 1e-12
+        )
+        assert (
+            distance(merged.model(images.double()), double.model(images.double()))
+            > 1e-2
+        )
 
 
 @PLANS
@@ -74,7 +84,8 @@ def test_every_way_through_the_blocks_is_the_network(
         expected, tokens = vit.model(images), vit.embed(images)
         for block in vit.blocks:
             tokens = mlp_half(
-                block, tokens if block.attention is None else attention_half(block, tokens)[0]
+                block,
+                tokens if block.attention is None else attention_half(block, tokens)[0],
             )
         assert torch.equal(vit.classify(vit.norm(tokens)), expected)
         assert torch.equal(trace(vit, images).logits, expected)
@@ -90,7 +101,9 @@ class Through(nn.Module):
 
 
 @pytest.mark.parametrize("family", ["deit", "deit3, layer scale", "lvvit"])
-def test_the_identity_is_the_network_whose_attention_returns_what_it_reads(family: str) -> None:
+def test_the_identity_is_the_network_whose_attention_returns_what_it_reads(
+    family: str,
+) -> None:
     vit = seeded_vit(family)
     images, whole = random_images(vit, 2), copy.deepcopy(vit.model)
     for layer in (2, 3):
@@ -113,7 +126,9 @@ def test_the_users_model_does_not_change() -> None:
     assert torch.equal(vit.model(images), expected) and list(vit.blocks) == blocks
     assert vit.weights_sha256 == digest and vit.spec.attention_layers == (1, 2, 3, 4)
     assert vit.model.state_dict().keys() == state.keys()
-    assert all(torch.equal(value, state[key]) for key, value in vit.model.state_dict().items())
+    assert all(
+        torch.equal(value, state[key]) for key, value in vit.model.state_dict().items()
+    )
     own = {id(parameter) for parameter in vit.model.parameters()}
     assert not any(id(parameter) in own for parameter in pruned.model.parameters())
 
@@ -121,13 +136,19 @@ def test_the_users_model_does_not_change() -> None:
 def test_the_spec_and_the_digest_are_those_of_what_is_left() -> None:
     vit = seeded_vit()
     pruned, apart = apply_plan(vit, PLAN), apply_plan(vit, PLAN, unmerged=True)
-    macs = [(block.attention_token_macs, block.mlp_token_macs) for block in pruned.spec.blocks]
+    macs = [
+        (block.attention_token_macs, block.mlp_token_macs)
+        for block in pruned.spec.blocks
+    ]
     attention, mlp, one = 4 * 48**2, 8 * 48**2, 48**2
     assert macs == [(attention, one), (0, mlp), (0, one), (attention, mlp)]
     assert pruned.spec.attention_layers == apart.spec.attention_layers == (1, 4)
     only_activations = apply_plan(vit, DepthPlan((), (1,)), unmerged=True)
     assert only_activations.model.state_dict().keys() == vit.model.state_dict().keys()
-    assert len({each.weights_sha256 for each in (vit, pruned, apart, only_activations)}) == 4
+    assert (
+        len({each.weights_sha256 for each in (vit, pruned, apart, only_activations)})
+        == 4
+    )
     assert not any(parameter.requires_grad for parameter in pruned.model.parameters())
     assert not any(module.training for module in pruned.model.modules())
 
@@ -159,11 +180,15 @@ def test_its_weights_fit_the_same_plan_on_a_fresh_network(
 
 
 @pytest.mark.parametrize("variant", AttentionVariant, ids=str)
-def test_it_is_pruned_further_and_merged_after_training(variant: AttentionVariant) -> None:
+def test_it_is_pruned_further_and_merged_after_training(
+    variant: AttentionVariant,
+) -> None:
     vit, plan = seeded_vit(), replace(PLAN, variant=variant)
     images = random_images(vit, 2)
     step = apply_plan(
-        apply_plan(vit, DepthPlan((2,), (1,), plan.variant), unmerged=True), plan, unmerged=True
+        apply_plan(vit, DepthPlan((2,), (1,), plan.variant), unmerged=True),
+        plan,
+        unmerged=True,
     )
     at_once = apply_plan(vit, plan, unmerged=True)
     assert step.weights_sha256 == at_once.weights_sha256
@@ -180,9 +205,13 @@ def test_it_is_pruned_further_and_merged_after_training(variant: AttentionVarian
 
 
 def test_the_shipped_plan_of_deit_base() -> None:
-    attention, activation = (0, 3, 7, 8, 11), (2, 7, 8, 10, 11)  # as published, counted from 0
+    attention, activation = (
+        (0, 3, 7, 8, 11),
+        (2, 7, 8, 10, 11),
+    )  # as published, counted from 0
     plan = DepthPlan(
-        tuple(layer + 1 for layer in attention), tuple(layer + 1 for layer in activation)
+        tuple(layer + 1 for layer in attention),
+        tuple(layer + 1 for layer in activation),
     )
     vit = apply_plan(describe(ModelRequest("deit_base_patch16_224")), plan)
     assert dense_macs(vit.spec.as_it_came).gmacs == pytest.approx(10.88, abs=0.005)
@@ -210,7 +239,9 @@ def test_it_is_calibrated_and_scheduled(
     schedule = star_schedule(
         vit.spec, list(found.acs), 0.5, resolve(Prune("intra", reduce="drop"))
     )
-    assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(schedule.pruning_layers) <= {
+    assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(
+        schedule.pruning_layers
+    ) <= {
         1,
         4,
     }
@@ -229,7 +260,9 @@ def test_it_is_calibrated_and_scheduled(
 def test_it_is_lowered_and_agrees(
     family: str, method: Method, variant: AttentionVariant
 ) -> None:
-    vit = apply_plan(seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant))
+    vit = apply_plan(
+        seeded_vit(family), DepthPlan(PLAN.attention, PLAN.activation, variant)
+    )
     settings = Prune("fused", alpha=0.5, method=method, reduce="drop")
     schedule = manual_schedule(vit.spec, {1: 0.6, 4: 0.7}, resolve(settings))
     pruned = PrunedViT(vit, schedule, inter_of(vit), ONNXRUNTIME.layouts[0]).eval()
@@ -295,7 +328,9 @@ def test_eps_matters_and_is_divided() -> None:
 
 
 def test_variants_are_not_mixed() -> None:
-    later = apply_plan(seeded_vit("deit"), DepthPlan((4,), variant=AttentionVariant.IDENTITY))
+    later = apply_plan(
+        seeded_vit("deit"), DepthPlan((4,), variant=AttentionVariant.IDENTITY)
+    )
     with pytest.raises(
         DepthError, match=r"variant \| got nose before an identity \| need one variant"
     ):

@@ -46,8 +46,12 @@ def test_rows_are_in_the_order_of_the_images_whatever_the_batch(size: int) -> No
         list[int](),
     )
     runners = [times(1, sizes), times(10, sizes)]
-    batches = [((images[at], images[at] + 1), labels[at]) for at in (slice(0, 3), slice(3, 5))]
-    (one, ten), found = answer_each(runners, batches, ["scaled"] * 2, first_column, size=size)
+    batches = [
+        ((images[at], images[at] + 1), labels[at]) for at in (slice(0, 3), slice(3, 5))
+    ]
+    (one, ten), found = answer_each(
+        runners, batches, ["scaled"] * 2, first_column, size=size
+    )
     assert one[:, 0].tolist() == [0, 2, 4, 6, 8]
     assert ten[:, 0].tolist() == [10, 30, 50, 70, 90]
     assert found.tolist() == labels.tolist()
@@ -72,7 +76,9 @@ def echo(classes: int) -> NumpyRunner:
 def predict(
     runner: NumpyRunner, batches: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> Predictions:
-    (found,) = predict_each([runner], [((images,), labels) for images, labels in batches])
+    (found,) = predict_each(
+        [runner], [((images,), labels) for images, labels in batches]
+    )
     return found
 
 

@@ -31,9 +31,13 @@ def test_it_chooses_nothing(tmp_path: Path) -> None:
     onnx.save(lowered(star()), tmp_path / "m.onnx")
     sliced = sliced_of(read_lowered(tmp_path / "m.onnx"))
     assert sliced.model is not None
-    operators = {node.op_type for node in onnx.load_model_from_string(sliced.model).graph.node}
+    operators = {
+        node.op_type for node in onnx.load_model_from_string(sliced.model).graph.node
+    }
     assert "TopK" not in operators and "Slice" in operators
-    own = {node.name: node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}
+    own = {
+        node.name: node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node
+    }
     assert "TopK" in {own[name] for name in sliced.selection}
 
 
@@ -75,23 +79,30 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
     clock = TurnedClock()
 
     def schedule(by_batch: dict[int, list[float]]) -> Iterator[float]:
-        return itertools.chain.from_iterable([99.0, *rounds] for rounds in by_batch.values())
+        return itertools.chain.from_iterable(
+            [99.0, *rounds] for rounds in by_batch.values()
+        )
 
     runners = {
-        name: clock.runner(name, schedule(by_batch)) for name, by_batch in times_s.items()
+        name: clock.runner(name, schedule(by_batch))
+        for name, by_batch in times_s.items()
     }
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
     results = [
-        AtBatch.of(times, MACS) for times in time_batches(runners, IMAGES, settings, clock)
+        AtBatch.of(times, MACS)
+        for times in time_batches(runners, IMAGES, settings, clock)
     ]
     assert all(
-        (runner.activations, runner.deactivations) == (1, 1) for runner in runners.values()
+        (runner.activations, runner.deactivations) == (1, 1)
+        for runner in runners.values()
     )
     return results
 
 
 def test_speed_up_efficiency_and_selection_cost() -> None:
-    (result,) = measure(dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, sliced={4: [0.2] * 5})
+    (result,) = measure(
+        dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, sliced={4: [0.2] * 5}
+    )
     assert result.batch == 4
     assert result.throughput.dense.images_per_s == pytest.approx(10)
     assert result.comparison.speedup == pytest.approx(1.6)
@@ -115,9 +126,15 @@ def test_the_model_as_it_came_stands_beside_both() -> None:
 @pytest.mark.parametrize(
     ("pruned", "expected"),
     [
-        ({1: 0.2, 4: 0.5, 8: 0.9}, 4),  # slower at 1 (dense takes 0.1), faster from 4 on
+        (
+            {1: 0.2, 4: 0.5, 8: 0.9},
+            4,
+        ),  # slower at 1 (dense takes 0.1), faster from 4 on
         ({1: 0.05, 4: 0.2, 8: 0.4}, 1),
-        ({1: 0.05, 4: 0.2, 8: 1.5}, None),  # faster, but not any more at the largest batch
+        (
+            {1: 0.05, 4: 0.2, 8: 1.5},
+            None,
+        ),  # faster, but not any more at the largest batch
         ({1: 0.05, 4: 0.6, 8: 0.4}, 8),
     ],
 )
@@ -125,7 +142,9 @@ def test_break_even_is_the_batch_from_which_on_it_pays(
     pruned: dict[int, float], expected: int | None
 ) -> None:
     dense = {1: [0.1] * 5, 4: [0.6] * 5, 8: [1.2] * 5}
-    results = measure(dense=dense, pruned={batch: [time] * 5 for batch, time in pruned.items()})
+    results = measure(
+        dense=dense, pruned={batch: [time] * 5 for batch, time in pruned.items()}
+    )
     assert break_even(results) == expected
     assert break_even(results[::-1]) == expected
 
@@ -136,5 +155,7 @@ def test_a_gain_within_the_noise_does_not_break_even() -> None:
 
 
 def test_images_are_repeated_or_cut_to_the_batch() -> None:
-    np.testing.assert_array_equal(filled_batch(IMAGES, 3), [[0, 1, 2], [3, 4, 5], [0, 1, 2]])
+    np.testing.assert_array_equal(
+        filled_batch(IMAGES, 3), [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
+    )
     np.testing.assert_array_equal(filled_batch(IMAGES, 1), [[0, 1, 2]])

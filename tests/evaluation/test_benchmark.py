@@ -36,7 +36,9 @@ def test_every_round_runs_all_and_nobody_has_a_place_of_its_own() -> None:
     rounds = [tuple(clock.ran[start : start + 3]) for start in range(0, 900, 3)]
     assert {tuple(sorted(each)) for each in rounds} == {names}
     after_itself = Counter(
-        name for name, before in zip(clock.ran[1:], clock.ran, strict=False) if name == before
+        name
+        for name, before in zip(clock.ran[1:], clock.ran, strict=False)
+        if name == before
     )
     assert set(rounds) == set(permutations(names))
     assert max(after_itself[name] for name in names) < 1.5 * min(
@@ -48,7 +50,12 @@ def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
     clock = TurnedClock()
     times_s = iter([9.0, 9.0, 0.010, 0.020, 0.030, 0.040, 0.050])
     result = throughput(
-        {"a": clock.runner("a", times_s)}, FEED, batch=4, rounds=5, warmup=2, clock=clock
+        {"a": clock.runner("a", times_s)},
+        FEED,
+        batch=4,
+        rounds=5,
+        warmup=2,
+        clock=clock,
     )["a"]
     assert result.rounds_ms == pytest.approx((10, 20, 30, 40, 50))
     assert (result.median_ms, result.p99_ms) == pytest.approx((30, 50))
@@ -79,11 +86,15 @@ def test_ratios_are_taken_round_by_round() -> None:
     """A machine that slows down tenfold on the way: the medians drift, each round's ratio does not."""
     dense = measured(10, 20, 40, 80, 100)
     pruned = measured(5, 10, 20, 40, 50)
-    assert compare_speed(dense, pruned) == Comparison(2.0, (2.0, 2.0), "faster", None, None)
+    assert compare_speed(dense, pruned) == Comparison(
+        2.0, (2.0, 2.0), "faster", None, None
+    )
 
 
 def test_efficiency_is_the_share_of_the_saved_work_that_became_time() -> None:
-    result = compare_speed(measured(*[10.0] * 5), measured(*[8.0] * 5), macs=(4.0e9, 2.0e9))
+    result = compare_speed(
+        measured(*[10.0] * 5), measured(*[8.0] * 5), macs=(4.0e9, 2.0e9)
+    )
     assert (result.mac_ratio, result.efficiency) == (2.0, 0.625)
 
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from exporter.evaluation.batch_sweep import CLASSES, breakdown, engine_breakdown, onnx_nodes_of
+from exporter.evaluation.batch_sweep import (
+    CLASSES,
+    breakdown,
+    engine_breakdown,
+    onnx_nodes_of,
+)
 from exporter.runtimes.onnxruntime_runner import Kernel
 from exporter.runtimes.tensorrt.layer_info import EngineLayer
 
@@ -40,7 +45,9 @@ def test_nodes_of_selection_are_that_whatever_their_operator() -> None:
         Kernel("class_row_01/query_keys/MatmulTransposeFusion/", "FusedMatMul", 4.0),
         Kernel("tokens_01/join", "Concat", 8.0),
     ]
-    time_ms = breakdown(kernels, {"node_softmax", "class_row_01/query_keys", "tokens_01/join"})
+    time_ms = breakdown(
+        kernels, {"node_softmax", "class_row_01/query_keys", "tokens_01/join"}
+    )
     assert (time_ms["selection"], time_ms["attention"]) == (13.0, 2.0)
 
 
@@ -57,7 +64,9 @@ LAYERS = (
     ),
     layer("__myl_Max_myl0_5", "context_02/softmax"),
     layer("l0", "keep_01/by_score", "keep_01/by_position", kind="TopK"),
-    layer("l1", "keep_01/by_score", "fc1", tactic="sm80_xmma_gemm_f16f16_f16f32_f32_tn_n"),
+    layer(
+        "l1", "keep_01/by_score", "fc1", tactic="sm80_xmma_gemm_f16f16_f16f32_f32_tn_n"
+    ),
     layer("l2", "fc2", kind="MatrixMultiply"),
     layer("__myl_MeanSubMulMeanAdd", "norm1"),
     layer("l3", "gelu", kind="kgen", tactic="__myl_MulErfMul"),
@@ -68,7 +77,9 @@ SELECTION = {"keep_01/by_score", "keep_01/by_position"}
 
 def test_every_class_and_every_millisecond() -> None:
     times = {each.name: 2.0**at for at, each in enumerate(LAYERS)}
-    found = engine_breakdown({**times, "a layer without information": 256.0}, LAYERS, SELECTION)
+    found = engine_breakdown(
+        {**times, "a layer without information": 256.0}, LAYERS, SELECTION
+    )
     assert list(found) == list(CLASSES)
     assert found == {
         "linear": 8 + 16,  # l1 fuses a node of the selection with a product
@@ -82,7 +93,8 @@ def test_every_class_and_every_millisecond() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), {"TopK": "selection", "Shuffle": "layout", "x": "other"}.items()
+    ("kind", "expected"),
+    {"TopK": "selection", "Shuffle": "layout", "x": "other"}.items(),
 )
 def test_without_nodes_a_layer_s_words_decide(kind: str, expected: str) -> None:
     assert engine_breakdown({"l": 1.0}, [layer("l", kind=kind)])[expected] == 1.0

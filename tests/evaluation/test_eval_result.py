@@ -56,6 +56,8 @@ def test_so_many_images_would_do() -> None:
         <= 0.01
         < half_width(wilson(0.8 * (enough - 1), enough - 1))
     )
-    counted = Accuracy.of(top1_hits=round(0.8 * enough), top5_hits=enough, images=enough)
+    counted = Accuracy.of(
+        top1_hits=round(0.8 * enough), top5_hits=enough, images=enough
+    )
     more = replace(MODEL, accuracy=counted)
     require_within(replace(ALONE, models={"m": more}, images=enough), 1.001)

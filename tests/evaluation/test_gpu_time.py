@@ -46,7 +46,8 @@ def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
         found = engine_files({"dense": onnx}, TRT, (1, 8), one_profile=one_profile)
         assert {each["dense"].path.stem for each in found.values()} == names
         assert all(
-            batch in each["dense"].manifest.settings.batches for batch, each in found.items()
+            batch in each["dense"].manifest.settings.batches
+            for batch, each in found.items()
         )
 
 
@@ -63,11 +64,15 @@ def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
 
 def turn(*compute_ms: float, graph: bool = True) -> RunTimes:
     """A millisecond in, half of one out."""
-    return RunTimes((1.0,) * len(compute_ms), compute_ms, (0.5,) * len(compute_ms), graph)
+    return RunTimes(
+        (1.0,) * len(compute_ms), compute_ms, (0.5,) * len(compute_ms), graph
+    )
 
 
 def test_a_round_is_the_median_of_a_turn() -> None:
-    time = gpu_time([turn(2.0, 3.0, 10.0), turn(4.0, 4.0, 5.0)], 8, "trtexec", ("trtexec",))
+    time = gpu_time(
+        [turn(2.0, 3.0, 10.0), turn(4.0, 4.0, 5.0)], 8, "trtexec", ("trtexec",)
+    )
     assert time.rounds_ms == (3.0, 4.0)
     assert time.median_ms == np.median([2, 3, 10, 4, 4, 5])
     assert time.images_per_s == pytest.approx(8 / 4e-3)
@@ -112,7 +117,9 @@ def sliced_of(files: Pair[Path]) -> dict[str, Path]:
     """The sliced variant, where a test wrote its engine."""
     sliced = instrumented_path(files.pruned, SLICED)
     return (
-        {"sliced": sliced} if engine_path(sliced.parent / "engines", sliced).is_file() else {}
+        {"sliced": sliced}
+        if engine_path(sliced.parent / "engines", sliced).is_file()
+        else {}
     )
 
 
@@ -122,27 +129,35 @@ def runs_of(at: AtBatch) -> Pair[EngineRuns]:
     return Pair(dense, pruned)
 
 
-def test_by_trtexec(files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_trtexec(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     called = install_trtexec(tmp_path, monkeypatch)
     first, second = measured(files)
     assert (first.batch, second.batch) == (1, 8)
     times, dense = second.throughput, runs_of(second).dense
     assert (times.dense.median_ms, times.pruned.median_ms) == pytest.approx((4.1, 2.1))
-    assert (dense.latency.median_ms, dense.copy_in_ms, dense.copy_out_ms) == pytest.approx(
-        (5.6, 1.0, 0.5)
-    )
+    assert (
+        dense.latency.median_ms,
+        dense.copy_in_ms,
+        dense.copy_out_ms,
+    ) == pytest.approx((5.6, 1.0, 0.5))
     assert times.pruned.images_per_s == pytest.approx(8 / 2.1e-3)
     assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
     assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
     assert dense.line[0] == "trtexec"
-    assert f"--loadEngine={engine_path(tmp_path / 'engines', files.dense)}" in dense.line
+    assert (
+        f"--loadEngine={engine_path(tmp_path / 'engines', files.dense)}" in dense.line
+    )
     assert second.gpu == NO_CLOCKS  # there is no GPU
     calls = [json.loads(line) for line in called.read_text().splitlines()]
     roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
     assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [
         {"dense", "pruned"}
     ] * 10
-    assert {(profile, shape) for _, profile, shape in calls[10:]} == {("1", "images:8x3x4x4")}
+    assert {(profile, shape) for _, profile, shape in calls[10:]} == {
+        ("1", "images:8x3x4x4")
+    }
 
 
 def test_compute_alone(
@@ -152,7 +167,11 @@ def test_compute_alone(
     first = measured(files, transfers=False)[0]
     dense = runs_of(first).dense
     assert (dense.copy_in_ms, dense.copy_out_ms) == (0.0, 0.0)
-    assert dense.latency.median_ms == first.throughput.dense.median_ms == pytest.approx(4.1)
+    assert (
+        dense.latency.median_ms
+        == first.throughput.dense.median_ms
+        == pytest.approx(4.1)
+    )
 
 
 def test_under_sustained_load(
@@ -163,7 +182,9 @@ def test_under_sustained_load(
     load = runs_of(measured(files, load_s=30, streams=2)[1]).pruned.load
     assert load is not None
     assert (load.streams, load.runs) == (2, 2)
-    assert load.images_per_s == pytest.approx(8 * 2 / 20e-3)  # two runs of 8 images in 20 ms
+    assert load.images_per_s == pytest.approx(
+        8 * 2 / 20e-3
+    )  # two runs of 8 images in 20 ms
     assert load.percentiles_ms == pytest.approx({50: 3.7, 90: 3.7, 95: 3.7, 99: 3.7})
 
 
@@ -194,7 +215,9 @@ def test_the_breakdown_of_engines(
                 {"Name": "topk", "LayerType": "x", "Metadata": "[ONNX Layer: keep_01]"}
             )
         told = {"profiles": [{"Layers": found}] * 2}
-        layers_path(engine_path(tmp_path / "engines", onnx)).write_text(json.dumps(told))
+        layers_path(engine_path(tmp_path / "engines", onnx)).write_text(
+            json.dumps(told)
+        )
     breakdown = measured(files)[1].breakdown_ms
     assert breakdown is not None
     assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {

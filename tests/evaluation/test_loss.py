@@ -49,7 +49,8 @@ def test_lost_and_gained_are_counted() -> None:
 
 def test_the_other_way_round_it_is_a_gain() -> None:
     pair, back = (
-        compare_predictions(*each, NAMES, {}) for each in ((FIRST, SECOND), (SECOND, FIRST))
+        compare_predictions(*each, NAMES, {})
+        for each in ((FIRST, SECOND), (SECOND, FIRST))
     )
     assert (back.lost, back.gained) == (pair.gained, pair.lost)
     assert pair.loss_points is not None and back.loss_points == -pair.loss_points
@@ -72,7 +73,12 @@ def test_without_labels_there_is_only_agreement() -> None:
         predictions([0, 1, 2], unknown), predictions([0, 1, 0], unknown), NAMES, {}
     )
     assert pair.agreement == pytest.approx(2 / 3)
-    assert (pair.mcnemar_p, pair.loss_points, pair.lost, pair.classes) == (None, None, None, ())
+    assert (pair.mcnemar_p, pair.loss_points, pair.lost, pair.classes) == (
+        None,
+        None,
+        None,
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,9 @@ def test_where_nothing_was_lost_there_is_no_share() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 1))
-def test_the_goal_is_met_in_the_mean_where_the_share_reaches_it(seed: int, goal: float) -> None:
+def test_the_goal_is_met_in_the_mean_where_the_share_reaches_it(
+    seed: int, goal: float
+) -> None:
     random = np.random.default_rng(seed)
     dense, before, after = (random.random(50) < chance for chance in (0.9, 0.6, 0.8))
     found = recovery_of(dense, before, after, goal)
@@ -114,7 +122,9 @@ def test_the_goal_is_met_in_the_mean_where_the_share_reaches_it(seed: int, goal:
         assert (found.share > goal) == (found.surplus_points > 0)
 
 
-def test_about_one_judgement_in_twenty_is_wrong_where_the_goal_is_just_reached() -> None:
+def test_about_one_judgement_in_twenty_is_wrong_where_the_goal_is_just_reached() -> (
+    None
+):
     """Many draws of 400 images from models that win back exactly half."""
     random, wrong = np.random.default_rng(0), 0
     for _ in range(1000):
@@ -165,7 +175,9 @@ def nearest(query: np.ndarray, index: np.ndarray, image: int) -> list[int]:
     return sorted(others, key=lambda at: -cosine(query, index[at]))
 
 
-def test_an_index_that_is_turned_as_a_whole_is_lost_only_to_queries_from_outside() -> None:
+def test_an_index_that_is_turned_as_a_whole_is_lost_only_to_queries_from_outside() -> (
+    None
+):
     """Both numbers differ for a reason: a turned model finds the same images in its own index."""
     generator = np.random.default_rng(0)
     values = generator.standard_normal((40, 6))
@@ -188,7 +200,9 @@ def test_precision_is_the_share_whose_nearest_image_has_their_label() -> None:
     assert retrieval is not None and retrieval.precision_at_1 is None
 
 
-def test_a_low_cosine_is_said_though_the_mean_is_high(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_low_cosine_is_said_though_the_mean_is_high(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     first = np.eye(50)
     second = first.copy()
     agreement_of(of(first), of(second))
@@ -197,7 +211,10 @@ def test_a_low_cosine_is_said_though_the_mean_is_high(caplog: pytest.LogCaptureF
     found = agreement_of(of(first), of(second))
     assert found.embedding_cosine > 0.98
     (line,) = caplog.messages
-    assert "1 of 50 images" in line and f"the lowest {found.embedding_cosine_least:.4f}" in line
+    assert (
+        "1 of 50 images" in line
+        and f"the lowest {found.embedding_cosine_least:.4f}" in line
+    )
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 50))
@@ -236,7 +253,10 @@ def test_one_image_has_no_neighbour() -> None:
 def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     values = generator.standard_normal((24, 4))
-    first, second = of(values), of(values + 0.5 * generator.standard_normal(values.shape))
+    first, second = (
+        of(values),
+        of(values + 0.5 * generator.standard_normal(values.shape)),
+    )
     whole = agreement_of(first, second)
     # Neither all nor none, which a search that finds the image itself would give too.
     assert whole.retrieval is not None and 0.2 < whole.retrieval.dense_index_at_1 < 0.8

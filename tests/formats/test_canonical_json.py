@@ -41,7 +41,9 @@ PREPROCESSINGS = st.builds(
 )
 MACS = st.integers(0, 2**62)
 BLOCKS = st.builds(BlockMacs, attention_token_macs=MACS, mlp_token_macs=MACS)
-OUTPUTS = st.builds(Output, name=TEXT, kind=st.sampled_from(OutputKind), channels=COUNTS)
+OUTPUTS = st.builds(
+    Output, name=TEXT, kind=st.sampled_from(OutputKind), channels=COUNTS
+)
 SPECS = st.builds(
     ModelSpec,
     **dict.fromkeys(("dim", "num_heads", "num_prefix_tokens"), COUNTS),
@@ -80,7 +82,9 @@ def test_a_record_comes_back_as_it_was(record: Any) -> None:
 def test_the_json_is_what_json_makes_of_the_fields(record: Any) -> None:
     """The bytes that earlier versions wrote: sorted keys, no spaces, Python's shortest numbers."""
     fields = json.loads(json.dumps(asdict(record)))
-    expected = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    expected = json.dumps(
+        fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
     assert to_json(record) == expected
 
 
@@ -123,7 +127,9 @@ def limited(kind: Any, limits: Meta) -> st.SearchStrategy[Any]:
 
 
 BUILDS = (
-    BuildSettings(batches=(1, 8), hardware="ampere-plus", optimization_level=3, aux_streams=0),
+    BuildSettings(
+        batches=(1, 8), hardware="ampere-plus", optimization_level=3, aux_streams=0
+    ),
     BuildSettings(runtime="tensorrt-rtx", sm=(86, 120), tf32=True, any_batch=True),
 )
 READ = (Schedule, ModelSpec, EngineManifest, ModelList)
@@ -143,7 +149,9 @@ def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -
     for text in (
         to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
         to_json(tiny_vit.spec).replace('"dim":', '"wings":2,"dim":'),
-        to_json(tiny_vit.spec).replace('"mlp_token_macs":', '"wings":2,"mlp_token_macs":'),
+        to_json(tiny_vit.spec).replace(
+            '"mlp_token_macs":', '"wings":2,"mlp_token_macs":'
+        ),
     ):
         with pytest.raises(ArtefactError, match="unknown key 'wings'"):
             from_json(ModelSpec, text, source="test")
@@ -178,7 +186,9 @@ class Named:
 def test_names_of_any_bytes_come_back_from_a_file_that_is_utf8(
     names: dict[bytes, bytes],
 ) -> None:
-    record = Named({os.fsdecode(name): os.fsdecode(reason) for name, reason in names.items()})
+    record = Named(
+        {os.fsdecode(name): os.fsdecode(reason) for name, reason in names.items()}
+    )
     text = to_json(record)
     assert from_json(Named, text.encode(), source="test") == record
     assert json.loads(text) == {"skipped": record.skipped}

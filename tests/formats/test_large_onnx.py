@@ -58,14 +58,23 @@ def test_weights_lie_beside_the_model_and_move_with_it(
     assert is_large(model)
     path = tmp_path / "a/m.onnx"
     save_onnx(model, path)
-    assert files_of(path) == (path, data_path(path)) and data_path(path).name == "m.onnx.data"
+    assert (
+        files_of(path) == (path, data_path(path))
+        and data_path(path).name == "m.onnx.data"
+    )
     assert path.stat().st_size < (tmp_path / "inside.onnx").stat().st_size / 2
     shutil.move(tmp_path / "a", tmp_path / "b")
     moved = tmp_path / "b/m.onnx"
     assert np.array_equal(answers(moved), answers(tmp_path / "inside.onnx"))
-    assert read_lowered(moved).artefact == read_lowered(tmp_path / "inside.onnx").artefact
-    weights = {tensor.name: tensor.raw_data for tensor in load_whole(moved).graph.initializer}
-    assert weights == {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
+    assert (
+        read_lowered(moved).artefact == read_lowered(tmp_path / "inside.onnx").artefact
+    )
+    weights = {
+        tensor.name: tensor.raw_data for tensor in load_whole(moved).graph.initializer
+    }
+    assert weights == {
+        tensor.name: tensor.raw_data for tensor in model.graph.initializer
+    }
 
 
 def test_the_same_model_gives_the_same_bytes_and_a_smaller_one_leaves_no_weights(
@@ -87,7 +96,9 @@ def test_the_copy_without_weights_has_all_else_and_the_model_stays_as_it_is() ->
     before = model.SerializeToString(deterministic=True)
     light, heavy = weights_apart(model)
     assert model.SerializeToString(deterministic=True) == before
-    assert all(len(tensor.raw_data) >= LEAST_BYTES for tensor in heavy) and len(heavy) > 10
+    assert (
+        all(len(tensor.raw_data) >= LEAST_BYTES for tensor in heavy) and len(heavy) > 10
+    )
     assert all(len(tensor.raw_data) < LEAST_BYTES for tensor in light.graph.initializer)
     whole = onnx.ModelProto()
     whole.CopyFrom(light)
@@ -118,7 +129,10 @@ def test_what_serialises_a_model_takes_a_large_one_without_its_weights(
     light = checkable(model)
     onnx.checker.check_model(light)
     assert sizes and all(size < 40 * LEAST_BYTES for size in sizes)
-    assert sum(len(tensor.raw_data) for tensor in light.graph.initializer) < 40 * LEAST_BYTES
+    assert (
+        sum(len(tensor.raw_data) for tensor in light.graph.initializer)
+        < 40 * LEAST_BYTES
+    )
     with openable(model) as path:
         assert isinstance(path, Path) and data_path(path).is_file()
     assert not path.exists()
@@ -130,7 +144,9 @@ def test_padded_a_star_is_inlined_without_the_weights() -> None:
     assert is_large(model)
 
 
-def test_missing_weights_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_weights_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(large_onnx, "MOST_INSIDE", 2000)
     path = tmp_path / "m.onnx"
     save_onnx(lower(star(), ONNXRUNTIME), path)
@@ -174,7 +190,10 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
         )
     data_path(files.pruned).write_bytes(b"torn")
     refused = star_export("check", folder)
-    assert (refused.code, f"{files.pruned.name}.data | got sha256" in refused.error) == (
+    assert (
+        refused.code,
+        f"{files.pruned.name}.data | got sha256" in refused.error,
+    ) == (
         2,
         True,
     )
@@ -189,7 +208,12 @@ def test_no_folder_for_a_loader_lacks_the_weights(
     flags += ("--set", "model.preprocess.crop_rounding=down")
     assert star_export("compile", *flags, "--out", tmp_path / "a").code == 0
     done = star_export(
-        "serve-config", tmp_path / "a", "--loader", "huggingface", "--out", tmp_path / "hub"
+        "serve-config",
+        tmp_path / "a",
+        "--loader",
+        "huggingface",
+        "--out",
+        tmp_path / "hub",
     )
     assert done.code == 0, done.err
     shutil.rmtree(tmp_path / "a")

@@ -24,7 +24,8 @@ def test_arrays_are_read_as_they_were_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+    "method",
+    [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA],
 )
 def test_a_damaged_member_is_one_line(tmp_path: Path, method: int) -> None:
     np.savez(tmp_path / "plain.npz", **ARRAYS)  # type: ignore[arg-type]

@@ -40,13 +40,20 @@ def test_a_model_is_loaded_as_it_is(tmp_path: Path) -> None:
     }.items(),
     ids=["empty", "text", "cut", "a weight that outgrows its graph", "Latin 1"],
 )
-def test_what_is_no_model_is_one_line(tmp_path: Path, content: bytes, says: str) -> None:
-    with pytest.raises(ArtefactError, match=rf"m\.onnx \| got .*{says}.* need an ONNX model"):
+def test_what_is_no_model_is_one_line(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    with pytest.raises(
+        ArtefactError, match=rf"m\.onnx \| got .*{says}.* need an ONNX model"
+    ):
         load_onnx(written(tmp_path / "m.onnx", content))
 
 
 def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
-    for path, says in ((tmp_path, "a folder"), (tmp_path / "none.onnx", "No such file")):
+    for path, says in (
+        (tmp_path, "a folder"),
+        (tmp_path / "none.onnx", "No such file"),
+    ):
         with pytest.raises(ArtefactError, match=says):
             load_onnx(path)
 

@@ -70,12 +70,25 @@ def _singles() -> Iterator[Hostile]:
     )
     for line in ("inspect {work}/bad.npy", f"{ARRAYS[0]}.npy"):
         yield Hostile(line, "bad.npy", prepare=_bare_array, name="a bare array")
-    changes = {"graph": _without_graph, "inputs": _without_inputs, "outputs": _without_outputs}
+    changes = {
+        "graph": _without_graph,
+        "inputs": _without_inputs,
+        "outputs": _without_outputs,
+    }
     for name, change in changes.items():
         for line in (*ONNX, "inspect {work}/bad.onnx"):
-            yield Hostile(line, "bad", prepare=partial(_model, change), name=f"no {name}")
-    for values in ([1e308, -1e308] * 6, [-1e308, *[1e308] * 11], [1e308] * 12, [0.1, 0.2]):
-        line = "plan --model vit_tiny_patch16_224 --method star --rho 0.5 --acs {work}/bad"
+            yield Hostile(
+                line, "bad", prepare=partial(_model, change), name=f"no {name}"
+            )
+    for values in (
+        [1e308, -1e308] * 6,
+        [-1e308, *[1e308] * 11],
+        [1e308] * 12,
+        [0.1, 0.2],
+    ):
+        line = (
+            "plan --model vit_tiny_patch16_224 --method star --rho 0.5 --acs {work}/bad"
+        )
         yield Hostile(
             line,
             "ACS",
@@ -84,16 +97,23 @@ def _singles() -> Iterator[Hostile]:
         )
     for line, name in PARTIAL:
         yield Hostile(
-            line, name, prepare=partial(_folder_at, name), name="a folder for a partial file"
+            line,
+            name,
+            prepare=partial(_folder_at, name),
+            name="a folder for a partial file",
         )
     yield from each(
         "plan --method tome --rho 0.5 --model",
         ("timm/", "model"),
         ("timm/nosuch", "timm/nosuch"),
     )
-    yield from each("plan --method tome --rho 0.5 --model", ("timm/resnet50", "resnet50"))
+    yield from each(
+        "plan --method tome --rho 0.5 --model", ("timm/resnet50", "resnet50")
+    )
     yield Hostile(
-        "plan --method tome --rho 0.5 --model timm/vit_tiny_patch16_224", "patches kept", 0
+        "plan --method tome --rho 0.5 --model timm/vit_tiny_patch16_224",
+        "patches kept",
+        0,
     )
 
 
@@ -136,7 +156,9 @@ WRITERS = (
 
 def _denied() -> Iterator[Hostile]:
     """What permissions forbid: to read a file or a folder, or to write into one."""
-    yield from (Hostile(line, "bad", prepare=_locked_file, name="locked") for line in ANY)
+    yield from (
+        Hostile(line, "bad", prepare=_locked_file, name="locked") for line in ANY
+    )
     for name in (".", "class_0", "class_0/0.png"):
         prepare = partial(_locked_images, name)
         for line in (CALIBRATE, COMPILE, "eval {folder}"):
@@ -194,7 +216,10 @@ def _places() -> Iterator[Hostile]:
         )
     for flag in ("images", "eval-images", "checkpoint"):
         yield Hostile(
-            f"{COMPILE} --{flag} {LOCKED}", "locked", prepare=_closed, name="a closed folder"
+            f"{COMPILE} --{flag} {LOCKED}",
+            "locked",
+            prepare=_closed,
+            name="a closed folder",
         )
     for line in (CALIBRATE, COMPILE):
         yield Hostile(
@@ -213,7 +238,10 @@ def _places() -> Iterator[Hostile]:
     )
     for line, name in PARTIAL:
         yield Hostile(
-            line, name, prepare=partial(_foreign_file, name), name="a file of another program"
+            line,
+            name,
+            prepare=partial(_foreign_file, name),
+            name="a file of another program",
         )
 
 

@@ -72,7 +72,11 @@ def _link(target: str, place: Place) -> None:
 
 
 # Commands that write there.
-OUT = (f"{PLAN} --rho 0.5 --out {BAD}", f"{CALIBRATE} --out {BAD}", f"{FINETUNE} --out {BAD}")
+OUT = (
+    f"{PLAN} --rho 0.5 --out {BAD}",
+    f"{CALIBRATE} --out {BAD}",
+    f"{FINETUNE} --out {BAD}",
+)
 
 # What no command can read.
 NO_FILE: dict[str, Callable[[Place], None]] = {
@@ -115,14 +119,19 @@ WRONG_TOML = {
 
 def _json() -> Iterator[Hostile]:
     for name, content in WRONG_JSON.items():
-        prepare = partial(_bytes, b"\xff\xfe{}") if content is None else partial(_text, content)
+        prepare = (
+            partial(_bytes, b"\xff\xfe{}")
+            if content is None
+            else partial(_text, content)
+        )
         yield from (Hostile(line, "bad", prepare=prepare, name=name) for line in JSON)
 
 
 def _toml() -> Iterator[Hostile]:
     for name, content in WRONG_TOML.items():
         yield from (
-            Hostile(line, "", prepare=partial(_text, content), name=name) for line in TOML[:1]
+            Hostile(line, "", prepare=partial(_text, content), name=name)
+            for line in TOML[:1]
         )
 
 
@@ -148,12 +157,17 @@ def _array(content: bytes, path: Path) -> None:
 
 def _huge(path: Path) -> None:
     """35 GiB, and none of them written."""
-    with zipfile.ZipFile(path, "w") as archive, archive.open("images.npy", "w") as member:
+    with (
+        zipfile.ZipFile(path, "w") as archive,
+        archive.open("images.npy", "w") as member,
+    ):
         header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 30,)}
         np.lib.format.write_array_header_1_0(member, header)
 
 
-SHAPE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }\n" % 2**64
+SHAPE = (
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 3, 32, 32), }\n" % 2**64
+)
 ARCHIVES: dict[str, Callable[[Path], None]] = {
     "35 GiB": _huge,
     "2^64 images": partial(
@@ -187,7 +201,8 @@ def _arrays(kind: str, place: Place) -> None:
 
 # What stands in the answer: the file, or the input that the arrays do not fit.
 ARRAY_KINDS = {
-    kind: "images" if kind in ("shape", "type") else "bad" for kind in (*ARCHIVES, *ARRAYS_OF)
+    kind: "images" if kind in ("shape", "type") else "bad"
+    for kind in (*ARCHIVES, *ARRAYS_OF)
 }
 
 FILES = (
@@ -206,7 +221,9 @@ FILES = (
         for name in ("folder", "fifo", "endless", "circle")
         for line in OUT
     ),
-    Hostile(f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"),
+    Hostile(
+        f"{CALIBRATE} --images {{work}}/shards", "bad.tar", prepare=_shard, name="fifo"
+    ),
     *(
         Hostile(
             f"{CALIBRATE} --recipe {{work}}/r.toml",

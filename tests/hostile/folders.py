@@ -45,13 +45,17 @@ def _changed(change: Change, place: Place) -> None:
 def _forged(change: Change, place: Place) -> None:
     """A copy that was changed, with checksums that fit."""
     folder = copied(place)
-    names = [line.split("  ", 1)[1] for line in (folder / CHECKSUMS).read_text().splitlines()]
+    names = [
+        line.split("  ", 1)[1] for line in (folder / CHECKSUMS).read_text().splitlines()
+    ]
     change(folder)
     save_checksums(folder, [name for name in names if (folder / name).exists()])
 
 
 def pruned_in(folder: Path) -> Path:
-    return next(path for path in folder.glob("*.star.*.onnx") if path.name.count(".") == 3)
+    return next(
+        path for path in folder.glob("*.star.*.onnx") if path.name.count(".") == 3
+    )
 
 
 def _dense(folder: Path) -> Path:
@@ -80,7 +84,10 @@ def _sums(content: str, folder: Path) -> None:
 
 def _forget_a_variant(folder: Path) -> None:
     lines = (folder / CHECKSUMS).read_text().splitlines()
-    _sums("".join(f"{line}\n" for line in lines if not line.endswith(".tracing.onnx")), folder)
+    _sums(
+        "".join(f"{line}\n" for line in lines if not line.endswith(".tracing.onnx")),
+        folder,
+    )
 
 
 def _other_pixels(folder: Path) -> None:
@@ -132,14 +139,19 @@ def _metadata_of(path: Path, key: str, value: str | None) -> None:
         if each.key != f"star_export.{key}"
     ]
     del model.metadata_props[:]
-    for name, text in [*kept, *([] if value is None else [(f"star_export.{key}", value)])]:
+    for name, text in [
+        *kept,
+        *([] if value is None else [(f"star_export.{key}", value)]),
+    ]:
         model.metadata_props.add(key=name, value=text)
     onnx.save(model, path)
 
 
 def _alpha_everywhere(folder: Path) -> None:
     _set(SCHEDULE, "alpha", 0.25, folder)
-    _metadata("schedule", json.dumps(json.loads((folder / SCHEDULE).read_text())), folder)
+    _metadata(
+        "schedule", json.dumps(json.loads((folder / SCHEDULE).read_text())), folder
+    )
 
 
 def _target_everywhere(target: str, folder: Path) -> None:
@@ -178,7 +190,9 @@ def _noise(folder: Path) -> None:
     for tensor in model.graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype == np.float32 and values.size > 1000:
-            noise = np.random.default_rng(0).normal(0, 0.2, values.shape).astype(np.float32)
+            noise = (
+                np.random.default_rng(0).normal(0, 0.2, values.shape).astype(np.float32)
+            )
             tensor.CopyFrom(onnx.numpy_helper.from_array(noise, tensor.name))
     onnx.save(model, path)
 
@@ -202,13 +216,15 @@ def _each(name: str, change: Callable[[Any], Any]) -> Change:
 
 def _more(name: str) -> Change:
     return partial(
-        _arrays, lambda all_: {**all_, name: np.zeros((len(all_["images"]), 3), np.int64)}
+        _arrays,
+        lambda all_: {**all_, name: np.zeros((len(all_["images"]), 3), np.int64)},
     )
 
 
 def _without(name: str) -> Change:
     return partial(
-        _arrays, lambda all_: {key: value for key, value in all_.items() if name not in key}
+        _arrays,
+        lambda all_: {key: value for key, value in all_.items() if name not in key},
     )
 
 
@@ -240,7 +256,10 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "a variant without a sum": (_forget_a_variant, CHECKSUMS),
     "raw images of something else": (_other_pixels, "other images"),
     "sums that are none": (partial(_sums, "x\ny\n"), CHECKSUMS),
-    "a sum of a long path": (partial(_sums, f"{'0' * 64}  {'x/' * 2040}x\n"), CHECKSUMS),
+    "a sum of a long path": (
+        partial(_sums, f"{'0' * 64}  {'x/' * 2040}x\n"),
+        CHECKSUMS,
+    ),
     "a sum elsewhere": (partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"), CHECKSUMS),
 }
 # With checksums that fit, the files themselves say that they are wrong.
@@ -256,12 +275,21 @@ FORGED: dict[str, tuple[Change, str]] = {
     "a schedule that is none": (partial(_metadata, "schedule", "{"), "x"),
     "a deep schedule": (partial(_metadata, "schedule", "[" * 100_000), "x"),
     "a schedule of one layer": (partial(_metadata, "schedule", '{"keep": [1]}'), "x"),
-    "a target in the report": (partial(_set, REPORT, "target", "onnxruntime-int8"), REPORT),
-    "counts that no rate gives": (partial(_set, SCHEDULE, "keep", [16, 9, 9, 9]), SCHEDULE),
+    "a target in the report": (
+        partial(_set, REPORT, "target", "onnxruntime-int8"),
+        REPORT,
+    ),
+    "counts that no rate gives": (
+        partial(_set, SCHEDULE, "keep", [16, 9, 9, 9]),
+        SCHEDULE,
+    ),
     "an alpha of its own": (partial(_set, SCHEDULE, "alpha", 0.25), SCHEDULE),
     "a schedule of another alpha": (_alpha_everywhere, "a schedule that was changed"),
     "another width": (partial(_set, MODEL, "dim", 96), MODEL),
-    "a target in INT8": (partial(_target_everywhere, "onnxruntime-int8"), "weights in fp32"),
+    "a target in INT8": (
+        partial(_target_everywhere, "onnxruntime-int8"),
+        "weights in fp32",
+    ),
     "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
     "a layout of nobody": (partial(_metadata, "layout", "folded"), "folded"),
     "a model that is none": (partial(_metadata, "model", "null"), "x"),
@@ -270,12 +298,24 @@ REFERENCES: dict[str, tuple[Change, str]] = {
     "images of NaN": (_each("images", lambda images: images * np.nan), REFERENCE),
     "no images": (_each("images", lambda images: images[:0]), REFERENCE),
     "flat images": (_each("images", lambda images: images[:, 0]), REFERENCE),
-    "images of objects": (_each("images", lambda images: images.astype(object)), REFERENCE),
-    "complex logits": (_each("logits", lambda logits: logits.astype(np.complex64)), REFERENCE),
+    "images of objects": (
+        _each("images", lambda images: images.astype(object)),
+        REFERENCE,
+    ),
+    "complex logits": (
+        _each("logits", lambda logits: logits.astype(np.complex64)),
+        REFERENCE,
+    ),
     "one image": (_each("", lambda array: array[:1]), "images float32[1, "),
     "NaN among the scores": (_each("score", _first(np.nan)), "score_"),
-    "infinite logits": (_each("dense_logits", _first(-np.inf)), "dense_logits with -inf"),
-    "scores in double": (_each("score", lambda scores: scores.astype(np.float64)), "float64"),
+    "infinite logits": (
+        _each("dense_logits", _first(-np.inf)),
+        "dense_logits with -inf",
+    ),
+    "scores in double": (
+        _each("score", lambda scores: scores.astype(np.float64)),
+        "float64",
+    ),
     "indices of no patch": (_each("keep", _first(10**6)), "with 1000000"),
     "a member more": (_more("extra"), "an unknown member extra"),
     "a layer more": (_more("keep_01"), "keep_01"),
@@ -294,11 +334,13 @@ CLAIMED = {
 def _folders() -> Iterator[Hostile]:
     for name, (change, says) in CHANGED.items():
         yield from (
-            Hostile(line, says, prepare=partial(_changed, change), name=name) for line in VERBS
+            Hostile(line, says, prepare=partial(_changed, change), name=name)
+            for line in VERBS
         )
     for name, (change, says) in FORGED.items():
         yield from (
-            Hostile(line, says, prepare=partial(_forged, change), name=name) for line in VERBS
+            Hostile(line, says, prepare=partial(_forged, change), name=name)
+            for line in VERBS
         )
     for name, (change, says) in REFERENCES.items():
         yield from (
@@ -307,7 +349,10 @@ def _folders() -> Iterator[Hostile]:
         )
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
     yield Hostile(
-        VERBS[0], "logits", prepare=partial(_forged, _without("logits")), name="no logits"
+        VERBS[0],
+        "logits",
+        prepare=partial(_forged, _without("logits")),
+        name="no logits",
     )
     # A hash that looks like JSON.
     brace = partial(_claims, "weights_sha256", "{0}")
@@ -322,7 +367,10 @@ def _folders() -> Iterator[Hostile]:
     check = f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}"
     for target, says in CLAIMED.items():
         yield Hostile(
-            check, says, prepare=partial(_claims, "target", target), name=f"a target {target}"
+            check,
+            says,
+            prepare=partial(_claims, "target", target),
+            name=f"a target {target}",
         )
     yield Hostile(
         check,
@@ -330,11 +378,16 @@ def _folders() -> Iterator[Hostile]:
         prepare=partial(_claims, "input_kind", "uint8"),
         name="an input of uint8",
     )
-    yield Hostile(check, "another preprocessing", prepare=_claims_crop, name="another mean")
+    yield Hostile(
+        check, "another preprocessing", prepare=_claims_crop, name="another mean"
+    )
     for role in ("tracing", "forced", "sliced"):
         line = f"bench --dense {{dense}} --pruned {{work}}/m.{role}.onnx"
         yield Hostile(
-            line, "a variant", prepare=partial(_variant, role), name=f"the {role} variant"
+            line,
+            "a variant",
+            prepare=partial(_variant, role),
+            name=f"the {role} variant",
         )
 
 

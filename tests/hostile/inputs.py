@@ -24,7 +24,9 @@ class Place:
 
     def words(self, line: str) -> list[str]:
         """The words of a line; an empty one is written as two quotes."""
-        return ["" if word == "''" else word.format(**vars(self)) for word in line.split()]
+        return [
+            "" if word == "''" else word.format(**vars(self)) for word in line.split()
+        ]
 
 
 Prepare = Callable[[Place], object]
@@ -43,7 +45,11 @@ class Hostile:
     @property
     def id(self) -> str:
         """A short name, for reports of tests."""
-        line = self.line if len(self.line) < 120 else f"{self.line[:30]} … {self.line[-70:]}"
+        line = (
+            self.line
+            if len(self.line) < 120
+            else f"{self.line[:30]} … {self.line[-70:]}"
+        )
         return f"{self.name}: {line}" if self.name else line
 
 
@@ -55,7 +61,10 @@ def each(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
 def keys(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
     """The inputs of a command with a recipe: its text, and a part of the answer."""
     for text, says in rows:
-        line, prepare = f"{command} --recipe {{work}}/r.toml", partial(_write_recipe, text)
+        line, prepare = (
+            f"{command} --recipe {{work}}/r.toml",
+            partial(_write_recipe, text),
+        )
         yield Hostile(line, says, prepare=prepare, name=text)
 
 

@@ -89,7 +89,9 @@ def _empty(model: nn.Module) -> nn.Module:
 
 
 def _hooked(model: nn.Module) -> nn.Module:
-    model.get_submodule(_middle(model)).register_forward_hook(lambda *call: 1.5 * call[2])
+    model.get_submodule(_middle(model)).register_forward_hook(
+        lambda *call: 1.5 * call[2]
+    )
     return model
 
 
@@ -106,7 +108,9 @@ def _forward(function: Callable[..., Any], model: nn.Module) -> nn.Module:
     usual = type(model).forward
 
     def forward(self: Any, *arguments: Any, **named: Any) -> Any:
-        return function(lambda *images: usual(self, *images, **named), *arguments, **named)
+        return function(
+            lambda *images: usual(self, *images, **named), *arguments, **named
+        )
 
     model.forward = MethodType(forward, model)
     return model
@@ -176,7 +180,10 @@ FAULTS: Mapping[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "infinity": (partial(_weights, float("inf")), "NaN or infinity"),
     "zeros": (_empty, "one value everywhere|NaN|does not run"),
     "a hook that changes values": (_hooked, "differs by"),
-    "a hook that changes inputs": (_hooked_before, "differs by|does not run|Python says"),
+    "a hook that changes inputs": (
+        _hooked_before,
+        "differs by|does not run|Python says",
+    ),
     "a layer that is not linear": (
         partial(_replaced, lambda layer: Around(layer, torch.tanh)),
         "Around|blocks.1",
@@ -212,7 +219,9 @@ FAULTS: Mapping[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
         "differs by|does not run",
     ),
     "outputs in another order": (
-        partial(_forward, lambda usual, *images, **_: _first(usual(*images), _scrambled)),
+        partial(
+            _forward, lambda usual, *images, **_: _first(usual(*images), _scrambled)
+        ),
         "differs by|does not run|forward of its own",
     ),
     "a second argument": (

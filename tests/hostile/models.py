@@ -54,7 +54,10 @@ KWARGS = (
         CALIBRATE,
         ("preprocess = { crop_pct = 0 }", "crop_pct=0.0 | need a share in [0.1, 1]"),
         (f"preprocess = {{ crop_pct = {10**400} }}", "too large"),
-        ("preprocess = { crop_mode = 'zzz' }", "crop mode | got 'zzz' | need one of center"),
+        (
+            "preprocess = { crop_mode = 'zzz' }",
+            "crop mode | got 'zzz' | need one of center",
+        ),
         (
             "preprocess = { interpolation = 'magic' }",
             "interpolation | got 'magic' | need one of nearest",
@@ -89,7 +92,9 @@ def _set(name: str, value: object) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def _every(value: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[dict[str, Any]], None]:
+def _every(
+    value: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[dict[str, Any]], None]:
     def change(state: dict[str, Any]) -> None:
         state.update({name: value(tensor) for name, tensor in state.items()})
 
@@ -122,7 +127,10 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 # Weights that load, but tell no images apart.
-DUMB = {"huge": "logits with NaN or infinity", "all zero": "logits with one value everywhere"}
+DUMB = {
+    "huge": "logits with NaN or infinity",
+    "all zero": "logits with one value everywhere",
+}
 
 
 def _checkpoints() -> Iterator[Hostile]:
@@ -150,7 +158,9 @@ def _uncalibrated() -> Iterator[Hostile]:
     for line in UNCALIBRATED:
         command = f"{line} --checkpoint {{work}}/w.pth"
         for name in NOT_FINITE:
-            yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
+            yield Hostile(
+                command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name
+            )
         for name in DUMB:
             yield Hostile(
                 command,
@@ -160,11 +170,15 @@ def _uncalibrated() -> Iterator[Hostile]:
             )
     for line in (COMPILE, FINETUNE, TUNE):
         command, name = f"{line} --dry-run --checkpoint {{work}}/w.pth", "other heads"
-        yield Hostile(command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name)
+        yield Hostile(
+            command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name
+        )
 
 
 def _tower(place: Place) -> None:
-    torch.save(timm.create_model(TOWER, **TINY_SHAPE).state_dict(), place.work / "w.pth")
+    torch.save(
+        timm.create_model(TOWER, **TINY_SHAPE).state_dict(), place.work / "w.pth"
+    )
     (place.work / "r.toml").write_text("[calibrate]\ngamma = 2\n", encoding="utf-8")
 
 
@@ -174,7 +188,9 @@ NO_TOP1 = (
     f"error: {TOWER} | got a model without logits, which has no top-1 | need a classifier | "
     "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
 )
-NO_OUTPUT = " | need embedding, tokens, grid, or layer:N with N from 1 to 4 or from -4 to -1"
+NO_OUTPUT = (
+    " | need embedding, tokens, grid, or layer:N with N from 1 to 4 or from -4 to -1"
+)
 OF_TOWERS = (
     *((f"{TUNE} {goal}", NO_TOP1) for goal in ("", "--metric agreement")),
     *(
@@ -220,11 +236,16 @@ IDENTITIES = {
 def _files() -> Iterator[Hostile]:
     for name, prepare in (("code", _pickle), ("text", _text)):
         yield Hostile(
-            f"{CALIBRATE} --checkpoint {{work}}/w.pth", "w.pth", prepare=prepare, name=name
+            f"{CALIBRATE} --checkpoint {{work}}/w.pth",
+            "w.pth",
+            prepare=prepare,
+            name=name,
         )
     for name, metadata in IDENTITIES.items():
         line = f"{CALIBRATE} --checkpoint {{work}}/w.safetensors"
-        yield Hostile(line, "w.safetensors", prepare=partial(_safetensors, metadata), name=name)
+        yield Hostile(
+            line, "w.safetensors", prepare=partial(_safetensors, metadata), name=name
+        )
 
 
 VIT = {
@@ -246,7 +267,10 @@ CONFIGS: dict[str, Any] = {
     "number for the architecture": {**VIT, "architectures": 7},
 }
 VALUES: tuple[tuple[str, Any, str], ...] = (
-    *(("hidden_size", value, "its config, of which") for value in ("wide", 0, True, 10**400)),
+    *(
+        ("hidden_size", value, "its config, of which")
+        for value in ("wide", 0, True, 10**400)
+    ),
     ("num_attention_heads", 7, "hf | got dim should be divisible by num_heads"),
     *(("image_size", value, "hf | got ") for value in ([], [32, 0], "large", 10**400)),
     ("num_channels", 1, "in_chans=1 | need 3"),
@@ -273,7 +297,9 @@ def _configs() -> Iterator[Hostile]:
         yield Hostile(line, "hf", prepare=partial(_config, content), name=name)
     for key, value, says in VALUES:
         name = f"{key} {value!r:.20}"
-        yield Hostile(line, says, prepare=partial(_config, {**VIT, key: value}), name=name)
+        yield Hostile(
+            line, says, prepare=partial(_config, {**VIT, key: value}), name=name
+        )
 
 
 PROCESSORS: dict[str, Any] = {
@@ -284,7 +310,10 @@ PROCESSORS: dict[str, Any] = {
     "a size of many pixels": {"size": {"height": 10**9, "width": 10**9}},
     "a size of many digits": {"size": "9" * 5001},
     "a list for a filter": {"resample": []},
-    "code for a class": {"auto_map": {"AutoImageProcessor": "code.Processor"}, "size": "x"},
+    "code for a class": {
+        "auto_map": {"AutoImageProcessor": "code.Processor"},
+        "size": "x",
+    },
 }
 
 
@@ -298,7 +327,9 @@ def _processor(content: object, place: Place) -> None:
 def _index(content: object, place: Place) -> None:
     _config(VIT, place)
     index = place.work / "hf" / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": content}), encoding="utf-8")
+    index.write_text(
+        json.dumps({"metadata": {}, "weight_map": content}), encoding="utf-8"
+    )
 
 
 def _repositories() -> Iterator[Hostile]:
@@ -306,9 +337,17 @@ def _repositories() -> Iterator[Hostile]:
     for name, content in PROCESSORS.items():
         says = "image processor"
         yield Hostile(line, says, prepare=partial(_processor, content), name=name)
-    for shards in (7, {"a": 7}, {"a": "../x.safetensors"}, {"a": ".."}, {"a": "/etc/passwd"}):
+    for shards in (
+        7,
+        {"a": 7},
+        {"a": "../x.safetensors"},
+        {"a": ".."},
+        {"a": "/etc/passwd"},
+    ):
         says = "its weights, of which"
-        yield Hostile(line, says, prepare=partial(_index, shards), name=f"weights in {shards}")
+        yield Hostile(
+            line, says, prepare=partial(_index, shards), name=f"weights in {shards}"
+        )
     yield Hostile(
         line,
         "its weights, of which",
@@ -366,8 +405,12 @@ def _pictures() -> Iterator[Hostile]:
         "eval {folder} --images {work}/images",
     )
     for name, prepare in PICTURES.items():
-        yield from (Hostile(line, "image", prepare=prepare, name=name) for line in lines)
-    yield Hostile(lines[2], "3 class folders", prepare=_three_classes, name="three classes")
+        yield from (
+            Hostile(line, "image", prepare=prepare, name=name) for line in lines
+        )
+    yield Hostile(
+        lines[2], "3 class folders", prepare=_three_classes, name="three classes"
+    )
 
 
 MODELS = (

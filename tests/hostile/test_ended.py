@@ -74,7 +74,12 @@ SHORT = ("--preset", "short", "--epochs", "2", "--recipe", str(BRIEF))
             ("compile", *PRUNED, "--rounds", "0"),
             "out",
             "export, dense",
-            ["calibration.safetensors", "calibration.safetensors.partial", "out", DENSE],
+            [
+                "calibration.safetensors",
+                "calibration.safetensors.partial",
+                "out",
+                DENSE,
+            ],
         ),
         (("export", "--dense"), "m.onnx", "model", []),
         (("export", "--dense"), "m.onnx", "export, dense", ["m.onnx"]),
@@ -100,13 +105,15 @@ def test_ctrl_c(
     """What is left is whole, or has another name than the result."""
     flags = flags_of(workplace, workplace.images, tmp_path / out)
     interrupted_in(stage, monkeypatch)
-    done = star_export(*(word.format(images=workplace.images) for word in command), *flags)
+    done = star_export(
+        *(word.format(images=workplace.images) for word in command), *flags
+    )
     assert done.code == 130, done.err
     expected = re.compile("✓|.* so far|WARNING: .* (has no class names|is a guess)")
-    (line,) = (line for line in done.err.splitlines() if line and not expected.match(line))
-    goes_on = (
-        f": {tmp_path / out} is not finished, and the same command goes on from what is done"
+    (line,) = (
+        line for line in done.err.splitlines() if line and not expected.match(line)
     )
+    goes_on = f": {tmp_path / out} is not finished, and the same command goes on from what is done"
     assert line == f"interrupted{'' if command[0] == 'export' else goes_on}"
     assert sorted(path.name for path in tmp_path.rglob("*")) == left
 
@@ -119,7 +126,10 @@ def test_calibrations_at_once_and_one_that_is_killed(
     images = make_images(
         tmp_path / "images", classes=2, each=90
     )  # sums are kept every 16 images
-    alone, shared = tmp_path / "alone.safetensors", tmp_path / "shared" / "c.safetensors"
+    alone, shared = (
+        tmp_path / "alone.safetensors",
+        tmp_path / "shared" / "c.safetensors",
+    )
     assert star_export("calibrate", *flags_of(workplace, images, alone)).code == 0
     command = ("calibrate", *flags_of(workplace, images, shared), "--quiet")
     # As many threads as here: they decide the last digits.
@@ -134,19 +144,28 @@ def test_calibrations_at_once_and_one_that_is_killed(
         told = each.communicate(timeout=120)
         assert (each.returncode, told[1]) == (0, "")
     assert shared.read_bytes() == alone.read_bytes()
-    assert [path.name for path in shared.parent.iterdir() if not path.name.startswith(".")] == [
-        shared.name
-    ]
+    assert [
+        path.name for path in shared.parent.iterdir() if not path.name.startswith(".")
+    ] == [shared.name]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.ort
 def test_a_compilation_that_is_killed(
-    workplace: Workplace, star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace,
+    star_export: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What has its final name is whole, is no export folder yet, and is used by the next run."""
     out = tmp_path / "out"
-    command = ("compile", *flags_of(workplace, workplace.images, out), *PRUNED, "--rounds", "0")
+    command = (
+        "compile",
+        *flags_of(workplace, workplace.images, out),
+        *PRUNED,
+        "--rounds",
+        "0",
+    )
     killed(SAVE_ONNX, 1, *command)
     onnx.checker.check_model(next(out.glob("*.dense.*.onnx")))
     calibration = (out / "calibration.safetensors").read_bytes()
@@ -154,7 +173,9 @@ def test_a_compilation_that_is_killed(
     refused = star_export("check", out)
     assert (refused.code, "report.json" in refused.error) == (2, True)
 
-    def none_to_score(_: object, planned: Sequence[object], *__: object) -> Iterator[object]:
+    def none_to_score(
+        _: object, planned: Sequence[object], *__: object
+    ) -> Iterator[object]:
         assert not planned
         return iter(())
 

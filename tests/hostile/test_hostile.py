@@ -35,7 +35,8 @@ def place(
     monkeypatch.chdir(work)  # a path of an output may be relative
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     dense, pruned = (
-        next(folder.glob(f"*.{name}.onnxruntime-fp32.onnx")) for name in ("dense", "star")
+        next(folder.glob(f"*.{name}.onnxruntime-fp32.onnx"))
+        for name in ("dense", "star")
     )
     return Place(
         work, workplace.checkpoint, workplace.images, calibration, folder, dense, pruned
@@ -71,7 +72,9 @@ def _wait() -> None:
     time.sleep(5)
 
 
-@pytest.mark.parametrize(("run", "why"), [(_work, "0.2 s of the processor"), (_wait, "0.5 s")])
+@pytest.mark.parametrize(
+    ("run", "why"), [(_work, "0.2 s of the processor"), (_wait, "0.5 s")]
+)
 def test_a_slow_answer_is_none(run: Callable[[], None], why: str) -> None:
     most_s = 0.5 if run is _wait else 60  # a busy machine takes longer to work 0.2 s
     with pytest.raises(Hang, match=f"^no answer in {why}$"), limited(0.2, most_s):

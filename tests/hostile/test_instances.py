@@ -35,7 +35,9 @@ def _assert_one_line(error: UserError, says: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_module_is_refused_in_one_line_or_taken_as_it_is(family: str, fault: str) -> None:
+def test_a_module_is_refused_in_one_line_or_taken_as_it_is(
+    family: str, fault: str
+) -> None:
     change, says = FAULTS[fault]
     model = change(deepcopy(_whole(family)))
     model.eval()
@@ -86,7 +88,9 @@ FUNCTIONS: dict[str, Callable[[Any, Path], object]] = {
 @pytest.mark.ort
 @pytest.mark.parametrize("array", ARRAYS)
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_images_are_refused_in_one_line(function: str, array: str, tmp_path: Path) -> None:
+def test_images_are_refused_in_one_line(
+    function: str, array: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError) as refused, limited():
         FUNCTIONS[function](ARRAYS[array](), tmp_path)
     _assert_one_line(refused.value, "images")

@@ -52,7 +52,8 @@ def graph_of(
     head = f'<ir_version: 10, opset_import: ["": {opset}, "star": 1]>'
     model = parser.parse_model(f"{head} small {text}")
     model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()
+        onnx.numpy_helper.from_array(value, name)
+        for name, value in (constants or {}).items()
     )
     return gs.import_onnx(onnx.shape_inference.infer_shapes(model, data_prop=True))
 
@@ -69,7 +70,9 @@ def attention_on_heads(heads: int, tokens: int) -> gs.Graph:
 
 
 def applied(
-    run_pass: Callable[[gs.Graph, Artefact], int], graph: gs.Graph, of: Artefact | None = None
+    run_pass: Callable[[gs.Graph, Artefact], int],
+    graph: gs.Graph,
+    of: Artefact | None = None,
 ) -> int:
     """Run a pass as the pipeline does; how many places it changed."""
     changed = run_pass(graph, of or artefact())
@@ -94,7 +97,9 @@ def run(graph: gs.Graph, **feed: np.ndarray) -> dict[str, np.ndarray]:
 
 def kinds_of(model: onnx.ModelProto) -> dict[str, int]:
     """The element type of every tensor."""
-    graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    graph = onnx.shape_inference.infer_shapes(
+        model, strict_mode=True, data_prop=True
+    ).graph
     values = (*graph.value_info, *graph.input, *graph.output)
     kinds = {value.name: value.type.tensor_type.elem_type for value in values}
     return kinds | {tensor.name: tensor.data_type for tensor in graph.initializer}

@@ -127,7 +127,8 @@ def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
 def without(*passes: str) -> Target:
     """ONNX Runtime's fp32 target with fewer passes."""
     return replace(
-        ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name not in passes)
+        ONNXRUNTIME,
+        passes=tuple(name for name in ONNXRUNTIME.passes if name not in passes),
     )
 
 
@@ -150,7 +151,9 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
     elif method == "early":
         settings = Prune(merge_embedded=True, exponent=1.0)
-        pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.75, resolve(settings))).eval()
+        pruned = PrunedViT(
+            vit, shape_schedule(vit.spec, 0.75, resolve(settings))
+        ).eval()
     elif method in (Method.TOME, Method.MATCHING):
         rho = 0.4 if method == Method.TOME else 0.7
         pruned = PrunedViT(

@@ -14,16 +14,26 @@ from tests.vits import varied_images
 @pytest.mark.ort
 def test_forced_survivors_are_read() -> None:
     model, images = lowered(a_star()), varied_images(a_star().vit, 3).numpy()
-    with OnnxRuntimeRunner(tracing_model(model).SerializeToString(), name="tracing") as runner:
+    with OnnxRuntimeRunner(
+        tracing_model(model).SerializeToString(), name="tracing"
+    ) as runner:
         traced = runner.run({"images": images})
     logits = traced.pop("logits")
     fewer = {
         name: np.ones_like(value) if name.startswith("count") else value
         for name, value in traced.items()
     }
-    with OnnxRuntimeRunner(forced_model(model).SerializeToString(), name="forced") as runner:
-        assert np.abs(runner.run({"images": images, **traced})["logits"] - logits).max() < 1e-5
-        assert np.abs(runner.run({"images": images, **fewer})["logits"] - logits).max() > 1e-3
+    with OnnxRuntimeRunner(
+        forced_model(model).SerializeToString(), name="forced"
+    ) as runner:
+        assert (
+            np.abs(runner.run({"images": images, **traced})["logits"] - logits).max()
+            < 1e-5
+        )
+        assert (
+            np.abs(runner.run({"images": images, **fewer})["logits"] - logits).max()
+            > 1e-3
+        )
 
 
 def retention_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
@@ -47,7 +57,9 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(layout: str) -> No
         "plugin_version": b"1",
         "plugin_namespace": b"star",
     }
-    assert [(each.domain, each.name) for each in model.functions] == [("star", CDF_RETAIN)]
+    assert [(each.domain, each.name) for each in model.functions] == [
+        ("star", CDF_RETAIN)
+    ]
     assert [node.output[0] for node in nodes] == ["keep_01", "keep_02", "keep_04"]
 
 

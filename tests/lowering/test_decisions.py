@@ -29,7 +29,9 @@ NAMES = {
     "shares": shares_name(1),
 }
 MERGING = artefact(1)
-MERGING = replace(MERGING, schedule=replace(MERGING.schedule, scorer="pairs", reduce="merge"))
+MERGING = replace(
+    MERGING, schedule=replace(MERGING.schedule, scorer="pairs", reduce="merge")
+)
 
 
 def named(lost: str = "") -> gs.Graph:
@@ -74,12 +76,18 @@ def test_scores_begin_at_a_product_or_at_a_size(product: str, behind: bool) -> N
     graph.outputs[0].name = keep_name(1)
     scoring = scoring_nodes(graph, artefact(1))
     operators = {node.op for node in graph.nodes if id(node) in scoring}
-    assert operators == {"ArgMax", product.partition("(")[0], *(["Neg"] if behind else [])}
+    assert operators == {
+        "ArgMax",
+        product.partition("(")[0],
+        *(["Neg"] if behind else []),
+    }
 
 
 def test_pruning_layers_name_their_decisions_and_every_layer_its_attention() -> None:
     of = artefact(2)
-    blocks = [f"c{layer} = star.Attention(q, q, q)" for layer in range(1, of.spec.depth + 1)]
+    blocks = [
+        f"c{layer} = star.Attention(q, q, q)" for layer in range(1, of.spec.depth + 1)
+    ]
     blocks.insert(
         2,
         "r = star.ClassRow(q, q) k = star.KeepTopK <k = 8> (r) t = star.TakeTokens(c2, k) u = Abs(t)",
@@ -101,9 +109,7 @@ def test_pruning_layers_name_their_decisions_and_every_layer_its_attention() -> 
     }
 
 
-PRUNING = (
-    "r = star.ClassRow(q, q) k = star.KeepTopK <k = 8> (r) t = star.TakeTokens(c, k) u = Abs(t)"
-)
+PRUNING = "r = star.ClassRow(q, q) k = star.KeepTopK <k = 8> (r) t = star.TakeTokens(c, k) u = Abs(t)"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,9 @@ PRUNING = (
         ("t = star.TakeTokens(c, k)", "0 nodes TakeTokens, not 1"),
     ],
 )
-def test_a_layer_that_is_missing_is_no_matter_of_guessing(lost: str, message: str) -> None:
+def test_a_layer_that_is_missing_is_no_matter_of_guessing(
+    lost: str, message: str
+) -> None:
     body = PRUNING.replace(lost, f"{lost[0]} = Identity(q)") if lost else PRUNING
     graph = graph_of(
         f"(float[n] q) => (float[n] c, float[n] u) {{ c = star.Attention(q, q, q) {body} }}"

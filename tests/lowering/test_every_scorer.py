@@ -20,7 +20,11 @@ from tests.lowering.models import exported, star
 from tests.vits import varied_images
 
 # Scores that a model with class tokens lacks.
-FAMILIES = {"received": "pooled", "similarity": "pooled", "probe": "pe, pooled by attention"}
+FAMILIES = {
+    "received": "pooled",
+    "similarity": "pooled",
+    "probe": "pe, pooled by attention",
+}
 # Of these, `make test` takes every scorer, and every reduction of two scorers.
 FIRST = {"drop": {*SCORERS}, "merge": {"fused", "token-pairs", "pairs"}}
 

@@ -36,7 +36,9 @@ class Untranslated(nn.Module):
     """ONNX has no such operator: torch decomposes it."""
 
     def forward(self, images: Tensor) -> Tensor:
-        return torch.ops.aten.reshape_as.default(images, images.transpose(1, 2).contiguous())
+        return torch.ops.aten.reshape_as.default(
+            images, images.transpose(1, 2).contiguous()
+        )
 
 
 def translated(module: nn.Module, example: Tensor) -> onnx.ModelProto:

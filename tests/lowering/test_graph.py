@@ -18,7 +18,10 @@ LAYER = "(float[n, 3, 4] x) => (float[n, 3, 2] y) { p = MatMul(x, w) y = Add(p, 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 2)])
 def test_what_is_added_must_be_a_bias(shape: tuple[int, ...]) -> None:
-    assert as_linear(graph_of(LAYER, {"w": noise(4, 2), "b": noise(*shape)}).outputs[0]) is None
+    assert (
+        as_linear(graph_of(LAYER, {"w": noise(4, 2), "b": noise(*shape)}).outputs[0])
+        is None
+    )
 
 
 BIAS, WEIGHT = np.ones(2, np.float32), np.ones((4, 2), np.float32)
@@ -49,7 +52,9 @@ def test_nodes_are_sorted_beside_a_subgraph_and_a_function() -> None:
         " z = If(c) <then_branch = yes () => (float[n] a) { a = Neg(y) },"
         " else_branch = no () => (float[n] b) { b = Abs(y) }> }"
     )
-    graph.functions = [gs.Function("Twice", domain="star", nodes=[], inputs=[], outputs=[])]
+    graph.functions = [
+        gs.Function("Twice", domain="star", nodes=[], inputs=[], outputs=[])
+    ]
     graph.nodes.reverse()
     assert [node.op for node in sort_nodes(graph).nodes] == ["Twice", "If"]
 

@@ -34,7 +34,16 @@ from exporter.targets import ONNXRUNTIME, TENSORRT
 from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering.graphs import artefact, graph_of
 from tests.lowering.graphs import run as run_graph
-from tests.lowering.models import a_star, dense, lowered, matching, merging, run, star, tome
+from tests.lowering.models import (
+    a_star,
+    dense,
+    lowered,
+    matching,
+    merging,
+    run,
+    star,
+    tome,
+)
 from tests.pruning.adaptive import RATES
 from tests.vits import random_images, varied_images
 
@@ -73,7 +82,8 @@ def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
     patches_from_tokens(graph, of)
     graph.outputs += [graph.tensors()[keep_name(layer)] for layer in LAYERS]
     found = run_graph(
-        graph, **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)}
+        graph,
+        **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)},
     )
     for layer, rows in zip(LAYERS, tokens, strict=True):
         np.testing.assert_array_equal(found[f"read_{layer}"], rows)
@@ -110,7 +120,9 @@ def test_any_order_of_tokens_means_patches_that_ascend(
         for rows, patches in zip(tokens, found, strict=True):
             standing = [standing[row] for row in rows[image]]
             survivors = sorted(place - prefix for place in standing[prefix:])
-            assert patches[image].tolist() == [reached.index(each) for each in survivors]
+            assert patches[image].tolist() == [
+                reached.index(each) for each in survivors
+            ]
             reached = survivors
 
 
@@ -177,7 +189,9 @@ def test_rows_that_something_else_reads_are_refused() -> None:
     graph = gs.import_onnx(lowered(star()))
     rows = graph.tensors()["keep_01/rows"]
     graph.nodes.append(
-        gs.Node("Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)])
+        gs.Node(
+            "Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)]
+        )
     )
     with pytest.raises(ArtefactError, match="keep_01"):
         slice_selection(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME))
@@ -196,11 +210,18 @@ def test_variants_show_and_take_the_survivors(family: str) -> None:
         "shipped": run(model, images.numpy()),
         "tracing": run(tracing_model(model), images.numpy()),
     }
-    np.testing.assert_array_equal(results["shipped"]["logits"], results["tracing"]["logits"])
-    keeps = {f"keep_{layer:02d}": kept.index.numpy() for layer, kept in trace.decisions.items()}
+    np.testing.assert_array_equal(
+        results["shipped"]["logits"], results["tracing"]["logits"]
+    )
+    keeps = {
+        f"keep_{layer:02d}": kept.index.numpy()
+        for layer, kept in trace.decisions.items()
+    }
     for name, keep in keeps.items():
         np.testing.assert_array_equal(results["tracing"][name], keep)
-    with OnnxRuntimeRunner(forced_model(model).SerializeToString(), name="forced") as runner:
+    with OnnxRuntimeRunner(
+        forced_model(model).SerializeToString(), name="forced"
+    ) as runner:
         assert [info.name for info in runner.inputs] == [
             "images",
             "keep_01",
@@ -247,7 +268,9 @@ def test_no_large_tensor_is_written_twice(
             start = int(told["offset"])
             assert told["location"] == path.name
             assert content[start : start + int(told["length"])] == weights[tensor.name]
-        assert all(len(each.raw_data) < LEAST_BYTES for each in variant.graph.initializer)
+        assert all(
+            len(each.raw_data) < LEAST_BYTES for each in variant.graph.initializer
+        )
 
 
 @BOTH
@@ -281,6 +304,11 @@ def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> 
     sliced = tmp_path / save_instrumented(tmp_path / "m.onnx")["sliced"]
     with OnnxRuntimeRunner(sliced) as runner:
         assert (
-            runner.run({"images": varied_images(star().vit, 3).numpy()})["logits"].shape[0] == 3
+            runner.run({"images": varied_images(star().vit, 3).numpy()})[
+                "logits"
+            ].shape[0]
+            == 3
         )
-    assert not {"TopK", "GatherND"} & {node.op_type for node in onnx.load(sliced).graph.node}
+    assert not {"TopK", "GatherND"} & {
+        node.op_type for node in onnx.load(sliced).graph.node
+    }

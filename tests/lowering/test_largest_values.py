@@ -89,10 +89,13 @@ def test_outliers_overflow_unless_images_show_them(
     assert check(pruned, measured, images, threads=1).passed
     logits = computed_as_stated(measured, images)
     assert (
-        abs(logits - expected).max() <= TOLERANCES["fp16"].logit_diff_per_std * expected.std()
+        abs(logits - expected).max()
+        <= TOLERANCES["fp16"].logit_diff_per_std * expected.std()
     )
     assert max(largest_halves(measured, images).values()) <= HIGHEST
-    (line,) = [message for message in caplog.messages if message]  # torch logs empty ones
+    (line,) = [
+        message for message in caplog.messages if message
+    ]  # torch logs empty ones
     assert line.startswith(f"{target.name}: nodes that stay in fp32")
     assert f": {len(artefact_of(measured).in_fp32)}, up to" in line
 
@@ -108,7 +111,9 @@ def test_only_what_touches_large_values_is_in_fp32(target: Target) -> None:
         if node.name in names:
             assert {kinds[name] for name in (*node.input, *node.output)} == {FP32}
     others = [
-        node.output[0] for node in measured.graph.node if node.name.startswith("context_03")
+        node.output[0]
+        for node in measured.graph.node
+        if node.name.startswith("context_03")
     ]
     assert FP16 in {kinds[name] for name in others}
 
@@ -119,14 +124,18 @@ def test_pairs_in_fp32_have_no_cast_behind_them() -> None:
     assert artefact_of(measured).in_fp32
     casts = [node.input[0] for node in measured.graph.node if node.op_type == "Cast"]
     pairs = [
-        node.output[0] for node in measured.graph.node if node.op_type == "DequantizeLinear"
+        node.output[0]
+        for node in measured.graph.node
+        if node.op_type == "DequantizeLinear"
     ]
     assert pairs
     assert set(pairs).isdisjoint(casts)
 
 
 @pytest.mark.parametrize(
-    "target", [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT_FP16], ids=lambda target: target.name
+    "target",
+    [ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT_FP16],
+    ids=lambda target: target.name,
 )
 def test_a_model_that_fits_is_lowered_as_without_images(target: Target) -> None:
     images = random_images(star().vit, 8).numpy()

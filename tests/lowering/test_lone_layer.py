@@ -27,8 +27,12 @@ def last_products(model: onnx.ModelProto) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    "target", [ONNXRUNTIME, ONNXRUNTIME_OPSET17, ONNXRUNTIME_INT8], ids=lambda each: each.name
+    "target",
+    [ONNXRUNTIME, ONNXRUNTIME_OPSET17, ONNXRUNTIME_INT8],
+    ids=lambda each: each.name,
 )
 def test_products_behind_the_last_attention_have_the_read_rows(target: Target) -> None:
     vit = make_vit("distilled")
-    assert last_products(lower(PrunedViT(vit, keep_everything(vit.spec)), target)) <= {2}
+    assert last_products(lower(PrunedViT(vit, keep_everything(vit.spec)), target)) <= {
+        2
+    }

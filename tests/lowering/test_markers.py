@@ -83,5 +83,7 @@ def test_every_standard_operator_has_a_case() -> None:
 )
 def test_attention_of_another_kind_is_not_lowered(option: dict[str, Any]) -> None:
     attention = TRANSLATIONS[torch.ops.aten.scaled_dot_product_attention.default]
-    with pytest.raises(NotImplementedError, match="dropout, a causal mask or grouped queries"):
+    with pytest.raises(
+        NotImplementedError, match="dropout, a causal mask or grouped queries"
+    ):
         attention(None, None, None, **option)

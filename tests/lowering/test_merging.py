@@ -35,7 +35,16 @@ from exporter.targets import (
 from exporter.vocabulary import Method
 from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.exhaustive import also
-from tests.lowering.models import dense, early, lowered, matching, merging, run, star, tome
+from tests.lowering.models import (
+    dense,
+    early,
+    lowered,
+    matching,
+    merging,
+    run,
+    star,
+    tome,
+)
 from tests.vits import random_images
 
 WAYS: dict[str, Callable[..., PrunedViT]] = {
@@ -45,7 +54,14 @@ WAYS: dict[str, Callable[..., PrunedViT]] = {
     "matching": matching,
     "early": early,
 }
-FAMILIES = ("vit", "registers", "distilled", "qk norm", "lvvit", "eva02, joined, rotary")
+FAMILIES = (
+    "vit",
+    "registers",
+    "distilled",
+    "qk norm",
+    "lvvit",
+    "eva02, joined, rotary",
+)
 EACH = tuple(TARGETS.values())
 FIRST = (ONNXRUNTIME, OPENVINO_INT8, TENSORRT)
 THREE = pytest.mark.parametrize(
@@ -72,7 +88,9 @@ def rows() -> Iterator[Any]:
                     more or family == "eva02, joined, rotary"
                 )
                 if family != "distilled":
-                    yield also(way, family, target) if further else (way, family, target)
+                    yield (
+                        also(way, family, target) if further else (way, family, target)
+                    )
 
 
 @pytest.mark.ort
@@ -90,7 +108,9 @@ def test_it_merges_as_pytorch_does(way: str, family: str, target: Target) -> Non
     model = lowered(pruned, target, images=images if target.takes_ranges else None)
     report = check(pruned, model, images, threads=1)
     assert report.passed, report.checks
-    assert {"merges", "merge_indices", "kept_sets"} <= {each.name for each in report.checks}
+    assert {"merges", "merge_indices", "kept_sets"} <= {
+        each.name for each in report.checks
+    }
     assert [each.merge_agreement is not None for each in report.layers] == [True] * len(
         report.layers
     )
@@ -113,16 +133,21 @@ def test_a_layer_that_merges_is_two_products_more_and_takes_no_rows(
     named = {node.name: node.op_type for node in model.graph.node}
     for layer in layers:
         assert (
-            named[f"into_{layer:02d}/{product}"] == named[f"tokens_{layer:02d}/sum"] == "MatMul"
+            named[f"into_{layer:02d}/{product}"]
+            == named[f"tokens_{layer:02d}/sum"]
+            == "MatMul"
         )
     assert any("class_row" in name for name in named) == (way == "merge")
     # Every token meets every other: queries are as many as keys.
-    assert not any("taken_" in name for node in model.graph.node for name in node.output)
+    assert not any(
+        "taken_" in name for node in model.graph.node for name in node.output
+    )
 
 
 def test_scores_are_shortened_and_attention_is_fused_as_where_patches_go() -> None:
     merged, dropped = (
-        Counter(n.op_type for n in lowered(each).graph.node) for each in (merging(), star())
+        Counter(n.op_type for n in lowered(each).graph.node)
+        for each in (merging(), star())
     )
     assert merged["Attention"] == dropped["Attention"] == 4
     assert merged["Log"] == dropped["Log"] == 0
@@ -133,7 +158,9 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
     """Behind the first layer that merges, attention and class row read the logarithm of the sizes."""
     nodes = lowered(WAYS[way]()).graph.node
     masked = [len(node.input) > 3 for node in nodes if node.op_type == "Attention"]
-    assert masked == ([False] * 4 if way == "merge" else [way == "early", True, True, True])
+    assert masked == (
+        [False] * 4 if way == "merge" else [way == "early", True, True, True]
+    )
     # Of the sizes behind each layer that is not the last; of scores none.
     logs = {"merge": 0, "merge-weighted": 2, "tome": 3, "matching": 3, "early": 4}
     assert [node.op_type for node in nodes].count("Log") == logs[way]
@@ -148,8 +175,14 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
 )
 def test_who_joins_whom_stays_fp32(way: str, scores: list[str]) -> None:
     model = onnx.shape_inference.infer_shapes(lowered(WAYS[way](), ONNXRUNTIME_FP16))
-    kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    for name in ("sizes_01", "into_01/directions", *(f"into_01/{each}" for each in scores)):
+    kinds = {
+        value.name: value.type.tensor_type.elem_type for value in model.graph.value_info
+    }
+    for name in (
+        "sizes_01",
+        "into_01/directions",
+        *(f"into_01/{each}" for each in scores),
+    ):
         assert kinds[name] == onnx.TensorProto.FLOAT
     assert kinds["tokens_01"] == onnx.TensorProto.FLOAT16
 
@@ -168,17 +201,24 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
     model, images = lowered(pruned, target), random_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    feed = {f"keep_{layer:02d}": made.index.numpy() for layer, made in trace.decisions.items()}
+    feed = {
+        f"keep_{layer:02d}": made.index.numpy()
+        for layer, made in trace.decisions.items()
+    }
     for layer, made in trace.decisions.items():
         assert made.into is not None
         feed[f"into_{layer:02d}"] = made.into.numpy()
-    with OnnxRuntimeRunner(forced_model(model).SerializeToString(), name="forced") as runner:
+    with OnnxRuntimeRunner(
+        forced_model(model).SerializeToString(), name="forced"
+    ) as runner:
         # Without rotary positions nothing reads who stays of pairs: whom each patch joins says it all.
         names = {info.name for info in runner.inputs} - {"images"}
         assert names <= set(feed) and (way == "tome" or names == set(feed))
         told = {name: feed[name] for name in names}
         forced = runner.run({"images": images.numpy(), **told})["logits"]
-        other = {name: np.ascontiguousarray(value[::-1]) for name, value in told.items()}
+        other = {
+            name: np.ascontiguousarray(value[::-1]) for name, value in told.items()
+        }
         swapped = runner.run({"images": images.numpy(), **other})["logits"]
     np.testing.assert_allclose(forced, trace.logits.numpy(), atol=1e-4)
     assert np.abs(swapped - forced).max() > 1e-3
@@ -191,7 +231,9 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
 @pytest.mark.parametrize("way", WAYS)
 def test_the_sliced_model_chooses_and_merges_nothing(target: Target, way: str) -> None:
     sliced = sliced_model(lowered(WAYS[way](), target))
-    assert not {"ArgMax", "TopK", "Equal"} & {node.op_type for node in sliced.graph.node}
+    assert not {"ArgMax", "TopK", "Equal"} & {
+        node.op_type for node in sliced.graph.node
+    }
     assert np.isfinite(run(sliced, images_of(merging(), 2))["logits"]).all()
 
 
@@ -204,7 +246,9 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
     assert {"into_01", "gap_01"} <= {info.name for info in recorded.outputs}
     variants = [tracing_model(model), forced_model(model)]
     tracing, forced = (OnnxRuntimeRunner(each.SerializeToString()) for each in variants)
-    models = Models(recorded, OnnxRuntimeRunner(model.SerializeToString()), tracing, forced)
+    models = Models(
+        recorded, OnnxRuntimeRunner(model.SerializeToString()), tracing, forced
+    )
     report = compare(models, in_batches(images, BATCHES), TOLERANCES["fp32"])
     assert report.passed, report.checks
 

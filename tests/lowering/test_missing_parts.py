@@ -35,7 +35,8 @@ def test_what_is_missing_costs_nothing() -> None:
     attention = tokens * 4 * dim**2 + 2 * tokens**2 * dim
     mlp, merged = tokens * 8 * dim**2, tokens * dim**2
     assert (
-        dense_macs(whole).network - dense_macs(cut).network == attention + (mlp - merged) + mlp
+        dense_macs(whole).network - dense_macs(cut).network
+        == attention + (mlp - merged) + mlp
     )
     assert cut.attention_layers == (1, 3, 4, 5)
 
@@ -49,7 +50,8 @@ def test_a_layer_without_attention_keeps_everything() -> None:
     )
     assert whole.rates[:1] + whole.rates[2:] == schedule.rates[:1] + schedule.rates[2:]
     with pytest.raises(
-        ScheduleError, match=r"schedule, layer 2 \| got rate 0.5 in a block without attention"
+        ScheduleError,
+        match=r"schedule, layer 2 \| got rate 0.5 in a block without attention",
     ):
         manual_schedule(spec, {2: 0.5}, resolve(Prune()))
     with pytest.raises(ScheduleError, match="layer 2"):
@@ -61,7 +63,11 @@ def test_a_model_without_any_attention_is_refused() -> None:
     vit.blocks = [BlockParts(block.whole, None, block.mlp) for block in vit.blocks]
     with pytest.raises(ModelError, match="no block with attention"):
         spec_of(
-            vit, "none", grid=(4, 4), num_prefix_tokens=1, preprocessing=vit.spec.preprocessing
+            vit,
+            "none",
+            grid=(4, 4),
+            num_prefix_tokens=1,
+            preprocessing=vit.spec.preprocessing,
         )
 
 

@@ -21,7 +21,9 @@ from exporter.lowering.number_formats import (
 from tests.lowering.graphs import graph_of
 
 ENDS = st.floats(-1000, 1000)
-EVERY = pytest.mark.parametrize("form", [INT7, INT8, UINT8, E4M3], ids=lambda form: form.name)
+EVERY = pytest.mark.parametrize(
+    "form", [INT7, INT8, UINT8, E4M3], ids=lambda form: form.name
+)
 
 
 @EVERY
@@ -47,16 +49,27 @@ def test_the_least_scale_is_not_0_in_fp16(
 
 
 def test_a_value_beyond_the_range_is_its_end() -> None:
-    assert INT8.stored(np.array([-9.0, 0.44, 9.0]), np.array(0.1)).tolist() == [-90, 4, 90]
+    assert INT8.stored(np.array([-9.0, 0.44, 9.0]), np.array(0.1)).tolist() == [
+        -90,
+        4,
+        90,
+    ]
     assert INT8.stored(np.array([-90.0, 90.0]), np.array(0.1)).tolist() == [-127, 127]
-    assert E4M3.stored(np.array([-900.0, 900.0]), np.array(1.0)).astype(float).tolist() == [
+    assert E4M3.stored(np.array([-900.0, 900.0]), np.array(1.0)).astype(
+        float
+    ).tolist() == [
         -448,
         448,
     ]
 
 
 def test_which_formats_have_equal_steps() -> None:
-    assert [form.has_steps for form in (INT7, INT8, UINT8, E4M3)] == [True, True, True, False]
+    assert [form.has_steps for form in (INT7, INT8, UINT8, E4M3)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_two_products_of_int7_with_unsigned_bytes_fit_16_bits() -> None:
@@ -134,5 +147,8 @@ def test_the_same_as_of_all_images_at_once() -> None:
     model.ir_version = 10
     images = normal(21 * 30_000).reshape(21, 3, 100, 100)
     found = activation_ranges(model, dict.fromkeys(("images", "y"), INT8), images)
-    assert found["images"] == fitted(images, INT8) and fitted(images, INT8)[1] < images.max()
+    assert (
+        found["images"] == fitted(images, INT8)
+        and fitted(images, INT8)[1] < images.max()
+    )
     assert found["y"] == pytest.approx(fitted(np.tanh(images), INT8), rel=1e-5)

@@ -22,7 +22,16 @@ from exporter.targets import (
 )
 from tests.exhaustive import also
 from tests.lowering.graphs import applied, attention_on_heads, noise, run
-from tests.lowering.models import a_star, dense, lowered, matching, merging, star, to_one, tome
+from tests.lowering.models import (
+    a_star,
+    dense,
+    lowered,
+    matching,
+    merging,
+    star,
+    to_one,
+    tome,
+)
 from tests.vits import random_images
 
 WAYS: dict[str, Callable[..., PrunedViT]] = {
@@ -84,7 +93,10 @@ def openvino(model: onnx.ModelProto, fixed: Collection[int] | None) -> OpenVinoR
 
 
 def logits_of(
-    model: onnx.ModelProto, images: np.ndarray, batch: int, fixed: Collection[int] | None
+    model: onnx.ModelProto,
+    images: np.ndarray,
+    batch: int,
+    fixed: Collection[int] | None,
 ) -> np.ndarray:
     with openvino(model, fixed) as runner:
         parts = [
@@ -95,7 +107,9 @@ def logits_of(
 
 
 @pytest.mark.parametrize(
-    ("way", "family", "target"), [*rows()], ids=lambda value: getattr(value, "name", value)
+    ("way", "family", "target"),
+    [*rows()],
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_a_fixed_batch_computes_what_a_dynamic_one_does(
     way: str, family: str, target: Target
@@ -106,7 +120,9 @@ def test_a_fixed_batch_computes_what_a_dynamic_one_does(
     for batch in (1, 4):
         fixed = logits_of(model, images, batch, fixed=None)
         difference = np.square(fixed - dynamic).mean() / dynamic.var()
-        assert difference <= ALLOWED[target.reduced[-1] if target.reduced else "fp32"], batch
+        assert (
+            difference <= ALLOWED[target.reduced[-1] if target.reduced else "fp32"]
+        ), batch
 
 
 @pytest.mark.parametrize(
@@ -133,14 +149,20 @@ def test_no_mask_of_sizes_has_one_number_a_key(way: str, family: str) -> None:
     with openvino(model, None) as runner:
         compiled = runner._request_of(1).get_compiled_model()
         infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
-    ran = {name for info in infos for name in str(info["originalLayersNames"].value).split(",")}
+    ran = {
+        name
+        for info in infos
+        for name in str(info["originalLayersNames"].value).split(",")
+    }
     assert all(names & ran for names in equal.values())
 
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("tokens", [2, 3, 4, 6, 7, 12])
 @pytest.mark.parametrize("heads", [2, 3, 6, 12])
-def test_attention_of_as_many_tokens_as_heads(heads: int, tokens: int, batch: int) -> None:
+def test_attention_of_as_many_tokens_as_heads(
+    heads: int, tokens: int, batch: int
+) -> None:
     """What scales the queries leaves them where OpenVINO would write a result of the same shape."""
     skip_without(OPENVINO)
     graph = attention_on_heads(heads, tokens)
@@ -150,7 +172,9 @@ def test_attention_of_as_many_tokens_as_heads(heads: int, tokens: int, batch: in
     feed = {name: noise(batch, heads, tokens, 16) for name in "qkv"}
     expected = run(graph, **feed)["y"]
     with openvino(model, None) as runner:
-        np.testing.assert_allclose(runner.run(feed)["y"], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            runner.run(feed)["y"], expected, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_only_sizes_are_fixed_that_are_asked_for() -> None:

@@ -59,7 +59,11 @@ def test_a_towers_embedding_agrees(
 ) -> None:
     report = checked(pruned_of(make_tower(), method, layout), *targets)
     (output,) = report.outputs
-    assert (output.name, output.kind, output.measure) == ("embedding", "embedding", "cosine")
+    assert (output.name, output.kind, output.measure) == (
+        "embedding",
+        "embedding",
+        "cosine",
+    )
     assert (
         output.agreement is not None
         and output.agreement > 0.999
@@ -78,7 +82,10 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
     )
     inputs = random_images(tower, 2)
     with torch.inference_mode():
-        assert PrunedViT(tower, schedule)(inputs).shape == (2, tower.spec.outputs[0].channels)
+        assert PrunedViT(tower, schedule)(inputs).shape == (
+            2,
+            tower.spec.outputs[0].channels,
+        )
     assert_whole_at_rates_of_one(tower, inputs)
 
 
@@ -88,7 +95,9 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
 def test_outputs_of_every_kind_agree(
     targets: tuple[Target, ...], layout: str, method: Method
 ) -> None:
-    vit = with_outputs(make_vit(), ("tokens", "logits", "embedding", "layer:-2", "grid"))
+    vit = with_outputs(
+        make_vit(), ("tokens", "logits", "embedding", "layer:-2", "grid")
+    )
     report = checked(pruned_of(vit, method, layout), *targets)
     assert [output.name for output in report.outputs] == [
         "tokens",
@@ -97,7 +106,11 @@ def test_outputs_of_every_kind_agree(
         "layer_03",
         "grid",
     ]
-    assert [output.measure for output in report.outputs] == ["cosine", "top1", *["cosine"] * 3]
+    assert [output.measure for output in report.outputs] == [
+        "cosine",
+        "top1",
+        *["cosine"] * 3,
+    ]
     assert report.outputs[1].agreement == 1.0
 
 
@@ -117,13 +130,18 @@ def test_blocks_behind_the_last_output_are_not_exported(
     assert check(model, lowered, varied_images(vit, 8).numpy(), threads=1).passed
     tensors = {name for node in lowered.graph.node for name in node.output}
     deepest = vit.spec.depth
-    assert f"context_{deepest:02d}" in tensors and f"context_{deepest + 1:02d}" not in tensors
+    assert (
+        f"context_{deepest:02d}" in tensors
+        and f"context_{deepest + 1:02d}" not in tensors
+    )
     assert lowered.graph.output[0].name == f"layer_{int(names[0][-1]):02d}"
 
 
 CASES: dict[str, Callable[[], PrunedViT]] = {
     "registers": lambda: pruned_of(with_tokens(make_vit("registers"))),
-    "rotary": lambda: pruned_of(with_tokens(make_vit("eva02, joined, rotary")), scorer="intra"),
+    "rotary": lambda: pruned_of(
+        with_tokens(make_vit("eva02, joined, rotary")), scorer="intra"
+    ),
     "grid of merged tokens": lambda: pruned_of(
         with_outputs(make_vit(), ("grid", "logits")), scorer="intra", reduce="merge"
     ),
@@ -162,7 +180,10 @@ def test_a_wrong_position_or_token_fails() -> None:
     images = random_images(vit, 4).numpy()
     with OnnxRuntimeRunner(lowered.SerializeToString(), name="lowered") as runner:
         answers = runner.run({"images": images})
-    for name, change in (("tokens_positions", lambda a: a[:, ::-1]), ("tokens", lambda a: -a)):
+    for name, change in (
+        ("tokens_positions", lambda a: a[:, ::-1]),
+        ("tokens", lambda a: -a),
+    ):
         recorded = {
             "images": images,
             **answers,

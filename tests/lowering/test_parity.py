@@ -34,7 +34,10 @@ WAYS: dict[str, Callable[[str], PrunedViT]] = {
     "dense": dense,
     "star": star,
     **{scorer: partial(star, scorer=scorer) for scorer in ("intra", "inter", "random")},
-    **{layout: partial(a_star, layout=layout) for layout in ("packed", "shrinking", "padded")},
+    **{
+        layout: partial(a_star, layout=layout)
+        for layout in ("packed", "shrinking", "padded")
+    },
 }
 
 
@@ -47,7 +50,8 @@ def rows() -> Iterator[Any]:
     for layout in ("shrinking", "padded"):
         yield from ((layout, family, ONNXRUNTIME) for family in ("vit", "distilled"))
         yield from (
-            also(layout, family, ONNXRUNTIME) for family in ("eva02, joined, rotary", "lvvit")
+            also(layout, family, ONNXRUNTIME)
+            for family in ("eva02, joined, rotary", "lvvit")
         )
         yield layout, "vit", TENSORRT
         yield layout, "vit", TENSORRT_INT8
@@ -61,7 +65,8 @@ def rows() -> Iterator[Any]:
     for target in (ONNXRUNTIME_FP16, TENSORRT_FP16):
         yield from (("star", family, target) for family in ("vit", "registers"))
         yield from (
-            ("intra", family, target) for family in ("vit", "registers", "qk norm", "dinov3")
+            ("intra", family, target)
+            for family in ("vit", "registers", "qk norm", "dinov3")
         )
         yield also("intra", "lvvit", target)
     for way in ("star", "padded"):
@@ -104,6 +109,8 @@ def test_it_is_what_pytorch_computes(way: str, family: str, target: Target) -> N
 def test_a_file_of_opset_17_has_nothing_newer(way: str, target: Target) -> None:
     model = lowered(WAYS[way]("vit"), target)
     assert {each.domain: each.version for each in model.opset_import}[""] == 17
-    assert all(each.version == 17 for body in model.functions for each in body.opset_import)
+    assert all(
+        each.version == 17 for body in model.functions for each in body.opset_import
+    )
     assert model.ir_version == 8
     assert "Attention" not in {node.op_type for node in model.graph.node}

@@ -18,7 +18,13 @@ from tests.lowering.models import lowered, run, star, without
 from tests.vits import random_images
 
 OPTIONAL = (
-    *("fold_attention_biases", "shorten_scores", "rank_prefix", "select_early", "sort_once"),
+    *(
+        "fold_attention_biases",
+        "shorten_scores",
+        "rank_prefix",
+        "select_early",
+        "sort_once",
+    ),
     "linear_as_gemm",
 )
 
@@ -28,14 +34,17 @@ OPTIONAL = (
 def test_each_pass_may_be_left_out(left_out: str) -> None:
     images = random_images(star().vit, 2).numpy()
     whole, less = (
-        run(lowered(star(), without(*names)), images)["logits"] for names in ((), (left_out,))
+        run(lowered(star(), without(*names)), images)["logits"]
+        for names in ((), (left_out,))
     )
     np.testing.assert_allclose(whole, less, atol=1e-4 * whole.std() + 1e-6)
 
 
 def test_every_row_is_named_by_a_target_or_by_the_pipeline() -> None:
     named = {
-        name for target in TARGETS.values() for name in (*target.passes, *target.passes_after)
+        name
+        for target in TARGETS.values()
+        for name in (*target.passes, *target.passes_after)
     }
     assert PASSES.keys() == named | {"uint8_input"}
 
@@ -59,7 +68,10 @@ def test_what_a_pass_requires_holds_in_every_target(target: Target) -> None:
         ),
         ((*TENSORRT.passes, "rank_prefix"), "pass rank_prefix requires .* KeepTopK"),
         ((*TENSORRT.passes, "to_fp16", "to_fp16"), "pass to_fp16 requires .* float32"),
-        ((*TENSORRT.passes, "to_fp16", "opset_17"), "pass opset_17 requires .* float32"),
+        (
+            (*TENSORRT.passes, "to_fp16", "opset_17"),
+            "pass opset_17 requires .* float32",
+        ),
         (
             ("name_decisions", "fold_attention_biases"),
             "pass fold_attention_biases requires .* ONNX's Attention",
@@ -114,7 +126,8 @@ def leave(graph: gs.Graph, artefact: Artefact) -> int:
 def repeat(graph: gs.Graph, artefact: Artefact) -> int:
     x = graph.inputs[0]
     graph.nodes += [
-        gs.Node("Abs", f"abs_{n}", inputs=[x], outputs=[gs.Variable("same")]) for n in range(2)
+        gs.Node("Abs", f"abs_{n}", inputs=[x], outputs=[gs.Variable("same")])
+        for n in range(2)
     ]
     return 2
 
@@ -128,18 +141,24 @@ def more_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         Pass(leave),
         Pass(repeat),
     )
-    monkeypatch.setattr(pass_table, "PASSES", {**PASSES, **{each.name: each for each in rows}})
+    monkeypatch.setattr(
+        pass_table, "PASSES", {**PASSES, **{each.name: each for each in rows}}
+    )
 
 
 def small() -> gs.Graph:
-    graph = graph_of("(float[n] x) => (float[n] z) { y = star.Attention(x) z = Neg(y) }")
+    graph = graph_of(
+        "(float[n] x) => (float[n] z) { y = star.Attention(x) z = Neg(y) }"
+    )
     for node in graph.nodes:
         node.name = node.op.lower()
     return graph
 
 
 def test_a_failing_pass_is_named_with_the_target_and_the_node() -> None:
-    expected = r"target onnxruntime-fp32: pass trip failed at Neg neg: KeyError: 'scale'"
+    expected = (
+        r"target onnxruntime-fp32: pass trip failed at Neg neg: KeyError: 'scale'"
+    )
     with pytest.raises(RuntimeError, match=expected) as raised:
         run_passes(small(), artefact(), ["trip"])
     assert isinstance(raised.value.__cause__, KeyError)
@@ -150,10 +169,16 @@ def test_a_failing_pass_is_named_with_the_target_and_the_node() -> None:
     [
         ("refuse", ModelError, "such a block"),  # what the user can mend, as it is
         ("forget", RuntimeError, "pass forget left attention"),
-        ("repeat", RuntimeError, r"pass repeat failed at Abs abs_1: .*share the same name"),
+        (
+            "repeat",
+            RuntimeError,
+            r"pass repeat failed at Abs abs_1: .*share the same name",
+        ),
     ],
 )
-def test_what_a_pass_does_wrong_is_found(name: str, error: type[Exception], says: str) -> None:
+def test_what_a_pass_does_wrong_is_found(
+    name: str, error: type[Exception], says: str
+) -> None:
     with pytest.raises(error, match=says):
         run_passes(small(), artefact(), [name])
 

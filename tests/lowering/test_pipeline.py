@@ -20,7 +20,15 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, TENSORRT
 from exporter.vocabulary import InputKind
-from tests.lowering.models import biased_vit, dense, exported, lowered, pruned_of, run, star
+from tests.lowering.models import (
+    biased_vit,
+    dense,
+    exported,
+    lowered,
+    pruned_of,
+    run,
+    star,
+)
 from tests.pruning.adaptive import RATES
 
 
@@ -33,7 +41,13 @@ def test_the_graph_prunes_where_the_schedule_does() -> None:
         n.op_type for n in model.graph.node if "tokens" in n.output[0]
     }
     names = {name for node in model.graph.node for name in node.output}
-    assert {"keep_01/rows", "keep_02/rows", "keep_04/rows", "tokens_01", "context_03"} <= names
+    assert {
+        "keep_01/rows",
+        "keep_02/rows",
+        "keep_04/rows",
+        "tokens_01",
+        "context_03",
+    } <= names
     assert "keep_03/rows" not in names
 
 
@@ -49,12 +63,14 @@ def test_every_size_but_the_batch_is_static() -> None:
     model = onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True)
     for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
         dynamic = [
-            d.dim_param for d in value.type.tensor_type.shape.dim if not d.HasField("dim_value")
+            d.dim_param
+            for d in value.type.tensor_type.shape.dim
+            if not d.HasField("dim_value")
         ]
         # Linear layers see the tokens of all images as one matrix.
-        assert len(dynamic) <= 1 and all(size.split("*")[0] == "batch" for size in dynamic), (
-            value.name
-        )
+        assert len(dynamic) <= 1 and all(
+            size.split("*")[0] == "batch" for size in dynamic
+        ), value.name
 
 
 @pytest.mark.ort
@@ -73,7 +89,10 @@ def test_metadata_says_what_the_file_is() -> None:
     pruned = star()
     artefact = artefact_of(lowered(pruned, TENSORRT))
     expected = Artefact(
-        pruned.vit.spec, pruned.schedule, TENSORRT, weights_sha256=pruned.vit.weights_sha256
+        pruned.vit.spec,
+        pruned.schedule,
+        TENSORRT,
+        weights_sha256=pruned.vit.weights_sha256,
     )
     assert artefact == expected
     assert artefact.method == "star"
@@ -91,7 +110,10 @@ def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> N
 def test_targets_of_one_opset_share_an_export_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    targets, opsets = (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME), list[int]()
+    targets, opsets = (
+        (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME),
+        list[int](),
+    )
 
     def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
         opsets.append(opset)

@@ -22,11 +22,17 @@ pytestmark = pytest.mark.ort
 
 CASES = {
     "received": (star("pooled", "received"), (ONNXRUNTIME, OPENVINO, TENSORRT)),
-    "received, fused with a table, a-STAR": (a_star("eva02, pooled", "packed"), (ONNXRUNTIME,)),
+    "received, fused with a table, a-STAR": (
+        a_star("eva02, pooled", "packed"),
+        (ONNXRUNTIME,),
+    ),
     "received, packed": (a_star("pooled", "packed"), (ONNXRUNTIME,)),
     "received, shrinking": (a_star("pooled", "shrinking"), (ONNXRUNTIME,)),
     "received, padding": (a_star("pooled", "padded"), (ONNXRUNTIME, OPENVINO)),
-    "probe": (star("pe, pooled by attention", "probe"), (ONNXRUNTIME, ONNXRUNTIME_FP16)),
+    "probe": (
+        star("pe, pooled by attention", "probe"),
+        (ONNXRUNTIME, ONNXRUNTIME_FP16),
+    ),
     "similarity": (star("pooled, registers", "similarity"), (ONNXRUNTIME,)),
     "merging, pooled by attention": (
         merging("pooled by attention", "merge-weighted"),
@@ -99,5 +105,7 @@ def test_a_stride_counts_tokens_in_their_order() -> None:
     """Behind one prefix token survivors may be in any order, but not where every third is a query."""
     vit = make_vit("pooled, registers", reg_tokens=1, global_pool="avg")
     pruned = pruned_of(vit, query_stride=3)
-    report = check(pruned, lower(pruned, ONNXRUNTIME), varied_images(vit, 8).numpy(), threads=1)
+    report = check(
+        pruned, lower(pruned, ONNXRUNTIME), varied_images(vit, 8).numpy(), threads=1
+    )
     assert report.passed, report.checks

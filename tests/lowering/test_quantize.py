@@ -34,7 +34,9 @@ FOR_CPUS = [ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16]
 @pytest.mark.parametrize(
     "target", [ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8], ids=lambda t: t.name
 )
-def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Target) -> None:
+def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(
+    target: Target,
+) -> None:
     if target is OPENVINO_INT8 and (reason := why_not(target)):
         pytest.skip(reason)
     pruned = star()
@@ -44,9 +46,11 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
     product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
     # ONNX Runtime's form has query, key and value apart; OpenVINO's has attention's four operands; TensorRT's keeps
     # the convolution of the patches.
-    layers, embeddings = {"onnxruntime": (6, 1), "openvino": (4 + 4, 1), "tensorrt": (4, 0)}[
-        target.runtime.name
-    ]
+    layers, embeddings = {
+        "onnxruntime": (6, 1),
+        "openvino": (4 + 4, 1),
+        "tensorrt": (4, 0),
+    }[target.runtime.name]
     assert operators[product] == layers * pruned.vit.spec.depth + embeddings
     assert operators["Conv"] == 1 - embeddings
     with torch.inference_mode():
@@ -59,7 +63,9 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(target: Tar
 
 @pytest.mark.parametrize("layout", ["", "padded"])
 @pytest.mark.parametrize("target", FOR_CPUS, ids=lambda target: target.name)
-def test_no_sums_of_two_products_saturate_without_vnni(target: Target, layout: str) -> None:
+def test_no_sums_of_two_products_saturate_without_vnni(
+    target: Target, layout: str
+) -> None:
     """Such a CPU adds two products in 16 bits: weights, keys and values have 7 bits, in a file for any CPU."""
     pruned = a_star(layout=layout) if layout else star()
     images = random_images(pruned.vit, 16).numpy()
@@ -68,7 +74,9 @@ def test_no_sums_of_two_products_saturate_without_vnni(target: Target, layout: s
     assert len(weights) >= 4 * pruned.vit.spec.depth + 1
     assert len(scales) == 2 * pruned.vit.spec.depth * (target.quantization == "qdq")
     for weight in weights:
-        assert weight.dtype == np.int8 and np.abs(weight.astype(int)).max() <= INT7.largest
+        assert (
+            weight.dtype == np.int8 and np.abs(weight.astype(int)).max() <= INT7.largest
+        )
     plain = lowered(pruned, replace(target, quantization="", passes_after=()))
     by_image = [*activations(plain, scales, images)] if scales else []
     for name, scale in scales.items():
@@ -77,10 +85,13 @@ def test_no_sums_of_two_products_saturate_without_vnni(target: Target, layout: s
         assert beyond.mean() < 1e-3  # what its range leaves out
 
 
-def _second_operands(model: onnx.ModelProto) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+def _second_operands(
+    model: onnx.ModelProto,
+) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """What products have as second operands: integers of weights, and scales of activations by name."""
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     made = {name: node for node in model.graph.node for name in node.output}
     weights, scales = [], {}
@@ -119,7 +130,8 @@ def test_openvino_computes_attention_in_int8(layout: str) -> None:
     pruned = a_star(layout=layout) if layout else star()
     model = lowered(pruned, OPENVINO_INT8, images=random_images(pruned.vit, 16).numpy())
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     made = {name: node for node in model.graph.node for name in node.output}
 
@@ -153,11 +165,15 @@ def test_openvino_computes_attention_in_int8(layout: str) -> None:
 
 
 def _weighs(node: onnx.NodeProto) -> bool:
-    return node.name.startswith("context_") and node.name.endswith(("query_key", "weigh_value"))
+    return node.name.startswith("context_") and node.name.endswith(
+        ("query_key", "weigh_value")
+    )
 
 
 @pytest.mark.parametrize(
-    "target", [OPENVINO_INT8, TENSORRT_INT8, TENSORRT_FP8], ids=lambda target: target.name
+    "target",
+    [OPENVINO_INT8, TENSORRT_INT8, TENSORRT_FP8],
+    ids=lambda target: target.name,
 )
 def test_ranges_need_images(target: Target) -> None:
     message = rf"{target.precision.upper()} \| got no images \| need some .*--images"
@@ -177,10 +193,13 @@ def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
         weight[:2] = torch.tensor([[1e-7], [0.0]])
     model = lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     scales = [
-        values[node.input[1]] for node in model.graph.node if node.op_type == "DequantizeLinear"
+        values[node.input[1]]
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear"
     ]
     assert scales and min(scale.min() for scale in scales) >= LEAST_SCALE
 
@@ -192,14 +211,17 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
         (each.domain, each.version) for each in model.opset_import if each.domain != ""
     ] == []
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     weights = 0
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             scale, zero_point = (values[name] for name in node.input[1:])
             assert zero_point.dtype == np.int8 and not zero_point.any()
-            if node.input[0] in values:  # a weight: stored in INT8, a scale for each column
+            if (
+                node.input[0] in values
+            ):  # a weight: stored in INT8, a scale for each column
                 assert values[node.input[0]].dtype == np.int8
                 assert scale.shape == values[node.input[0]].shape[1:]
                 weights += 1
@@ -217,7 +239,9 @@ def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:
     kinds = kinds_of(model)
     for node in model.graph.node:
         floats = {
-            kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS
+            kinds[name]
+            for name in (*node.input, *node.output)
+            if kinds.get(name) in FLOATS
         }
         if node.op_type in ("LayerNormalization", "TopK"):
             assert floats <= {FP32}

@@ -25,7 +25,15 @@ from exporter.lowering.quantize import (
     zero_points_into_biases,
 )
 from exporter.targets import OPENVINO_INT8, TENSORRT_FP8
-from tests.lowering.graphs import FP16, FP32, applied, graph_of, kinds_of, noise, operators
+from tests.lowering.graphs import (
+    FP16,
+    FP32,
+    applied,
+    graph_of,
+    kinds_of,
+    noise,
+    operators,
+)
 from tests.lowering.graphs import run as run_small
 from tests.lowering.models import lowered, run, star
 from tests.pruning.adaptive import RATES
@@ -46,14 +54,18 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
         opset=20,
     )
     for name, node in zip(
-        ("context_01/query_key", "context_01"), (graph.nodes[2], graph.nodes[4]), strict=True
+        ("context_01/query_key", "context_01"),
+        (graph.nodes[2], graph.nodes[4]),
+        strict=True,
     ):
         node.outputs[0].name = name
     graph.outputs.append(
         graph.tensors()["context_01"].to_variable(np.float32, ["b", matrix.shape[1]])
     )
     attention = attention_products(graph, ["context_01"])
-    assert [id(node) for node in attention] == [id(graph.nodes[place]) for place in (2, 4)]
+    assert [id(node) for node in attention] == [
+        id(graph.nodes[place]) for place in (2, 4)
+    ]
     slots = slots_of(graph, [graph.nodes[0]], attention, FORMS["fp8"])
     assert len(slots) == 6 and {slot.form for slot in slots} == {E4M3}
     ranges = {"x": (-4.0, 3.0), "y": (-2.0, 8.0), "turned": (-2.0, 8.0)}
@@ -71,7 +83,8 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
 def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
     model = small(matrix)
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     (dequantize,) = (node for node in model.graph.node if node.input[0] in values)
     stored, scale, zero = (values[name] for name in dequantize.input)
@@ -122,7 +135,9 @@ def test_a_pair_for_openvino_lies_before_what_only_moves_values(
         opset=20,
     )
     (product,) = (node for node in graph.nodes if node.op == "MatMul")
-    assert [slot.operand.name for slot in slots_of(graph, [product], [], FORMS[form])] == [
+    assert [
+        slot.operand.name for slot in slots_of(graph, [product], [], FORMS[form])
+    ] == [
         before,
         "w",
     ]
@@ -148,7 +163,9 @@ def test_int8_is_within_half_a_step_inside_the_range(
     scale, zero = form.scale_of((float(values.min()), float(values.max())))
     assert form.least <= zero <= form.largest and (form is UINT8 or zero == 0)
     graph = graph_of(
-        "(float[50] x, float[50, 1] w) => (float[1] y) { y = MatMul (x, w) }", {}, opset=20
+        "(float[50] x, float[50, 1] w) => (float[1] y) { y = MatMul (x, w) }",
+        {},
+        opset=20,
     )
     ranges = dict.fromkeys("xw", (float(values.min()), float(values.max())))
     graph.nodes[0].name = "product"
@@ -175,13 +192,20 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     produced = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
-            assert (kinds[node.input[0]], kinds[node.input[1]], kinds[node.output[0]]) == (
+            assert (
+                kinds[node.input[0]],
+                kinds[node.input[1]],
+                kinds[node.output[0]],
+            ) == (
                 FP16,
                 FP16,
                 FP8,
             )
         if node.op_type in ("LayerNormalization", "TopK"):
-            assert {kinds[name] for name in node.input} <= {FP32, onnx.TensorProto.INT64}
+            assert {kinds[name] for name in node.input} <= {
+                FP32,
+                onnx.TensorProto.INT64,
+            }
     assert {kinds[name] for name in ("images", "logits")} == {FP32}
     products = [node for node in model.graph.node if node.op_type == "MatMul"]
     exact = [
@@ -196,7 +220,9 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
         for node in model.graph.node
         if node.op_type == "ReduceSum" and "class_row" in node.name
     ]
-    assert len(rows) == len(RATES) and {kinds[node.output[0]] for node in rows} == {FP32}
+    assert len(rows) == len(RATES) and {kinds[node.output[0]] for node in rows} == {
+        FP32
+    }
     assert kinds[classifier.output[0]] == FP16
 
 
@@ -204,7 +230,8 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
 def test_the_softmax_has_e4m3_s_whole_range() -> None:
     model = for_tensorrt()
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     after = [
         each
@@ -273,7 +300,8 @@ def test_no_activation_of_a_linear_layer_has_a_zero_point_for_openvino() -> None
     images = random_images(star().vit, 4).numpy()
     model = lowered(star(), OPENVINO_INT8, images=images)
     values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
     }
     zeros = {PAIR: set[int](), "QuantizeLinear": set[int]()}
     for node in model.graph.node:

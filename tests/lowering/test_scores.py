@@ -20,11 +20,26 @@ from exporter.targets import (
     TENSORRT_INT8,
     Target,
 )
-from exporter.tensor_names import count_name, into_name, keep_name, ranked_name, shares_name
+from exporter.tensor_names import (
+    count_name,
+    into_name,
+    keep_name,
+    ranked_name,
+    shares_name,
+)
 from exporter.vocabulary import Layout, Method
 from tests.exhaustive import also
 from tests.lowering.graphs import BF16, FP16, kinds_of
-from tests.lowering.models import a_star, dense, lowered, matching, merging, run, star, tome
+from tests.lowering.models import (
+    a_star,
+    dense,
+    lowered,
+    matching,
+    merging,
+    run,
+    star,
+    tome,
+)
 from tests.vits import varied_images
 
 pytestmark = pytest.mark.ort
@@ -42,7 +57,10 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "merge-weighted": (lambda: merging(reduce="merge-weighted"), (*BY_CLASS, *MERGES)),
     "tome": (tome, MERGES),
     "matching": (matching, MERGES),
-    "padded": (lambda: a_star(layout="padded"), (*BY_MASS, "TopK", "Floor", "Round", "Mod")),
+    "padded": (
+        lambda: a_star(layout="padded"),
+        (*BY_MASS, "TopK", "Floor", "Round", "Mod"),
+    ),
     "shrinking": (lambda: a_star(layout="shrinking"), (*BY_MASS, "CdfRetain")),
     "packed": (lambda: a_star(layout="packed"), (*BY_MASS, "CdfRetain")),
 }
@@ -62,7 +80,9 @@ def cases() -> Iterator[Any]:
                 yield (target, way) if first else also(target, way)
 
 
-def for_target(target: Target, pruned: PrunedViT, images: np.ndarray) -> onnx.ModelProto:
+def for_target(
+    target: Target, pruned: PrunedViT, images: np.ndarray
+) -> onnx.ModelProto:
     return lowered(pruned, target, images=images if target.takes_ranges else None)
 
 
@@ -99,7 +119,10 @@ def test_they_are_fp32(target: Target, way: str) -> None:
     model = for_target(target, pruned, varied_images(pruned.vit, 4).numpy())
     kinds, nodes = kinds_of(model), scoring(model, layers)
     assert not [
-        name for node in nodes for name in node.output if kinds.get(name) in (FP16, BF16)
+        name
+        for node in nodes
+        for name in node.output
+        if kinds.get(name) in (FP16, BF16)
     ]
     operators = Counter(node.op_type for node in nodes)
     # A class row that is a sum over channels is a product too.
@@ -110,7 +133,9 @@ def test_they_are_fp32(target: Target, way: str) -> None:
     assert bool(nodes) == bool(layers)
 
 
-def ran(target: Target, images: np.ndarray) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+def ran(
+    target: Target, images: np.ndarray
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The decisions of padded a-STAR on ONNX Runtime, and the logarithms of its class rows."""
     model = tracing_model(for_target(target, a_star(layout="padded"), images))
     logs, kinds = (
@@ -144,11 +169,17 @@ def test_a_small_score_is_a_number_and_the_same_patches_stay(
     target: Target, least: float
 ) -> None:
     """In fp16 its floor would be 0, and the logarithm of a third of these class rows infinite."""
-    images, layers = varied_images(a_star().vit, 16).numpy(), a_star().schedule.pruning_layers
+    images, layers = (
+        varied_images(a_star().vit, 16).numpy(),
+        a_star().schedule.pruning_layers,
+    )
     (exact, _), (found, logs) = (ran(each, images) for each in (TENSORRT, target))
     assert len(logs) == len(layers)
     lowest = min(each.min() for each in logs)
     assert lowest == pytest.approx(np.log(SCORE_FLOOR))
     for layer in layers:
         pairs = zip(kept_by(exact, layer), kept_by(found, layer), strict=True)
-        assert np.mean([len(one & other) / len(one | other) for one, other in pairs]) >= least
+        assert (
+            np.mean([len(one & other) / len(one | other) for one, other in pairs])
+            >= least
+        )

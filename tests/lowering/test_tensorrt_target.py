@@ -49,11 +49,14 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(
     by_name = {node.name: node for node in model.graph.node}
     for block in range(1, make().vit.spec.depth + 1):
         softmax = by_name[f"{context_name(block)}/softmax"]
-        readers = [node.op_type for node in model.graph.node if softmax.output[0] in node.input]
+        readers = [
+            node.op_type for node in model.graph.node if softmax.output[0] in node.input
+        ]
         assert readers == ["MatMul"]
     for node in model.graph.node:
         if node.op_type == "TopK":
             attributes = {
-                each.name: onnx.helper.get_attribute_value(each) for each in node.attribute
+                each.name: onnx.helper.get_attribute_value(each)
+                for each in node.attribute
             }
             assert attributes.get("sorted", 1) == 1

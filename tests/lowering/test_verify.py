@@ -23,7 +23,9 @@ def test_it_comes_back() -> None:
         model = onnx.load_model_from_string(linear_classifier())
         stamp(model, artefact)
         assert artefact_of(model) == artefact
-        assert {each.key: each.value for each in model.metadata_props} == to_metadata(artefact)
+        assert {each.key: each.value for each in model.metadata_props} == to_metadata(
+            artefact
+        )
 
 
 def test_a_model_of_somebody_else() -> None:
@@ -38,7 +40,9 @@ def test_another_count_names_the_tensor(more: int) -> None:
     keep = list(artefact.schedule.keep)
     keep[1] += more
     wrong = replace(artefact, schedule=replace(artefact.schedule, keep=tuple(keep)))
-    with pytest.raises(RuntimeError, match=f"lowering of {artefact.spec.name}: .*tokens_02"):
+    with pytest.raises(
+        RuntimeError, match=f"lowering of {artefact.spec.name}: .*tokens_02"
+    ):
         verify(model, wrong)
 
 
@@ -50,12 +54,16 @@ def test_two_nodes_of_one_name_and_one_without() -> None:
     with pytest.raises(RuntimeError) as raised:
         verify(model, artefact_of(model))
     assert f"2 nodes are named {first.name}" in str(raised.value)
-    assert f"the {third.op_type} that gives {third.output[0]} has no name" in str(raised.value)
+    assert f"the {third.op_type} that gives {third.output[0]} has no name" in str(
+        raised.value
+    )
 
 
 def test_a_score_in_half_precision() -> None:
     model = lowered(star(), TENSORRT)
-    (score,) = (node for node in model.graph.node if node.name == "keep_02/tokens/by_score")
+    (score,) = (
+        node for node in model.graph.node if node.name == "keep_02/tokens/by_score"
+    )
     halved, whole = (f"halved_{half}" for half in range(2))
     casts = [
         (score.input[0], halved, onnx.TensorProto.FLOAT16),
@@ -66,7 +74,9 @@ def test_a_score_in_half_precision() -> None:
         cast = onnx.helper.make_node("Cast", [given], [made], name=made, to=to)
         model.graph.node.insert(place, cast)
     score.input[0] = whole
-    with pytest.raises(RuntimeError, match=f"{halved}, of the scores, is in half precision"):
+    with pytest.raises(
+        RuntimeError, match=f"{halved}, of the scores, is in half precision"
+    ):
         verify(model, artefact_of(model))
 
 

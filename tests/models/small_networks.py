@@ -66,7 +66,9 @@ def evenly_pruned(vit: PrunableViT) -> PrunedViT:
 
 def own_settings(spec: ModelSpec, method: Method = Method.STAR) -> Prune:
     """Score by the class token, where the head reads one."""
-    return Prune("intra" if spec.num_class_tokens else "received", method=method, reduce="drop")
+    return Prune(
+        "intra" if spec.num_class_tokens else "received", method=method, reduce="drop"
+    )
 
 
 def signature(vit: PrunableViT) -> str:
@@ -103,9 +105,12 @@ def _built(name: str, kwargs: dict[str, Any]) -> PrunableViT:
 
 def _shorten_stages(model: nn.Module) -> None:
     backbone = getattr(getattr(model, "patch_embed", None), "backbone", nn.Module())
-    for stage in [part for part in backbone.modules() if isinstance(part, nn.Sequential)]:
+    for stage in [
+        part for part in backbone.modules() if isinstance(part, nn.Sequential)
+    ]:
         shapes = [
-            [tuple(value.shape) for value in unit.state_dict().values()] for unit in stage
+            [tuple(value.shape) for value in unit.state_dict().values()]
+            for unit in stage
         ]
         for index in reversed(range(1, len(stage))):
             if shapes[index] and shapes[index] == shapes[index - 1]:

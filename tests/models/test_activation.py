@@ -38,7 +38,10 @@ def test_both_networks_are_named_where_neither_is_told(
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == is_said
     for message in messages:
-        assert f"{PLAIN} computes GELU, which is taken; {QUICK} computes QuickGELU" in message
+        assert (
+            f"{PLAIN} computes GELU, which is taken; {QUICK} computes QuickGELU"
+            in message
+        )
         assert "act_layer=gelu" in message
 
 

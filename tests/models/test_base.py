@@ -55,7 +55,9 @@ def test_the_parts_are_the_whole_bit_for_bit(family: str, *, training: bool) -> 
             torch.testing.assert_close(vit.classify_pooled(pooled), logits)
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if not name.startswith("lvvit")])
+@pytest.mark.parametrize(
+    "family", [name for name in FAMILIES if not name.startswith("lvvit")]
+)
 def test_the_class_row_is_the_attention_of_the_class_tokens(family: str) -> None:
     vit = make_vit(family)
     classifying = vit.spec.num_class_tokens
@@ -129,8 +131,12 @@ def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:
     tokens = torch.randn(1, 17, 48)
     with torch.inference_mode():
         assert mlp_half(no_mlp, tokens) is tokens
-        assert torch.equal(attention_half(no_mlp, tokens)[0], whole_block(no_mlp, tokens))
-        assert torch.equal(mlp_half(no_attention, tokens), whole_block(no_attention, tokens))
+        assert torch.equal(
+            attention_half(no_mlp, tokens)[0], whole_block(no_mlp, tokens)
+        )
+        assert torch.equal(
+            mlp_half(no_attention, tokens), whole_block(no_attention, tokens)
+        )
     for half in (attention_half, project, attend, heads):
         with pytest.raises(ValueError, match="without an attention part"):
             half(no_attention, tokens)
@@ -138,7 +144,9 @@ def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:
         add_attention(replace(no_mlp, attention=None), tokens, tokens)
 
 
-def test_an_adapter_that_fixes_the_batch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_that_fixes_the_batch_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     vit = make_vit()
     embed = vit.embed
     monkeypatch.setattr(

@@ -46,7 +46,9 @@ def random(model: nn.Module) -> nn.Module:
 
 
 def torchvisions() -> PrunableViT:
-    return adapt(random(TorchvisionNetwork(32, 8, 2, 2, 64, 128, num_classes=5)), "theirs")
+    return adapt(
+        random(TorchvisionNetwork(32, 8, 2, 2, 64, 128, num_classes=5)), "theirs"
+    )
 
 
 def vit_of(family: str) -> PrunableViT:
@@ -89,7 +91,12 @@ def permuted(vit: PrunableViT) -> None:
         def forward(self, tokens: Tensor) -> Tensor:
             made = inner(tokens)
             return torch.cat(
-                [made[..., width : 2 * width], made[..., :width], made[..., 2 * width :]], -1
+                [
+                    made[..., width : 2 * width],
+                    made[..., :width],
+                    made[..., 2 * width :],
+                ],
+                -1,
             )
 
     wrong = replace(block, attention=replace(block.attention, qkv=Permuted()))
@@ -121,9 +128,12 @@ def other_positions(vit: PrunableViT) -> None:
             .permute(0, 3, 1, 2)
         )
         finer = nn.functional.interpolate(grid, scale_factor=2, mode="bicubic")
-        back = nn.functional.interpolate(finer, vit.spec.grid, mode="bicubic", antialias=True)
+        back = nn.functional.interpolate(
+            finer, vit.spec.grid, mode="bicubic", antialias=True
+        )
         return torch.cat(
-            [tokens[:, : vit.spec.num_prefix_tokens], back.flatten(2).transpose(1, 2)], 1
+            [tokens[:, : vit.spec.num_prefix_tokens], back.flatten(2).transpose(1, 2)],
+            1,
         )
 
     vit.embed = embed  # type: ignore[method-assign]
@@ -331,12 +341,16 @@ def test_an_adapter_of_the_users_is_checked_once() -> None:
     assert exporter.load_model(right) is right
 
 
-def test_models_by_name_are_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_models_by_name_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = tmp_path / "w.pth"
     torch.save(make_model().state_dict(), path)
     request = ModelRequest("vit_tiny_patch16_224", path, model_kwargs=TINY_SHAPE)
     assert load(request).faithful
-    monkeypatch.setattr(TimmViT, "classify", lambda self, normed: self.model.head(normed[:, 1]))
+    monkeypatch.setattr(
+        TimmViT, "classify", lambda self, normed: self.model.head(normed[:, 1])
+    )
     with pytest.raises(ModelError, match="got logits differs"):
         load(request)
 

@@ -65,7 +65,9 @@ FAMILIES = (
     Family("LV-ViT", "lvvit_s"),
     Family("LV-ViT without its auxiliary head", "lvvit_s", (("use_aux", False),)),
     Family("DINOv2", "vit_small_patch14_dinov2", (("img_size", 224),)),
-    Family("DINOv2 with registers", "vit_small_patch14_reg4_dinov2", (("img_size", 224),)),
+    Family(
+        "DINOv2 with registers", "vit_small_patch14_reg4_dinov2", (("img_size", 224),)
+    ),
     Family("DINOv2 giant, gated MLP", "vit_giant_patch14_dinov2", (("img_size", 224),)),
     Family("TIPSv2", "vit_base_patch14_reg1_tipsv2", (("img_size", 224),)),
     Family("CLIP's image tower", "vit_xsmall_patch16_clip_224"),
@@ -80,13 +82,19 @@ FAMILIES = (
     Family("RoPE-ViT, axial", "vit_small_patch16_rope_224"),
     Family("RoPE-ViT, axial and absolute", "vit_small_patch16_rope_ape_224"),
     Family("RoPE-ViT, mixed", "vit_small_patch16_rope_mixed_224"),
-    Family("DINOv3", "vit_small_patch16_dinov3", (("global_pool", "token"), ("img_size", 224))),
+    Family(
+        "DINOv3",
+        "vit_small_patch16_dinov3",
+        (("global_pool", "token"), ("img_size", 224)),
+    ),
     Family(
         "DINOv3 plus, gated MLP",
         "vit_small_plus_patch16_dinov3",
         (("global_pool", "token"), ("img_size", 224)),
     ),
-    Family("DINOv3, patches averaged", "vit_small_patch16_dinov3", (("img_size", 224),)),
+    Family(
+        "DINOv3, patches averaged", "vit_small_patch16_dinov3", (("img_size", 224),)
+    ),
     Family("LingBot", "vit_small_patch16_lingbot", (("img_size", 224),)),
     Family("Sapiens 2, base", "vit_base_patch16_sapiens2", (("img_size", 224),)),
     Family("ViT, patches averaged", "vit_wee_patch16_reg1_gap_256"),
@@ -150,12 +158,16 @@ def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) ->
         ModelRequest(family.member, model_kwargs=dict(family.model_kwargs))
     ).spec.outputs
     request = ModelRequest(
-        family.member, num_classes=output.channels, model_kwargs=dict(family.model_kwargs)
+        family.member,
+        num_classes=output.channels,
+        model_kwargs=dict(family.model_kwargs),
     )
     vit = describe(request)
     depth = vit.spec.depth
     schedule = manual_schedule(
-        vit.spec, {2: 0.6, depth // 2: 0.5, depth: 0.9}, resolve(Prune("random", reduce="drop"))
+        vit.spec,
+        {2: 0.6, depth // 2: 0.5, depth: 0.9},
+        resolve(Prune("random", reduce="drop")),
     )
     pruned = PrunedViT(vit, schedule)
     images = torch.empty(1, *vit.spec.preprocessing.input_size, device="meta")
@@ -201,9 +213,13 @@ def parity(vit: PrunableViT) -> bytes:
 def test_no_accepted_name_is_lost() -> None:
     answers = {answer.name: answer for answer in survey()}
     accepted = model_list().accepted
-    lost = {n: v.reason for n, v in answers.items() if n in accepted and v.shape is None}
+    lost = {
+        n: v.reason for n, v in answers.items() if n in accepted and v.shape is None
+    }
     assert lost == {}
-    assert {family.member for family in FAMILIES if not family.model_kwargs} <= answers.keys()
+    assert {
+        family.member for family in FAMILIES if not family.model_kwargs
+    } <= answers.keys()
 
 
 AGAIN = "`python scripts/list_models.py` makes the list anew"
@@ -221,7 +237,9 @@ def current() -> None:
 def test_the_list_has_every_name() -> None:
     current()
     names = [each.name for each in model_list().answers]
-    assert sorted(names) == sorted({*timm.list_models(), *LVVITS, *bundled.MODELS}), AGAIN
+    assert sorted(names) == sorted({*timm.list_models(), *LVVITS, *bundled.MODELS}), (
+        AGAIN
+    )
 
 
 @pytest.mark.parametrize(
@@ -259,6 +277,6 @@ def test_the_list_says_what_the_survey_says() -> None:
     for name, each in answers.items():
         assert each.reason == told[name].reason, AGAIN
         for field in ("channels", "pixels", "grid", "own_head"):
-            assert getattr(each.shape, field, None) == getattr(told[name].shape, field, None), (
-                AGAIN
-            )
+            assert getattr(each.shape, field, None) == getattr(
+                told[name].shape, field, None
+            ), AGAIN

@@ -20,7 +20,12 @@ from exporter.models.class_names import (
     config_names,
     network_names,
 )
-from exporter.models.identity import Identity, read_identity, read_metadata, save_weights
+from exporter.models.identity import (
+    Identity,
+    read_identity,
+    read_metadata,
+    save_weights,
+)
 from exporter.models.networks import identity_of, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
@@ -57,7 +62,8 @@ def test_the_request_overrides_the_file(checkpoint: Path) -> None:
 
 def test_weights_of_another_model_are_refused(checkpoint: Path) -> None:
     with pytest.raises(
-        CheckpointError, match=r"got weights of vit_tiny_patch16_224 \| need weights of deit"
+        CheckpointError,
+        match=r"got weights of vit_tiny_patch16_224 \| need weights of deit",
     ):
         load(ModelRequest("deit_small_patch16_224", checkpoint))
 
@@ -100,7 +106,9 @@ def test_the_labels_of_a_config(
     refused = isinstance(names, str)
     config = SimpleNamespace(id2label=labels)
     assert config_names(config, "mine").names == (() if refused else names)
-    said = "mine: id2label is not used: it does not give a name to each index from 0 to 1"
+    said = (
+        "mine: id2label is not used: it does not give a name to each index from 0 to 1"
+    )
     assert [record.getMessage() for record in caplog.records] == [said] * refused
 
 
@@ -108,10 +116,16 @@ PLACEHOLDERS = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
 BY_INDEX = dict(enumerate(NAMES))
 
 
-@pytest.mark.parametrize("by_index", [PLACEHOLDERS, BY_INDEX, None, {}, {1: "cat", 2: "dog"}])
-@pytest.mark.parametrize("by_name", [PLACEHOLDERS, BY_INDEX, None, {}, {1: "cat", 2: "dog"}])
+@pytest.mark.parametrize(
+    "by_index", [PLACEHOLDERS, BY_INDEX, None, {}, {1: "cat", 2: "dog"}]
+)
+@pytest.mark.parametrize(
+    "by_name", [PLACEHOLDERS, BY_INDEX, None, {}, {1: "cat", 2: "dog"}]
+)
 def test_names_come_from_each_field_that_has_them(by_index: Any, by_name: Any) -> None:
-    inverted = None if by_name is None else {name: index for index, name in by_name.items()}
+    inverted = (
+        None if by_name is None else {name: index for index, name in by_name.items()}
+    )
     config = SimpleNamespace(id2label=by_index, label2id=inverted)
     has_names = BY_INDEX in (by_index, by_name)
     assert config_names(config, "mine").names == (NAMES if has_names else ())
@@ -182,7 +196,9 @@ def test_names_that_contradict_each_other_or_the_head_are_said(
     assert checkpoint_names(path).names == ()
     assert "class names are not used: class_to_idx and classes differ" in caplog.text
     torch.save({"model": weights, "classes": ["cat", "dog"]}, path)
-    assert load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names == ()
+    assert (
+        load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE)).spec.class_names == ()
+    )
     assert "a.pth names 2 classes, its head has 3: not used" in caplog.text
 
 
@@ -198,7 +214,10 @@ def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
 
 
 def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
-    path, request = tmp_path / "a.safetensors", ModelRequest(NAME, model_kwargs=TINY_SHAPE)
+    path, request = (
+        tmp_path / "a.safetensors",
+        ModelRequest(NAME, model_kwargs=TINY_SHAPE),
+    )
     save_weights(make_model(num_classes=3), identity_of(request, 3, NAMES), path)
     assert load(ModelRequest("", path)).spec.class_names == NAMES
     save_weights(nn.Linear(1, 1), Identity("a", "b"), path)
@@ -210,7 +229,9 @@ def test_the_names_of_timms_config() -> None:
         "label_names": ["n1", "n2"],
         "label_descriptions": {"n1": "tench, Tinca tinca", "n2": "n2"},
     }
-    model = timm.create_model(NAME, **{**TINY, "num_classes": 2}, pretrained_cfg_overlay=config)
+    model = timm.create_model(
+        NAME, **{**TINY, "num_classes": 2}, pretrained_cfg_overlay=config
+    )
     assert (
         network_names(model).names
         == adapt(model).spec.class_names
@@ -228,7 +249,10 @@ def test_names_come_with_the_weights_that_have_them(tmp_path: Path) -> None:
     categories = source_of(ModelRequest("torchvision/vit_b_16")).class_names
     assert (len(categories), categories[0]) == (1000, "tench")
     assert source_of(ModelRequest("torchvision/none")).class_names == ()
-    assert source_of(ModelRequest("torchvision/vit_b_16", tmp_path / "a.pth")).class_names == ()
+    assert (
+        source_of(ModelRequest("torchvision/vit_b_16", tmp_path / "a.pth")).class_names
+        == ()
+    )
     assert load(ModelRequest("cifar_vit")).spec.class_names == CIFAR_VIT.class_names
     assert load(ModelRequest("cifar_vit", CIFAR_VIT.weights)).spec.class_names == ()
     assert describe(ModelRequest("cifar_vit", num_classes=3)).spec.class_names == ()

@@ -50,7 +50,11 @@ def test_a_grid_of_another_size_is_resampled_and_the_callers_state_left_alone(
     assert found[0, 0, 0] == 1  # the class token has no place in the grid
     rows = found[0, 1:, 0].view(2 * grid, 2 * grid)
     torch.testing.assert_close(rows, rows[:, :1].expand_as(rows))
-    assert (rows[1:, 0] > rows[:-1, 0] - 1e-2).all() and rows[-1, 0] > 0.9 and rows[0, 0] < -0.9
+    assert (
+        (rows[1:, 0] > rows[:-1, 0] - 1e-2).all()
+        and rows[-1, 0] > 0.9
+        and rows[0, 0] < -0.9
+    )
 
 
 def test_a_patch_embedding_of_another_size_is_resampled() -> None:
@@ -64,10 +68,14 @@ def test_a_patch_embedding_of_another_size_is_resampled() -> None:
         small.state_dict()["patch_embed.proj.weight"],
     )
     assert weight.shape[-2:] == (8, 8)
-    torch.testing.assert_close(weight.sum((2, 3)), own.sum((2, 3)), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        weight.sum((2, 3)), own.sum((2, 3)), rtol=1e-3, atol=1e-3
+    )
 
 
-def test_results_alone_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_alone_go_to_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """timm's filter of DINOv3 prints where the model has no bias that the file has."""
     model = make_model("dinov3", qkv_bias=False)
     state = {**model.state_dict(), "blocks.0.attn.qkv.bias": torch.zeros(144)}
@@ -91,7 +99,9 @@ def test_the_layer_scales_of_official_deit3_files_are_renamed(prefix: str) -> No
     assert f"{prefix}blocks.0.gamma_1" in official
     model = make_model("deit3, layer scale", seed=2)
     load_into(model, official, "deit3.pth")
-    assert weights_sha256(model) == weights_sha256(make_model("deit3, layer scale", seed=1))
+    assert weights_sha256(model) == weights_sha256(
+        make_model("deit3, layer scale", seed=1)
+    )
 
 
 WITH_POSITIONS = [
@@ -127,9 +137,9 @@ def test_another_grid_is_refused_unless_its_size_was_asked_for(
             if is_square
             else f"{own} positions"
         )
-        assert told in str(caught.value) and f"4×4 patches of {stride}×{stride} pixels" in str(
+        assert told in str(
             caught.value
-        )
+        ) and f"4×4 patches of {stride}×{stride} pixels" in str(caught.value)
         assert "--model-kwargs" in str(caught.value) and "img_size" in str(caught.value)
     if rows == columns:
         check_size(state, model, ("img_size",), "c")
@@ -145,8 +155,12 @@ def test_the_flags_of_the_size_that_was_trained_load_it(tmp_path: Path) -> None:
     small = {"embed_dim": 48, "num_heads": 3, "depth": 1, "num_classes": 7}
     own = make_model(depth=1, seed=1, patch_size=8, img_size=48)
     torch.save(own.state_dict(), tmp_path / "c.pth")
-    request = ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=small)
-    with pytest.raises(CheckpointError, match="need 14×14 patches of 16×16 pixels") as caught:
+    request = ModelRequest(
+        "vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=small
+    )
+    with pytest.raises(
+        CheckpointError, match="need 14×14 patches of 16×16 pixels"
+    ) as caught:
         load(request)
     flags = re.findall(r"(\w+)=(\d+)", str(caught.value).partition(", or ")[0])
     assert dict(flags) == {"img_size": "48", "patch_size": "8"}
@@ -174,7 +188,9 @@ def test_other_patches_are_refused_unless_their_size_was_asked_for() -> None:
         check_size(state, model, (), "c")
 
 
-def test_as_many_positions_are_on_the_networks_grid(caplog: pytest.LogCaptureFixture) -> None:
+def test_as_many_positions_are_on_the_networks_grid(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """16 positions are 2×8 or 4×4: those of a network that was trained so are not resampled, and it is said."""
     model: Any = make_model(img_size=(16, 64))
     state = make_model(img_size=(16, 64), seed=1).state_dict()
@@ -206,7 +222,9 @@ def test_weights_of_another_width_are_another_networks() -> None:
     """Of a checkpoint of the wrong model, the size is not what is wrong."""
     model, state = make_model(), make_model(img_size=64, embed_dim=24).state_dict()
     check_size(state, model, (), "c")
-    with pytest.raises(CheckpointError, match=r"of shape \[1, 1, 24\] \| need \[1, 1, 48\]"):
+    with pytest.raises(
+        CheckpointError, match=r"of shape \[1, 1, 24\] \| need \[1, 1, 48\]"
+    ):
         load_into(model, state, "c")
 
 

@@ -25,17 +25,24 @@ REMEDIES = {
     ("plain", "registers"): "leave out reg_tokens of --model-kwargs",
     ("distilled", "plain"): f"give --model {DISTILLED}",
     ("registers", "plain"): "give --model-kwargs reg_tokens=4",
-    ("no class token", "plain"): "give --model-kwargs class_token=False global_pool=avg",
+    (
+        "no class token",
+        "plain",
+    ): "give --model-kwargs class_token=False global_pool=avg",
     ("pooled", "plain"): "give --model-kwargs global_pool=avg",
     ("pooled", "no class token"): "leave out class_token of --model-kwargs",
 }
 
 
 @pytest.mark.parametrize(("file", "network"), [(a, b) for a in FORMS for b in FORMS])
-def test_the_one_change_that_makes_a_file_fit(tmp_path: Path, file: str, network: str) -> None:
+def test_the_one_change_that_makes_a_file_fit(
+    tmp_path: Path, file: str, network: str
+) -> None:
     path = tmp_path / "weights.pth"
     name, more = FORMS[file]
-    torch.save(timm.create_model(name, num_classes=5, **SHAPE, **more).state_dict(), path)
+    torch.save(
+        timm.create_model(name, num_classes=5, **SHAPE, **more).state_dict(), path
+    )
     name, more = FORMS[network]
     request = ModelRequest(name, checkpoint=path, model_kwargs={**SHAPE, **more})
     if file == network:

@@ -58,9 +58,15 @@ def test_the_published_sizes(
 
 
 def test_alpha_and_preprocessing_are_the_papers() -> None:
-    small_spec, medium_spec = describe(small("lvvit_s")).spec, describe(small("lvvit_m")).spec
+    small_spec, medium_spec = (
+        describe(small("lvvit_s")).spec,
+        describe(small("lvvit_m")).spec,
+    )
     assert small_spec.default_alpha == medium_spec.default_alpha == 0.3
-    assert (small_spec.preprocessing.crop_pct, medium_spec.preprocessing.crop_pct) == (0.9, 1.0)
+    assert (small_spec.preprocessing.crop_pct, medium_spec.preprocessing.crop_pct) == (
+        0.9,
+        1.0,
+    )
     assert all(
         norm.eps == 1e-5
         for norm in describe(small("lvvit_s")).model.modules()
@@ -72,7 +78,9 @@ def test_alpha_is_the_models_where_the_user_gives_none() -> None:
     lvvit, deit = describe(small("lvvit_s", depth=2)).spec, make_vit("deit").spec
     acs = [0.1, 0.9]
     assert (
-        star_schedule(deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, resolve(Prune())).alpha
+        star_schedule(
+            deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, resolve(Prune())
+        ).alpha
         == 0.15
     )
     assert star_schedule(lvvit, acs, 0.7, resolve(Prune(alpha=0.5))).alpha == 0.5
@@ -83,7 +91,10 @@ def test_alpha_is_the_models_where_the_user_gives_none() -> None:
 def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:
     vit = make_vit("lvvit")
     pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {2: 0.5, 4: 0.5}, resolve(Prune("intra", reduce="drop")))
+        vit,
+        manual_schedule(
+            vit.spec, {2: 0.5, 4: 0.5}, resolve(Prune("intra", reduce="drop"))
+        ),
     )
     model: Any = vit.model
     seen: list[torch.Tensor] = []
@@ -128,7 +139,11 @@ def test_what_differs_from_imagenets_preprocessing_is_said() -> None:
         LvVitAdapter(model, "x", given).spec.preprocessing
         for given in ({}, {"crop_pct": 0.5, "mean": (0.0, 0.0, 0.0)})
     )
-    assert (own.input_size, own.crop_pct, own.interpolation) == ((3, 32, 64), 0.8, "bicubic")
+    assert (own.input_size, own.crop_pct, own.interpolation) == (
+        (3, 32, 64),
+        0.8,
+        "bicubic",
+    )
     assert own.mean == pytest.approx((0.485, 0.456, 0.406))
     assert (other.crop_pct, other.mean, other.std) == (0.5, (0.0, 0.0, 0.0), own.std)
 

@@ -37,7 +37,11 @@ def test_a_name_of_timms_is_what_the_request_says() -> None:
         NAME, Path("w.pth"), 3, {"depth": 2, "num_classes": 9}, {"crop_pct": 0.5}
     )
     made = source_of(request)
-    assert (made.name, made.architecture, made.checkpoint) == (NAME, NAME, Path("w.pth"))
+    assert (made.name, made.architecture, made.checkpoint) == (
+        NAME,
+        NAME,
+        Path("w.pth"),
+    )
     assert made.model_kwargs == {"depth": 2, "num_classes": 3}
     assert made.preprocessing == {"crop_pct": 0.5}
     assert request.model_kwargs == {"depth": 2, "num_classes": 9}
@@ -79,10 +83,14 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
         own.repository.load_weights(create(own))
     assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
     assert own.preprocessing["crop_mode"] == "squash"
-    request = ModelRequest(str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"})
+    request = ModelRequest(
+        str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"}
+    )
     other = source_of(request)
     assert (other.checkpoint, other.repository) == (Path("w.pth"), None)
-    assert [other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")] == [
+    assert [
+        other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")
+    ] == [
         5,
         1,
         48,
@@ -109,7 +117,8 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(
 
     monkeypatch.setattr("timm.create_model", offline)
     with pytest.raises(
-        ModelError, match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE"
+        ModelError,
+        match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE",
     ):
         create(source(), pretrained=True)
     with pytest.raises(
@@ -148,7 +157,10 @@ def test_arguments_that_lvvit_does_not_take_are_refused(kwargs: dict[str, Any]) 
     ("name", "nearest"),
     [
         ("lvvit_x", "lvvit_s"),
-        ("vit_tiny", "nearest names: vit_tiny_patch16_224, "),  # those that start so come first
+        (
+            "vit_tiny",
+            "nearest names: vit_tiny_patch16_224, ",
+        ),  # those that start so come first
         ("§§§§§§", None),
     ],
 )
@@ -175,11 +187,15 @@ def test_a_path_is_answered_as_one(tmp_path: Path) -> None:
 def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
     own = source_of(ModelRequest("digits_vit", Path("w.pth")))
     assert own.model_kwargs["img_size"] == 56 and own.requested == frozenset()
-    asked = source_of(ModelRequest("digits_vit", Path("w.pth"), model_kwargs={"img_size": 28}))
+    asked = source_of(
+        ModelRequest("digits_vit", Path("w.pth"), model_kwargs={"img_size": 28})
+    )
     assert asked.requested == {"img_size"}
     (tmp_path / "config.json").write_text(CONFIG)
     for checkpoint in (None, Path("w.pth")):
-        assert source_of(ModelRequest(str(tmp_path), checkpoint)).requested == frozenset()
+        assert (
+            source_of(ModelRequest(str(tmp_path), checkpoint)).requested == frozenset()
+        )
 
 
 def test_a_hub_that_does_not_answer_says_nothing_of_the_model(
@@ -218,8 +234,12 @@ def test_parameters_without_values_have_the_same_shapes_and_nothing_is_written_t
     for device in ("cpu", "meta"):
         with Written() as written, on_device(device):
             found[device] = dict(timm.create_model(NAME, **TINY).named_parameters())
-        assert bool(written.names & {"uniform_", "normal_", "erfinv_"}) == (device == "cpu")
-    shapes = [{name: each.shape for name, each in built.items()} for built in found.values()]
+        assert bool(written.names & {"uniform_", "normal_", "erfinv_"}) == (
+            device == "cpu"
+        )
+    shapes = [
+        {name: each.shape for name, each in built.items()} for built in found.values()
+    ]
     assert shapes[0] == shapes[1]
     assert all(each.is_meta and each.requires_grad for each in found["meta"].values())
     with on_device("meta"):

@@ -37,7 +37,9 @@ class Adapted(nn.Linear):
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
         self.load_state_dict(layer.state_dict())
-        self.branch = nn.Parameter(torch.full((layer.out_features, layer.in_features), 0.01))
+        self.branch = nn.Parameter(
+            torch.full((layer.out_features, layer.in_features), 0.01)
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         return super().forward(tokens) + tokens @ self.branch.T
@@ -109,7 +111,9 @@ def _assert_same(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("family", "layer"), ANYWHERE)
-def test_a_layer_is_linear_whose_function_is(family: str, layer: str, change: str) -> None:
+def test_a_layer_is_linear_whose_function_is(
+    family: str, layer: str, change: str
+) -> None:
     model = _changed(family, layer, CHANGES[change])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     _assert_same(model)
@@ -134,14 +138,18 @@ def test_one_whose_function_is_another_is_refused_by_its_place(layer: str) -> No
 def test_masks_of_patches_and_heads_are_taken_too() -> None:
     model: Any = make_model()
     prune.l1_unstructured(model.patch_embed.proj, "weight", 0.5)
-    prune.global_unstructured([(model.head, "weight")], prune.L1Unstructured, amount=0.3)
+    prune.global_unstructured(
+        [(model.head, "weight")], prune.L1Unstructured, amount=0.3
+    )
     _assert_same(model.eval())
 
 
 def test_a_kernel_that_is_computed_is_refused_by_its_place() -> None:
     model: Any = make_model()
     parametrizations.spectral_norm(model.patch_embed.proj)
-    with pytest.raises(ModelError, match=r"patch_embed\.proj\.weight, a tensor .* computed"):
+    with pytest.raises(
+        ModelError, match=r"patch_embed\.proj\.weight, a tensor .* computed"
+    ):
         exporter.load_model(model.eval())
 
 
@@ -154,7 +162,9 @@ HEADS: dict[str, Callable[[Any], nn.Module]] = {
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", ["vit", "registers", "eva02, joined, rotary", "pooled"])
+@pytest.mark.parametrize(
+    "family", ["vit", "registers", "eva02, joined, rotary", "pooled"]
+)
 def test_a_head_of_several_layers(family: str, head: str) -> None:
     model: Any = make_model(family)
     model.head = HEADS[head](model.head)
@@ -225,7 +235,9 @@ def test_wrappers_of_whole_models(wrapper: str, network: str) -> None:
     _assert_same(WRAPPERS[wrapper](NETWORKS[network]()).eval())
 
 
-@pytest.mark.parametrize("error", [KeyError, RuntimeError, TypeError, ZeroDivisionError])
+@pytest.mark.parametrize(
+    "error", [KeyError, RuntimeError, TypeError, ZeroDivisionError]
+)
 def test_whatever_a_module_raises_is_one_line(error: type[Exception]) -> None:
     model: Any = make_model()
     model.blocks[0].mlp.act = Nameless(error)

@@ -73,7 +73,9 @@ def test_it_is_the_models_own(family: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mean", "max", "avgmax", "attention"])
-def test_a_token_of_size_two_is_two_patches_and_one_of_none_is_padding(kind: str) -> None:
+def test_a_token_of_size_two_is_two_patches_and_one_of_none_is_padding(
+    kind: str,
+) -> None:
     pooling, tokens = made(kind), torch.randn(2, 6, 48)
     sizes = torch.tensor([[1.0, 1, 2, 1, 0, 0], [1, 3, 1, 1, 1, 1]])
     with torch.inference_mode():
@@ -111,4 +113,7 @@ def test_the_multiply_adds_of_attention_are_counted_in_closed_form() -> None:
     pooling.attention.fused_attn = False
     of_one = counted(lambda: vit.model.pool(tokens)) // len(tokens)  # type: ignore[operator]
     assert of_one == pooling.macs + tokens.shape[1] * pooling.token_macs
-    assert vit.spec.probe_rows == 3 and MeanPooling(0).macs == MeanPooling(0).token_macs == 0
+    assert (
+        vit.spec.probe_rows == 3
+        and MeanPooling(0).macs == MeanPooling(0).token_macs == 0
+    )

@@ -32,7 +32,11 @@ WHOLE = {
 MODULES: dict[str, Callable[[], nn.Module]] = {
     **{family: partial(make_model, family) for family in (*FAMILIES, *POOLED)},
     "torchvision": make_torchvisions,
-    **{f"library's {kind}": partial(make, kind) for kind in KINDS if kind != "siglip, no head"},
+    **{
+        f"library's {kind}": partial(make, kind)
+        for kind in KINDS
+        if kind != "siglip, no head"
+    },
 }
 
 
@@ -49,7 +53,9 @@ def test_a_module_tells_all_but_how_images_are_prepared(
     assert (sources.network, sources.class_names) == ("the module", "")
     assert sources.preprocessing.startswith(GUESS)
     (line,) = guesses(caplog)
-    assert line.startswith(f"mine: how images are prepared is {sources.preprocessing} (")
+    assert line.startswith(
+        f"mine: how images are prepared is {sources.preprocessing} ("
+    )
     assert all(key in line for key in (*WHOLE_PREPROCESSING, "model.preprocess"))
     caplog.clear()
     vit = exporter.load_model(model, preprocess=WHOLE)
@@ -95,11 +101,15 @@ def _folder_with_processor(folder: Path) -> ModelRequest:
 
 
 def _classes(folder: Path) -> ModelRequest:
-    return _weights(folder, class_to_idx={name: index for index, name in enumerate("gfedcba")})
+    return _weights(
+        folder, class_to_idx={name: index for index, name in enumerate("gfedcba")}
+    )
 
 
 def _arguments(folder: Path) -> ModelRequest:
-    told = argparse.Namespace(crop_pct=None, mean=[0.4], std=[0.1, 0.2, 0.3], interpolation="")
+    told = argparse.Namespace(
+        crop_pct=None, mean=[0.4], std=[0.1, 0.2, 0.3], interpolation=""
+    )
     return _weights(folder, args=told, arch=NAME)
 
 
@@ -108,10 +118,17 @@ REQUESTS: dict[str, tuple[Callable[[Path], ModelRequest], tuple[str, str, str]]]
         lambda _: ModelRequest("digits_vit"),
         ("the name digits_vit", "the bundled model", "the bundled model"),
     ),
-    "weights of another": (_weights, (f"the name {NAME}", f"{GUESS}the config of {NAME}", "")),
+    "weights of another": (
+        _weights,
+        (f"the name {NAME}", f"{GUESS}the config of {NAME}", ""),
+    ),
     "weights with class names": (
         _classes,
-        (f"the name {NAME}", f"{GUESS}the config of {NAME}", "class_to_idx of the checkpoint"),
+        (
+            f"the name {NAME}",
+            f"{GUESS}the config of {NAME}",
+            "class_to_idx of the checkpoint",
+        ),
     ),
     "weights with arguments": (
         _arguments,
@@ -156,7 +173,9 @@ def test_the_arguments_of_a_training_decide(
     vit = exporter.load_model(_arguments(tmp_path))
     assert vit.spec.preprocessing.mean == (0.4, 0.4, 0.4)
     assert vit.spec.preprocessing.std == (0.1, 0.2, 0.3)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not [
+        record for record in caplog.records if record.levelno >= logging.WARNING
+    ]
 
 
 def test_weights_of_another_name_are_told(
@@ -164,7 +183,8 @@ def test_weights_of_another_name_are_told(
 ) -> None:
     exporter.load_model(_weights(tmp_path, arch="deit_tiny_patch16_224"))
     assert (
-        "was trained as deit_tiny_patch16_224; preprocessing and activation of" in caplog.text
+        "was trained as deit_tiny_patch16_224; preprocessing and activation of"
+        in caplog.text
     )
     caplog.clear()
     exporter.load_model(_weights(tmp_path, arch=f"{NAME}.augreg_in21k"))

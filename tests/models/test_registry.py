@@ -31,7 +31,9 @@ def test_a_checkpoint_brings_its_own_class_count(tmp_path: Path) -> None:
         assert torch.equal(vit.model(images), model(images))
 
 
-def test_num_classes_overrides_and_a_head_of_another_size_is_refused(tmp_path: Path) -> None:
+def test_num_classes_overrides_and_a_head_of_another_size_is_refused(
+    tmp_path: Path,
+) -> None:
     save_file(make_model().state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(CheckpointError, match=r"head\.(bias|weight)"):
         load(
@@ -84,17 +86,23 @@ def test_each_output_is_what_the_network_computes(family: str) -> None:
     assert {output.name: output.channels for output in chosen.spec.outputs}[
         "embedding"
     ] == vit.spec.dim
-    assert [asked_as(output) for output in chosen.spec.outputs] == [*ALL[:-1], "layer:4"]
+    assert [asked_as(output) for output in chosen.spec.outputs] == [
+        *ALL[:-1],
+        "layer:4",
+    ]
 
 
-def test_a_towers_embedding_is_projected_and_that_of_a_model_without_a_head_is_pooled() -> None:
+def test_a_towers_embedding_is_projected_and_that_of_a_model_without_a_head_is_pooled() -> (
+    None
+):
     tower, bare = make_tower(), make_vit(num_classes=0)
     for vit in (tower, bare):
         images = random_images(vit, 2)
         assert_whole_at_rates_of_one(with_outputs(vit, ("embedding",)), images)
         assert vit.spec.embedding == "embedding" and vit.spec.num_classes == 0
         with pytest.raises(
-            ModelError, match=r"outputs \| got 'logits' \| need embedding, tokens, grid, or"
+            ModelError,
+            match=r"outputs \| got 'logits' \| need embedding, tokens, grid, or",
         ):
             with_outputs(vit, ("logits",))
     assert bare.spec.head_macs == 0 and not bare.classifiers
@@ -103,7 +111,8 @@ def test_a_towers_embedding_is_projected_and_that_of_a_model_without_a_head_is_p
 def test_macs_are_those_of_the_blocks_and_heads_that_outputs_need() -> None:
     vit = make_vit()
     embedding, early = (
-        with_outputs(vit, names).spec for names in (("embedding",), ("layer:1", "layer:-2"))
+        with_outputs(vit, names).spec
+        for names in (("embedding",), ("layer:1", "layer:-2"))
     )
     assert dense_macs(vit.spec).total - dense_macs(embedding).total == 7 * 48
     assert (early.depth, early.head_macs, vit.spec.depth) == (3, 0, 4)
@@ -127,13 +136,19 @@ def test_macs_are_those_of_the_blocks_and_heads_that_outputs_need() -> None:
         (("layer:-1", "layer:4"), "each output once"),
     ],
 )
-def test_what_a_model_does_not_give_is_one_line(names: tuple[str, ...], message: str) -> None:
+def test_what_a_model_does_not_give_is_one_line(
+    names: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(ModelError, match=message):
         with_outputs(make_vit(), names)
 
 
 def test_an_instance_of_open_clip_is_told_how_its_weights_load() -> None:
-    kind = type("VisionTransformer", (nn.Module,), {"__module__": "open_clip.transformer"})
+    kind = type(
+        "VisionTransformer", (nn.Module,), {"__module__": "open_clip.transformer"}
+    )
     networks = "clip_224 computes GELU, vit_base_patch32_clip_quickgelu_224 QuickGELU"
-    with pytest.raises(ModelError, match=f"has no adapter .* under timm's name .*{networks}"):
+    with pytest.raises(
+        ModelError, match=f"has no adapter .* under timm's name .*{networks}"
+    ):
         adapt(kind())

@@ -36,7 +36,9 @@ def test_a_share_gives_back_the_size_that_it_is_of() -> None:
 @pytest.mark.parametrize(
     ("size", "scaled"), [((8, 8), (7, 7)), ((8, 8), (8, 16)), ((8, 16), (16, 16))]
 )
-def test_a_crop_that_no_share_gives(size: tuple[int, int], scaled: tuple[int, int]) -> None:
+def test_a_crop_that_no_share_gives(
+    size: tuple[int, int], scaled: tuple[int, int]
+) -> None:
     with pytest.raises(
         ValueError, match=f"{scaled[0]} × {scaled[1]} pixels cropped to {size[0]}"
     ):

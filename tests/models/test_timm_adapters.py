@@ -51,7 +51,9 @@ def test_the_projection_is_that_of_its_three_parts(family: str) -> None:
     with torch.inference_mode():
         parts = thirds(attention)
         assert torch.equal(part.qkv.weight, torch.cat([weight for weight, _ in parts]))
-        expected = torch.cat([F.linear(tokens, weight, bias) for weight, bias in parts], dim=-1)
+        expected = torch.cat(
+            [F.linear(tokens, weight, bias) for weight, bias in parts], dim=-1
+        )
         torch.testing.assert_close(part.qkv(tokens), expected)
 
 
@@ -99,9 +101,9 @@ def test_frequencies_that_are_learned_give_a_table_a_block_and_head() -> None:
 
 def test_positions_that_are_embedded_alone_turn_nothing() -> None:
     blocks = make_vit("eva, bias apart").blocks
-    assert [block.attention.rotary for block in blocks if block.attention is not None] == [
-        None
-    ] * 4
+    assert [
+        block.attention.rotary for block in blocks if block.attention is not None
+    ] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -113,8 +115,18 @@ def test_positions_that_are_embedded_alone_turn_nothing() -> None:
             True,
             "block 3 with a bias that is added after the projection",
         ),
-        ("blocks.1", "attn", nn.Identity(), "block 2 with attention of the kind Identity"),
-        ("blocks", "3", EvaBlockPostNorm(48, 3), "block 4 with the layout EvaBlockPostNorm"),
+        (
+            "blocks.1",
+            "attn",
+            nn.Identity(),
+            "block 2 with attention of the kind Identity",
+        ),
+        (
+            "blocks",
+            "3",
+            EvaBlockPostNorm(48, 3),
+            "block 4 with the layout EvaBlockPostNorm",
+        ),
         (
             "blocks.0.attn",
             "num_kv_groups",
@@ -122,8 +134,18 @@ def test_positions_that_are_embedded_alone_turn_nothing() -> None:
             "block 1 with fewer heads for keys than for queries",
         ),
         ("blocks.1.attn", "gate", nn.Linear(48, 48), "block 2 with gated attention"),
-        ("blocks.0", "mlp", nn.Linear(48, 48), "block 1 with an MLP of the kind Linear"),
-        ("blocks.0", "mlp", Mlp(4, use_conv=True), "block 1 with an MLP of the kind Mlp"),
+        (
+            "blocks.0",
+            "mlp",
+            nn.Linear(48, 48),
+            "block 1 with an MLP of the kind Linear",
+        ),
+        (
+            "blocks.0",
+            "mlp",
+            Mlp(4, use_conv=True),
+            "block 1 with an MLP of the kind Mlp",
+        ),
     ],
 )
 def test_a_refusal_says_which_block_and_why(
@@ -148,7 +170,11 @@ MLPS = {
 @pytest.mark.parametrize("kind", MLPS)
 def test_the_parts_of_an_mlp_are_the_whole(kind: str) -> None:
     torch.manual_seed(0)
-    mlp, norm, out = MLPS[kind](12, hidden_features=20).eval(), nn.LayerNorm(12), nn.Identity()
+    mlp, norm, out = (
+        MLPS[kind](12, hidden_features=20).eval(),
+        nn.LayerNorm(12),
+        nn.Identity(),
+    )
     assert why_not_mlp(mlp) == ""
     part = mlp_parts(norm, mlp, out)
     assert (part.norm, part.out, part.whole) == (norm, out, mlp)
@@ -162,15 +188,29 @@ def test_the_parts_of_an_mlp_are_the_whole(kind: str) -> None:
 
 
 def test_a_head_reads_the_class_token_or_pools_the_patches() -> None:
-    got = why_not_head(timm.create_model("vit_tiny_patch16_224", **{**TINY, "global_pool": ""}))
+    got = why_not_head(
+        timm.create_model("vit_tiny_patch16_224", **{**TINY, "global_pool": ""})
+    )
     assert got == "pooling '', which is none of avg, max, avgmax and map with one query"
 
 
 @pytest.mark.parametrize(
     ("family", "place", "name", "value", "reason"),
     [
-        ("pooled by attention", "attn_pool", "latent_len", 2, "pooling 'map', which is none"),
-        ("pooled by attention", "attn_pool", "pool", "avg", "pooling 'map', which is none"),
+        (
+            "pooled by attention",
+            "attn_pool",
+            "latent_len",
+            2,
+            "pooling 'map', which is none",
+        ),
+        (
+            "pooled by attention",
+            "attn_pool",
+            "pool",
+            "avg",
+            "pooling 'map', which is none",
+        ),
         (
             "pooled by attention",
             "attn_pool",
@@ -193,7 +233,9 @@ def test_a_head_of_another_kind_is_refused(
 def test_patches_that_are_pooled_alone_are_an_embedding() -> None:
     for family in POOLED:
         vit = make_vit(family, num_classes=0)
-        assert [output.name for output in vit.outputs] == ["embedding"] and not vit.classifiers
+        assert [output.name for output in vit.outputs] == [
+            "embedding"
+        ] and not vit.classifiers
         assert [each.token for each in make_vit(family).classifiers] == [None]
 
 
@@ -203,7 +245,9 @@ def test_a_model_without_a_config_gives_logits() -> None:
     assert [output.name for output in outputs_of(model)] == [LOGITS]
 
 
-@pytest.mark.parametrize("name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"])
+@pytest.mark.parametrize(
+    "name", ["vit_xsmall_patch16_clip_224", "eva_giant_patch14_clip_224"]
+)
 def test_a_clip_tower_gives_an_embedding_until_it_gets_a_classifier(name: str) -> None:
     spec = adapt(timm.create_model(name, **TINY_SHAPE)).spec
     assert [(output.name, output.kind) for output in spec.outputs] == [
@@ -231,7 +275,9 @@ def test_every_preprocessing_of_timms_vits_gives_timms_pixels() -> None:
         *timm.list_pretrained("*deit*"),
         *timm.list_pretrained("eva*"),
     ):
-        config = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+        config = resolve_data_config(
+            pretrained_cfg=timm.get_pretrained_cfg(name).to_dict()
+        )
         configs[tuple(config[key] for key in keys)] = config
     assert len(configs) > 40
     photo = Image.fromarray(

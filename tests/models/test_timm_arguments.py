@@ -16,7 +16,11 @@ def test_plain_values_become_what_timm_takes() -> None:
     made = arguments({"depth": 2, "norm_eps": 1e-3, "mlp_layer": SWIGLU}, "vit")
     norm = made["norm_layer"](8)
     assert isinstance(norm, nn.LayerNorm) and norm.eps == 1e-3
-    assert made == {"depth": 2, "norm_layer": made["norm_layer"], "mlp_layer": SwiGLUPacked}
+    assert made == {
+        "depth": 2,
+        "norm_layer": made["norm_layer"],
+        "mlp_layer": SwiGLUPacked,
+    }
 
 
 def test_others_stay_as_they_are() -> None:
@@ -36,7 +40,9 @@ def test_others_stay_as_they_are() -> None:
 )
 def test_a_text_is_no_switch(model: str, told: dict[str, Any]) -> None:
     ((name, text),) = told.items()
-    with pytest.raises(ModelError, match=f"{name}={text!r}, a text .* need true or false"):
+    with pytest.raises(
+        ModelError, match=f"{name}={text!r}, a text .* need true or false"
+    ):
         describe(ModelRequest(model, model_kwargs=told))
 
 
@@ -44,7 +50,9 @@ def test_a_text_is_no_switch(model: str, told: dict[str, Any]) -> None:
 def test_words_of_timm_are_its_words(absent: str | None) -> None:
     told = {"global_pool": "avg", "pos_embed": absent, "class_token": False, "depth": 1}
     assert (
-        describe(ModelRequest("vit_tiny_patch16_224", model_kwargs=told)).spec.num_prefix_tokens
+        describe(
+            ModelRequest("vit_tiny_patch16_224", model_kwargs=told)
+        ).spec.num_prefix_tokens
         == 0
     )
 

@@ -39,17 +39,23 @@ def test_it_is_exported_and_agrees(vit: PrunableViT) -> None:
     )
     pruned = exporter.prune(vit, schedule)
     model = exporter.export(pruned)
-    assert exporter.check(pruned, model, random_images(vit, 8).numpy(), threads=1).passed
+    assert exporter.check(
+        pruned, model, random_images(vit, 8).numpy(), threads=1
+    ).passed
 
 
-@pytest.mark.parametrize("name", ["vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14"])
+@pytest.mark.parametrize(
+    "name", ["vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14"]
+)
 def test_a_name_has_the_pixels_of_its_default_weights(name: str) -> None:
     transforms = torchvision.models.get_model_weights(name).DEFAULT.transforms()
     own = describe(ModelRequest(f"torchvision/{name}")).spec.preprocessing
     for size in ((300, 431), (97, 60), (518, 518)):
         noise = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
         mine = normalise(to_pixels(to_input_size(Image.fromarray(noise), own)), own)
-        np.testing.assert_allclose(mine, transforms(Image.fromarray(noise)).numpy(), atol=1e-6)
+        np.testing.assert_allclose(
+            mine, transforms(Image.fromarray(noise)).numpy(), atol=1e-6
+        )
 
 
 def test_a_size_of_its_own_comes_before_that_of_the_weights() -> None:
@@ -59,10 +65,17 @@ def test_a_size_of_its_own_comes_before_that_of_the_weights() -> None:
     assert int(384 / preprocessing.crop_pct) == 384 * 242 // 224
 
 
-def test_it_has_a_name_and_torchvisions_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_a_name_and_torchvisions_preprocessing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     request = ModelRequest("torchvision/vit_b_16", num_classes=7)
     spec = describe(request).spec
-    assert (spec.name, spec.num_classes, spec.grid, spec.depth) == ("vit_b_16", 7, (14, 14), 12)
+    assert (spec.name, spec.num_classes, spec.grid, spec.depth) == (
+        "vit_b_16",
+        7,
+        (14, 14),
+        12,
+    )
     assert (spec.preprocessing.crop_pct, spec.preprocessing.interpolation) == (
         0.875,
         "bilinear",

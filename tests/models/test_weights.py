@@ -38,7 +38,10 @@ OTHER = make_model(seed=3).state_dict()
 # What the published scripts of DeiT, EViT and STAR save beside the weights: the run's state, and its arguments.
 RUN = {
     "epoch": 29,
-    "optimizer": {"state": {0: {"exp_avg": torch.zeros(2)}}, "param_groups": [{"lr": 1e-6}]},
+    "optimizer": {
+        "state": {0: {"exp_avg": torch.zeros(2)}},
+        "param_groups": [{"lr": 1e-6}],
+    },
     "lr_scheduler": {"t_initial": 30, "best": float("inf")},
     "scaler": {"scale": 65536.0},
     "args": argparse.Namespace(
@@ -57,9 +60,15 @@ READ: dict[str, tuple[dict[str, Any], str]] = {
         "model_ema are taken, not those of model",
     ),
     "STAR": ({**RUN, "model": OrderedDict(below("module.", STATE))}, ""),
-    "under another name": ({"net": STATE, "accuracy": torch.tensor(0.5)}, "left out: accuracy"),
+    "under another name": (
+        {"net": STATE, "accuracy": torch.tensor(0.5)},
+        "left out: accuracy",
+    ),
     "blocks wrapped": (
-        {key.replace(".attn.", ".attn._orig_mod."): value for key, value in STATE.items()},
+        {
+            key.replace(".attn.", ".attn._orig_mod."): value
+            for key, value in STATE.items()
+        },
         "",
     ),
     "averaged": ({"n_averaged": torch.tensor(3), **below("module.", STATE)}, ""),
@@ -99,7 +108,9 @@ def test_forms_that_are_read(
     content, said = READ[name]
     torch.save(content, tmp_path / "c.pth")
     vit = load(
-        ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE)
+        ModelRequest(
+            "vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE
+        )
     )
     assert vit.weights_sha256 == weights_sha256(make_model(seed=1))
     lines = [message for message in caplog.messages if GUESS not in message]
@@ -108,16 +119,33 @@ def test_forms_that_are_read(
 
 
 PARTS = st.sampled_from(
-    ["module", "_orig_mod", "model", "net", "head", "blocks", "0", "visual", "norm", "student"]
+    [
+        "module",
+        "_orig_mod",
+        "model",
+        "net",
+        "head",
+        "blocks",
+        "0",
+        "visual",
+        "norm",
+        "student",
+    ]
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(prefix=st.lists(PARTS | st.from_regex(r"[a-z_]{1,8}", fullmatch=True), max_size=5))
-def test_a_prefix_that_all_weights_share_carries_no_information(prefix: list[str]) -> None:
+@given(
+    prefix=st.lists(PARTS | st.from_regex(r"[a-z_]{1,8}", fullmatch=True), max_size=5)
+)
+def test_a_prefix_that_all_weights_share_carries_no_information(
+    prefix: list[str],
+) -> None:
     model = make_model(seed=2)
     load_into(model, below("".join(f"{part}." for part in prefix), STATE), "c.pth")
-    assert all(torch.equal(value, STATE[key]) for key, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, STATE[key]) for key, value in model.state_dict().items()
+    )
 
 
 def test_a_safetensors_file_may_have_another_name(tmp_path: Path) -> None:
@@ -127,13 +155,16 @@ def test_a_safetensors_file_may_have_another_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float16])
-def test_weights_of_fewer_bits_are_those_numbers(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_weights_of_fewer_bits_are_those_numbers(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
     state = {key: value.to(dtype) for key, value in STATE.items()}
     save_file(state, tmp_path / "c.safetensors")
     model = make_model(seed=2)
     load_into(model, read_state_dict(tmp_path / "c.safetensors"), "c")
     assert all(
-        torch.equal(value, state[key].float()) for key, value in model.state_dict().items()
+        torch.equal(value, state[key].float())
+        for key, value in model.state_dict().items()
     )
 
 
@@ -180,8 +211,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
         },
         "head.weight_scale, a scale of weights of 8 bits",
     ),
-    "nested": ({**STATE, "head.bias": nested()}, "head.bias, a tensor that is sparse, nested"),
-    "integers": ({key: value.int() for key, value in STATE.items()}, "cls_token of type int32"),
+    "nested": (
+        {**STATE, "head.bias": nested()},
+        "head.bias, a tensor that is sparse, nested",
+    ),
+    "integers": (
+        {key: value.int() for key, value in STATE.items()},
+        "cls_token of type int32",
+    ),
     "flat positions": (
         {**STATE, "pos_embed": STATE["pos_embed"][0]},
         r"pos_embed of shape \[17, 48\] .* need 3 dimensions",
@@ -199,7 +236,11 @@ def test_forms_that_are_refused(tmp_path: Path, name: str) -> None:
     content, said = REFUSED[name]
     torch.save(content, tmp_path / "c.pth")
     with pytest.raises(CheckpointError, match=said) as caught:
-        load(ModelRequest("vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE))
+        load(
+            ModelRequest(
+                "vit_tiny_patch16_224", tmp_path / "c.pth", model_kwargs=TINY_SHAPE
+            )
+        )
     assert str(caught.value).isprintable()
 
 
@@ -234,7 +275,9 @@ def test_the_class_count_is_the_heads() -> None:
     assert class_count(make_model(num_classes=11).state_dict()) == 11
     assert class_count(below("model.", make_model(num_classes=11).state_dict())) == 11
     assert (
-        class_count({"a.head.weight": torch.zeros(2, 4), "b.head.weight": torch.zeros(3, 4)})
+        class_count(
+            {"a.head.weight": torch.zeros(2, 4), "b.head.weight": torch.zeros(3, 4)}
+        )
         is None
     )
     assert class_count({}) is None
@@ -242,16 +285,21 @@ def test_the_class_count_is_the_heads() -> None:
 
 def test_other_keys_are_named() -> None:
     model = make_model()
-    state = {key: value for key, value in model.state_dict().items() if key != "norm.bias"}
+    state = {
+        key: value for key, value in model.state_dict().items() if key != "norm.bias"
+    }
     with pytest.raises(
-        CheckpointError, match=r"1 keys missing \(norm\.bias\); 1 keys unexpected \(extra\)"
+        CheckpointError,
+        match=r"1 keys missing \(norm\.bias\); 1 keys unexpected \(extra\)",
     ):
         load_into(model, {**state, "extra": torch.zeros(1)}, "c")
 
 
 def test_other_shapes_are_named() -> None:
     model = make_model()
-    with pytest.raises(CheckpointError, match=r"head\.bias of shape \[3\] \| need \[7\]"):
+    with pytest.raises(
+        CheckpointError, match=r"head\.bias of shape \[3\] \| need \[7\]"
+    ):
         load_into(model, {**model.state_dict(), "head.bias": torch.zeros(3)}, "c")
 
 

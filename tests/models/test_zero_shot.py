@@ -29,7 +29,11 @@ TOWER = "vit_xsmall_patch16_clip_224"
 
 
 def texts(channels: int = 512) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(0).standard_normal((len(NAMES), channels)).astype(np.float32)
+    return (
+        np.random.default_rng(0)
+        .standard_normal((len(NAMES), channels))
+        .astype(np.float32)
+    )
 
 
 @pytest.fixture
@@ -38,23 +42,32 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "texts.npz"
 
 
-def test_both_kinds_of_files_hold_the_same_sorted_by_name(file: Path, tmp_path: Path) -> None:
+def test_both_kinds_of_files_hold_the_same_sorted_by_name(
+    file: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "texts.safetensors"
     save_arrays({"embeddings": texts()}, other, {"names": json.dumps(NAMES)})
     for found in map(read_text_embeddings, (file, other)):
         assert found.names == ("ant", "horse", "zebra")
         expected = torch.from_numpy(texts()[[1, 2, 0]]).double()
-        torch.testing.assert_close(found.values, expected / expected.norm(dim=1, keepdim=True))
+        torch.testing.assert_close(
+            found.values, expected / expected.norm(dim=1, keepdim=True)
+        )
 
 
-def test_the_classes_of_a_tower_are_ranked_by_their_cosine(file: Path, tmp_path: Path) -> None:
+def test_the_classes_of_a_tower_are_ranked_by_their_cosine(
+    file: Path, tmp_path: Path
+) -> None:
     tower = make_tower()
     save_file(tower.model.state_dict(), tmp_path / "w.safetensors")
     request = ModelRequest(
         TOWER, tmp_path / "w.safetensors", model_kwargs=TINY_SHAPE, text_embeddings=file
     )
     vit, images = load(request), random_images(tower, 4)
-    assert (vit.spec.num_classes, vit.spec.class_names) == (3, ("ant", "horse", "zebra"))
+    assert (vit.spec.num_classes, vit.spec.class_names) == (
+        3,
+        ("ant", "horse", "zebra"),
+    )
     assert describe(request).spec == vit.spec
     with torch.inference_mode():
         embedding, logits = (
@@ -82,7 +95,9 @@ def test_a_tower_without_projection_gets_the_texts_themselves(file: Path) -> Non
     torch.testing.assert_close(
         linear.weight.double(), read_text_embeddings(file).values, atol=1e-6, rtol=0
     )
-    assert model.state_dict().keys() == before.keys() and isinstance(model.head, nn.Identity)
+    assert model.state_dict().keys() == before.keys() and isinstance(
+        model.head, nn.Identity
+    )
 
 
 def test_what_does_not_fit_is_one_line(file: Path, tmp_path: Path) -> None:

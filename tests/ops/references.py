@@ -36,7 +36,9 @@ def reference_mean(
     """The merged tokens and sizes of one image, group by group, in float64."""
     sizes = np.ones(len(tokens)) if sizes is None else sizes
     groups = [[place] for place in range(prefix)]
-    groups += [(prefix + np.flatnonzero(into == survivor)).tolist() for survivor in range(kept)]
+    groups += [
+        (prefix + np.flatnonzero(into == survivor)).tolist() for survivor in range(kept)
+    ]
     merged = [
         np.average(tokens[group].astype(np.float64), axis=0, weights=sizes[group])
         for group in groups
@@ -55,7 +57,9 @@ class Pairs:
     margin: float
 
 
-def reference_pairs(key: Array, kept: int, prefix: int, sizes: Array | None = None) -> Pairs:
+def reference_pairs(
+    key: Array, kept: int, prefix: int, sizes: Array | None = None
+) -> Pairs:
     """The pairs of the keys [heads, tokens, channels] of one image, by cosine, or by sizes too, in float64."""
     metric = key.astype(np.float64).mean(axis=0)
     patches = range(prefix, len(metric))
@@ -92,7 +96,11 @@ def reference_pairs(key: Array, kept: int, prefix: int, sizes: Array | None = No
     cut = [best[one] for one in joining[max(merged - 1, 0) : merged + 1]]
     margin = cut[0] - cut[1] if 0 < merged < len(first) else WIDEST_GAP
     return Pairs(
-        np.array(survivors) - prefix, np.array(into), np.array(score), np.array(gap), margin
+        np.array(survivors) - prefix,
+        np.array(into),
+        np.array(score),
+        np.array(gap),
+        margin,
     )
 
 

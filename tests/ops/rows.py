@@ -6,7 +6,16 @@ import numpy as np
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
-KINDS = ("random", "uniform", "heavy-tailed", "attention", "tied", "broken", "flat", "steep")
+KINDS = (
+    "random",
+    "uniform",
+    "heavy-tailed",
+    "attention",
+    "tied",
+    "broken",
+    "flat",
+    "steep",
+)
 
 
 def score_rows(kind: str, rows: int, patches: int, seed: int = 0) -> Array:
@@ -20,7 +29,9 @@ def score_rows(kind: str, rows: int, patches: int, seed: int = 0) -> Array:
             "heavy-tailed": lambda: draw.pareto(0.8, shape),
             "attention": lambda: np.exp(draw.normal(0.0, 2.0, shape) - 4.0),
             "tied": lambda: draw.integers(0, 4, shape) / 4.0,
-            "broken": lambda: draw.choice([np.nan, np.inf, -1.0, 0.0, 1e-42, 0.5, 1.0], shape),
+            "broken": lambda: draw.choice(
+                [np.nan, np.inf, -1.0, 0.0, 1e-42, 0.5, 1.0], shape
+            ),
             "flat": lambda: draw.choice([0.0, 1.0, 1.0 + 2**-23], shape),
             "steep": lambda: np.exp(draw.normal(0.0, 4.0, shape)),
         }[kind]()

@@ -121,7 +121,9 @@ def test_counts_are_those_of_fractions() -> None:
         for patches in (49, 196):
             score = score_rows(kind, 200, patches, seed=1)
             mass = np.float32(0.7 if patches == 49 else 0.95)
-            counted = cdf_retain(score, np.full(len(score), patches), float(mass)).keep_count
+            counted = cdf_retain(
+                score, np.full(len(score), patches), float(mass)
+            ).keep_count
             exact = [exact_count(row, mass) for row in score]
             off += np.abs(counted - exact).tolist()
     assert len(off) == 2_000

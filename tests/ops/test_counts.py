@@ -28,7 +28,9 @@ def test_by_hand(rate: float, patches: int, kept: int) -> None:
 
 
 @given(st.integers(1, 100), st.integers(1, 1000))
-def test_a_share_in_hundredths_is_rounded_up_exactly(hundredths: int, patches: int) -> None:
+def test_a_share_in_hundredths_is_rounded_up_exactly(
+    hundredths: int, patches: int
+) -> None:
     expected = max(1, ceil(Fraction(hundredths * patches, 100)))
     assert keep_count(hundredths / 100, patches) == expected
 
@@ -57,4 +59,7 @@ def test_the_least_distance_that_leaves_room(
         patch for patch in range(patches) if (prefix + patch) % step == step - 1
     ]
     for closer in range(2, step):
-        assert sum((prefix + patch) % closer == closer - 1 for patch in range(patches)) > keep
+        assert (
+            sum((prefix + patch) % closer == closer - 1 for patch in range(patches))
+            > keep
+        )

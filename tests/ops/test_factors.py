@@ -30,14 +30,18 @@ def heads(seed: int) -> torch.Tensor:
 @CLASS_TOKENS
 def test_it_is_the_first_rows_of_all_head_by_head(count: int) -> None:
     query, key = heads(0), heads(1)
-    expected = (query @ key.transpose(-2, -1))[:, :, :count].reshape(2, 3 * count, 5) * 0.5
+    expected = (query @ key.transpose(-2, -1))[:, :, :count].reshape(
+        2, 3 * count, 5
+    ) * 0.5
     torch.testing.assert_close(class_row(query, key, 0.5, count), expected)
 
 
 @CLASS_TOKENS
 def test_its_gradients_are_those_of_the_formula(count: int) -> None:
     query, key = heads(0).requires_grad_(), heads(1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda q, k: class_row(q, k, 0.5, count), (query, key))
+    assert torch.autograd.gradcheck(
+        lambda q, k: class_row(q, k, 0.5, count), (query, key)
+    )
 
 
 @CLASS_TOKENS
@@ -89,7 +93,9 @@ def test_half_precision_is_scored_in_fp32() -> None:
 
 @pytest.mark.parametrize("bias", [None, torch.zeros(2, 6)])
 def test_received_is_well_formed(bias: torch.Tensor | None) -> None:
-    torch.library.opcheck(torch.ops.star.received, (some_heads(0), some_heads(1), bias, 0.5, 2))
+    torch.library.opcheck(
+        torch.ops.star.received, (some_heads(0), some_heads(1), bias, 0.5, 2)
+    )
 
 
 def test_no_gradient_passes_through_received() -> None:

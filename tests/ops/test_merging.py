@@ -41,8 +41,12 @@ def cases(draw: st.DrawFn) -> Case:
     key = torch.from_numpy(
         rng.standard_normal((2, heads, prefix + n, channels)).astype(np.float32)
     )
-    tokens = torch.from_numpy(rng.standard_normal((2, prefix + n, 6)).astype(np.float32))
-    keep = torch.from_numpy(np.stack([np.sort(rng.permutation(n)[:k]) for _ in range(2)]))
+    tokens = torch.from_numpy(
+        rng.standard_normal((2, prefix + n, 6)).astype(np.float32)
+    )
+    keep = torch.from_numpy(
+        np.stack([np.sort(rng.permutation(n)[:k]) for _ in range(2)])
+    )
     sizes = torch.from_numpy(rng.integers(1, 6, (2, prefix + n)).astype(np.float32))
     sizes[:, :prefix] = 1
     return Case(key, tokens, keep, sizes if draw(st.booleans()) else None, prefix)
@@ -75,7 +79,9 @@ def test_survivors_are_means_weighted_by_sizes(case: Case) -> None:
     assert torch.equal(merged[:, : case.prefix], tokens[:, : case.prefix])
 
 
-def test_equal_similarities_go_to_the_lower_position_and_twins_stay_themselves() -> None:
+def test_equal_similarities_go_to_the_lower_position_and_twins_stay_themselves() -> (
+    None
+):
     key = torch.tensor([[[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]]])
     into, gap = merge_into(key, torch.tensor([[0, 1, 2]]), 0)
     assert into.tolist() == [[0, 1, 2, 0]]
@@ -127,7 +133,9 @@ def pairings(draw: st.DrawFn, *, tied: bool = False) -> Pairing:
             (2, draw(st.integers(1, 3)), prefix + n, draw(st.integers(2, 5)))
         )
     # Fourth roots of these are exact, so that ties stay.
-    sizes = torch.from_numpy(rng.integers(1, 4, keys[:, 0, :, 0].shape).astype(np.float32) ** 4)
+    sizes = torch.from_numpy(
+        rng.integers(1, 4, keys[:, 0, :, 0].shape).astype(np.float32) ** 4
+    )
     return (
         torch.from_numpy(keys.astype(np.float32)),
         draw(st.sampled_from([None, sizes])),
@@ -139,7 +147,10 @@ def pairings(draw: st.DrawFn, *, tied: bool = False) -> Pairing:
 def expected_pairs(case: Pairing, image: int) -> Pairs:
     key, sizes, kept, prefix = case
     return reference_pairs(
-        key[image].numpy(), kept, prefix, None if sizes is None else sizes[image].numpy()
+        key[image].numpy(),
+        kept,
+        prefix,
+        None if sizes is None else sizes[image].numpy(),
     )
 
 

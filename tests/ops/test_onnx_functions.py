@@ -37,7 +37,9 @@ def model_of(mass: float) -> onnx.ModelProto:
 @pytest.mark.parametrize("mass", MASSES)
 def test_keeps_what_the_reference_keeps(mass: float) -> None:
     rows = 0
-    with OnnxRuntimeRunner(model_of(mass).SerializeToString(), name="function") as runner:
+    with OnnxRuntimeRunner(
+        model_of(mass).SerializeToString(), name="function"
+    ) as runner:
         for kind in KINDS:
             for patches in (1, 2, 9, 196, 577):
                 score = score_rows(kind, 100, patches)
@@ -54,7 +56,9 @@ def test_keeps_what_the_reference_keeps(mass: float) -> None:
 @pytest.mark.ort
 @pytest.mark.parametrize("counting", [True, False])
 @pytest.mark.parametrize("patches", [1, 2, 9, 196])
-def test_the_padded_forms_keep_what_the_reference_keeps(patches: int, counting: bool) -> None:
+def test_the_padded_forms_keep_what_the_reference_keeps(
+    patches: int, counting: bool
+) -> None:
     model = parser.parse_model(
         f'<ir_version: 8, opset_import: ["": {OPSET}, "{DOMAIN}": 1]>'
         f" counted (float[b, {patches}] score, int64[b] valid) => (int64[b, {patches}] index, int64[b] count)"
@@ -67,7 +71,9 @@ def test_the_padded_forms_keep_what_the_reference_keeps(patches: int, counting: 
             for valid in valid_counts(len(score), patches):
                 expected = reference(score, valid, float(np.float32(0.7)))
                 got = runner.run({"score": score, "valid": valid})
-                np.testing.assert_array_equal(got["count"], expected.keep_count, err_msg=kind)
+                np.testing.assert_array_equal(
+                    got["count"], expected.keep_count, err_msg=kind
+                )
                 width = expected.keep_index.shape[1]
                 np.testing.assert_array_equal(
                     got["index"][:, :width], expected.keep_index, err_msg=kind
@@ -76,7 +82,9 @@ def test_the_padded_forms_keep_what_the_reference_keeps(patches: int, counting: 
 
 @pytest.mark.ort
 def test_the_width_follows_the_batch() -> None:
-    with OnnxRuntimeRunner(model_of(0.5).SerializeToString(), name="function") as runner:
+    with OnnxRuntimeRunner(
+        model_of(0.5).SerializeToString(), name="function"
+    ) as runner:
         for rows, width in (([[8, 1, 1, 1]], 1), ([[8, 1, 1, 1], [1, 1, 1, 1]], 2)):
             score = np.array(rows, np.float32)
             got = runner.run({"score": score, "valid_count": np.full(len(score), 4)})

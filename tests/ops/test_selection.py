@@ -38,7 +38,9 @@ def test_take_keeps_the_prefix_and_gathers_patches(prefix: int) -> None:
     keep = torch.tensor([[0, 3], [1, 4]])
     taken = take_tokens(tokens, keep, prefix)
     for image in range(2):
-        expected = torch.cat([tokens[image, :prefix], tokens[image, prefix + keep[image]]])
+        expected = torch.cat(
+            [tokens[image, :prefix], tokens[image, prefix + keep[image]]]
+        )
         assert torch.equal(taken[image], expected)
 
 
@@ -71,7 +73,9 @@ def test_rows_are_taken_by_slot_and_their_gradients_are_added() -> None:
 def test_the_operators_are_well_formed() -> None:
     opcheck(torch.ops.star.keep_top_k.default, (torch.randn(2, 6), 3))
     tokens = torch.randn(2, 6, 4, requires_grad=True)
-    opcheck(torch.ops.star.take_tokens.default, (tokens, torch.tensor([[0, 2], [1, 3]]), 1))
+    opcheck(
+        torch.ops.star.take_tokens.default, (tokens, torch.tensor([[0, 2], [1, 3]]), 1)
+    )
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2))
@@ -104,7 +108,9 @@ def test_its_width_is_a_size_that_export_knows_nothing_of() -> None:
     score = torch.rand(3, 8)
     valid = torch.full((3,), 8)
     sizes = ({0: torch.export.Dim("b", max=1024)},) * 2
-    program = torch.export.export(Keep(), (score, valid), dynamic_shapes=sizes, strict=False)
+    program = torch.export.export(
+        Keep(), (score, valid), dynamic_shapes=sizes, strict=False
+    )
     other, fewer = torch.rand(2, 8), torch.tensor([8, 3])
     torch.testing.assert_close(program.module()(other, fewer), Keep()(other, fewer))
 

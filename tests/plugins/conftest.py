@@ -31,7 +31,9 @@ def tensorrt_headers() -> Path:
 
 
 @pytest.fixture(scope="session")
-def plugin_library(tensorrt_headers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugin_library(
+    tensorrt_headers: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The plugin, warnings being errors. It holds machine code of all its GPUs, though none need be here."""
     _need("cmake", "nvcc")
     folder = tmp_path_factory.mktemp("plugin")

@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if plugin.is_file():
         commands["enqueue"] = [plugin, options.build / "libcdf_retain_plugin.so"]
     with tempfile.TemporaryDirectory() as folder:
-        results = [compare(name, command, Path(folder)) for name, command in commands.items()]
+        results = [
+            compare(name, command, Path(folder)) for name, command in commands.items()
+        ]
         if not options.no_sanitizer:
             results += [sanitize(tool, kernel, Path(folder)) for tool in SANITIZERS]
         measure(kernel, Path(folder))
@@ -131,9 +133,12 @@ def sanitize(tool: str, kernel: Path, folder: Path) -> bool:
 def measure(kernel: Path, folder: Path) -> None:
     """Say what a call costs, by batch and patches; one block works on a row."""
     for batch, patches in TIMED:
-        score = np.random.default_rng(0).pareto(1.5, (batch, patches)).astype(np.float32)
+        score = (
+            np.random.default_rng(0).pareto(1.5, (batch, patches)).astype(np.float32)
+        )
         write_cases(
-            folder / "timed", [Case(score, np.full(batch, patches), float(np.float32(0.7)))]
+            folder / "timed",
+            [Case(score, np.full(batch, patches), float(np.float32(0.7)))],
         )
         done = subprocess.run(
             [kernel, folder / "timed"], check=True, capture_output=True, text=True

@@ -20,9 +20,15 @@ class HostLibrary:
 
     def __call__(self, case: Case) -> Retained | None:
         """What it retains, or None where it refuses."""
-        score, valid = np.ascontiguousarray(case.score), case.valid_count.astype(np.int64)
+        score, valid = (
+            np.ascontiguousarray(case.score),
+            case.valid_count.astype(np.int64),
+        )
         batch, patches = score.shape
-        index, count = np.full((batch, patches), -1, np.int64), np.full(batch, -1, np.int64)
+        index, count = (
+            np.full((batch, patches), -1, np.int64),
+            np.full(batch, -1, np.int64),
+        )
         width = np.array(-1, np.int64)
         refused = self._call(
             _pointer(score), _pointer(valid), ctypes.c_int64(batch), ctypes.c_int64(patches),
@@ -30,7 +36,9 @@ class HostLibrary:
         )  # fmt: skip
         if refused:
             return None
-        return Retained(index.reshape(-1)[: batch * width].reshape(batch, width), count, width)
+        return Retained(
+            index.reshape(-1)[: batch * width].reshape(batch, width), count, width
+        )
 
     def take_races(self) -> int:
         """Races since the last call; none are seen unless accesses are watched."""

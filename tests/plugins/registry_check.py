@@ -21,7 +21,9 @@ def tensorrt() -> Any:
 
 def make(trt: Any, creator: Any, mass: float) -> Any:
     """A plugin of that mass, or None where it is refused."""
-    field = trt.PluginField("mass", np.array([mass], np.float32), trt.PluginFieldType.FLOAT32)
+    field = trt.PluginField(
+        "mass", np.array([mass], np.float32), trt.PluginFieldType.FLOAT32
+    )
     return creator.create_plugin(
         "test", trt.PluginFieldCollection([field]), trt.TensorRTPhase.BUILD
     )

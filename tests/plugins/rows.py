@@ -81,7 +81,18 @@ def wide(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 def broken(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     values = np.array(
-        [np.nan, np.inf, -np.inf, -1, -0.0, 0, 0.5, 1, SMALLEST, np.finfo(np.float32).max]
+        [
+            np.nan,
+            np.inf,
+            -np.inf,
+            -1,
+            -0.0,
+            0,
+            0.5,
+            1,
+            SMALLEST,
+            np.finfo(np.float32).max,
+        ]
     )
     row = rng.choice(values[rng.permutation(len(values))[:4]], shape)
     return np.where(rng.random(shape) < 0.5, row, rng.random(shape))
@@ -105,7 +116,9 @@ def cases() -> Iterator[Case]:
         for draw in FAMILIES:
             whole = float(np.float32(rng.integers(1, patches + 1) / patches))
             for mass in (
-                (*MASSES, whole) if patches < 4095 else (MASSES[turn % len(MASSES)], whole)
+                (*MASSES, whole)
+                if patches < 4095
+                else (MASSES[turn % len(MASSES)], whole)
             ):
                 turn += 1
                 score = draw(rng, (rows, patches)).astype(np.float32)
@@ -124,7 +137,9 @@ def _edges_of_counts(rng: np.random.Generator) -> Iterator[Case]:
         whole = rng.integers(1, patches)
         for above in (0, 1e-4):
             mass = np.float32((whole + above) / patches)
-            yield Case(np.zeros((1, patches), np.float32), np.array([patches]), float(mass))
+            yield Case(
+                np.zeros((1, patches), np.float32), np.array([patches]), float(mass)
+            )
 
 
 def _ragged(rng: np.random.Generator, score: np.ndarray, mass: float) -> Case:
@@ -132,4 +147,6 @@ def _ragged(rng: np.random.Generator, score: np.ndarray, mass: float) -> Case:
     rows, patches = score.shape
     valid = rng.integers(1, patches + 1, rows)
     garbage = rng.choice(np.array([np.nan, np.inf, 1e30, 1], np.float32), score.shape)
-    return Case(np.where(np.arange(patches) < valid[:, None], score, garbage), valid, mass)
+    return Case(
+        np.where(np.arange(patches) < valid[:, None], score, garbage), valid, mass
+    )

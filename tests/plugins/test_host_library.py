@@ -24,7 +24,10 @@ def test_mass_out_of_range_is_refused(host_library: HostLibrary, mass: float) ->
 
 
 def test_more_patches_than_are_exact_are_refused(host_library: HostLibrary) -> None:
-    assert host_library(Case(np.ones((1, 4097), np.float32), np.array([4097]), 0.5)) is None
+    assert (
+        host_library(Case(np.ones((1, 4097), np.float32), np.array([4097]), 0.5))
+        is None
+    )
 
 
 def test_counts_out_of_range_read_no_other_row(host_library: HostLibrary) -> None:

@@ -55,14 +55,22 @@ def build(
         if without is not None and without[0] == name:
             parts = source.split(BARRIER)
             index = without[1] + 1
-            source = ";".join((BARRIER.join(parts[:index]), BARRIER.join(parts[index:])))
-        (folder / name).with_suffix(".cpp" if name in KERNELS else ".h").write_text(source)
+            source = ";".join(
+                (BARRIER.join(parts[:index]), BARRIER.join(parts[index:]))
+            )
+        (folder / name).with_suffix(".cpp" if name in KERNELS else ".h").write_text(
+            source
+        )
     includes = [f"-I{path}" for path in (folder, FAKE_CUDA, SOURCE)]
     objects = []
     for source_path in sorted(FAKE_CUDA.glob("*.cpp")):
         objects.append(folder / f"{source_path.stem}.o")
         # What runs the threads is not part of what is watched.
-        watched = ["-fsanitize=thread"] if racing and source_path.stem == "kernel_host" else []
+        watched = (
+            ["-fsanitize=thread"]
+            if racing and source_path.stem == "kernel_host"
+            else []
+        )
         command = ["g++", *FLAGS, *watched, *includes, "-c", str(source_path)]
         subprocess.run([*command, "-o", str(objects[-1])], check=True)
     library = folder / "libkernel.so"
@@ -101,7 +109,9 @@ def test_every_row_equals_the_reference(kernel_on_cpu: HostLibrary) -> None:
         rows += len(case.score)
         wrong += mismatches(case, result)
         batches.add(len(case.score))
-        lengths |= {(case.score.shape[1], bool((case.valid_count < case.score.shape[1]).any()))}
+        lengths |= {
+            (case.score.shape[1], bool((case.valid_count < case.score.shape[1]).any()))
+        }
     assert rows > 2_000
     assert wrong == 0
     assert {1, 2, 12, 60} <= batches
@@ -135,7 +145,9 @@ def faults(library: HostLibrary, step: int) -> int:
     return wrong + library.take_races()
 
 
-def test_no_race_where_any_thread_may_go_on_at_any_access(racing_kernel: HostLibrary) -> None:
+def test_no_race_where_any_thread_may_go_on_at_any_access(
+    racing_kernel: HostLibrary,
+) -> None:
     assert faults(racing_kernel, 151) == 0
 
 

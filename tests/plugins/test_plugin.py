@@ -17,7 +17,9 @@ Answers = dict[str, list[str]]
 def answers(plugin_library: Path) -> Answers:
     """What checks/plugin_host.cpp hears from the plugin, by key, in order."""
     host = plugin_library.parent / "plugin_host"
-    done = subprocess.run([host, plugin_library], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [host, plugin_library], check=True, capture_output=True, text=True
+    )
     found: Answers = {}
     for line in done.stdout.splitlines():
         key, value = line.split(": ", 1)
@@ -25,7 +27,9 @@ def answers(plugin_library: Path) -> Answers:
     return found
 
 
-def test_the_creator_is_looked_up_by_name_version_and_namespace(answers: Answers) -> None:
+def test_the_creator_is_looked_up_by_name_version_and_namespace(
+    answers: Answers,
+) -> None:
     told = {
         key: answers[key]
         for key in ("creators", "kind", "name", "version", "namespace", "field")
@@ -74,7 +78,9 @@ def test_a_count_in_range_is_taken(answers: Answers, widest: int) -> None:
 
 
 @pytest.mark.parametrize("widest", [-1, 4097])
-def test_a_count_out_of_range_is_refused_in_one_line(answers: Answers, widest: int) -> None:
+def test_a_count_out_of_range_is_refused_in_one_line(
+    answers: Answers, widest: int
+) -> None:
     line = f"refused, star: widest | got {widest} | need a count from 1 to 4096, or 0 for none"
     assert answers[f"widest {widest}"] == [line]
 
@@ -95,7 +101,11 @@ def test_shapes_out_of_range_are_refused_in_one_line(answers: Answers) -> None:
         "refused, star: shapes | got score of rank 3, valid_count of rank 1 | "
         "need score [B, N], valid_count [B]"
     ]
-    assert answers["configure"] == answers["shape change"] == ["accepted, no line", too_many]
+    assert (
+        answers["configure"]
+        == answers["shape change"]
+        == ["accepted, no line", too_many]
+    )
     assert answers["enqueue"] == [
         "refused, star: launch | got cudaErrorInvalidValue for score [1, 4097]"
     ]
@@ -135,7 +145,9 @@ def test_without_headers_the_build_says_what_it_skips(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("needs cmake")
     (line,) = (
-        line for line in configure(tmp_path, None).splitlines() if "star_plugins: " in line
+        line
+        for line in configure(tmp_path, None).splitlines()
+        if "star_plugins: " in line
     )
     assert line in (
         '-- star_plugins: no NvInferRuntime.h in TENSORRT_INCLUDE_DIR (""): skipping the plugin',
@@ -143,7 +155,9 @@ def test_without_headers_the_build_says_what_it_skips(tmp_path: Path) -> None:
     )
 
 
-def test_it_says_whose_headers_it_has(plugin_library: Path, tensorrt_headers: Path) -> None:
+def test_it_says_whose_headers_it_has(
+    plugin_library: Path, tensorrt_headers: Path
+) -> None:
     lines = (tensorrt_headers / "NvInferVersion.h").read_text().splitlines()
     defined = {
         words[1]: words[2]

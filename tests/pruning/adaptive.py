@@ -19,7 +19,9 @@ LAYOUTS = ("shrinking", "packed", "padded")
 
 def inter_of(vit: PrunableViT, seed: int = 0) -> np.ndarray:
     """Inter-layer scores that differ from patch to patch."""
-    return np.random.default_rng(seed).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    return np.random.default_rng(seed).uniform(
+        0.1, 1.0, (vit.spec.depth, vit.spec.num_patches)
+    )
 
 
 def make_adaptive(

@@ -45,7 +45,9 @@ def test_keeps_what_the_reference_keeps(tiny_vit: PrunableViT) -> None:
 
 
 def test_star_lies_in_a_grid_whatever_the_layout(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, resolve(Prune("intra", reduce="drop")))
+    schedule = manual_schedule(
+        tiny_vit.spec, RATES, resolve(Prune("intra", reduce="drop"))
+    )
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         one, other = (

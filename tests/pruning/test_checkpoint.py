@@ -19,7 +19,12 @@ from exporter.errors import ArtefactError
 from exporter.formats.canonical_json import to_json
 from exporter.models.base import PrunableViT
 from exporter.models.identity import KEY, Identity, save_weights
-from exporter.pruning.checkpoint import CALIBRATION, SCHEDULE, pruning_records, read_pruning
+from exporter.pruning.checkpoint import (
+    CALIBRATION,
+    SCHEDULE,
+    pruning_records,
+    read_pruning,
+)
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.plan import shape_schedule, star_schedule
@@ -47,13 +52,17 @@ def schedule(tiny_vit: PrunableViT, calibration: Calibration) -> Schedule:
 
 
 def save_pruned(pruned: PrunedViT, calibration: Calibration, path: Path) -> None:
-    save_weights(pruned.model, IDENTITY, path, **pruning_records(pruned.schedule, calibration))
+    save_weights(
+        pruned.model, IDENTITY, path, **pruning_records(pruned.schedule, calibration)
+    )
 
 
 def changed(path: Path, name: str, record: object) -> None:
     with safe_open(path, "numpy") as file:
         (told,) = file.metadata().values()
-    save_file(load_file(path), path, {KEY: json.dumps({**json.loads(told), name: record})})
+    save_file(
+        load_file(path), path, {KEY: json.dumps({**json.loads(told), name: record})}
+    )
 
 
 def test_all_that_prunes_is_in_the_file(
@@ -65,7 +74,11 @@ def test_all_that_prunes_is_in_the_file(
         save_pruned(pruned, calibration, place)
     assert path.read_bytes() == again.read_bytes()
     found = read_pruning(path)
-    assert found is not None and found.calibration is not None and calibration.inter is not None
+    assert (
+        found is not None
+        and found.calibration is not None
+        and calibration.inter is not None
+    )
     assert found.schedule == schedule
     assert found.calibration.record == calibration.record
     assert found.calibration.inter is not None
@@ -97,7 +110,9 @@ def test_a_schedule_without_scores_keeps_no_calibration(
     assert (found.schedule, found.calibration) == (schedule, None)
 
 
-def test_an_ordinary_checkpoint_prunes_nothing(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+def test_an_ordinary_checkpoint_prunes_nothing(
+    tiny_vit: PrunableViT, tmp_path: Path
+) -> None:
     save_file(tiny_vit.model.state_dict(), tmp_path / "vit.safetensors")
     assert read_pruning(tmp_path / "vit.safetensors") is None
     assert read_pruning(tmp_path / "none.safetensors") is None
@@ -116,7 +131,12 @@ def test_what_was_changed_by_hand_is_refused(
         read_pruning(path)
     whole = json.loads(to_json(calibration.record))
     inter = np.asarray(calibration.inter).tolist()
-    broken: list[object] = [5, [1], {"acs": [1]}, {"record": whole, "acs": [1], "inter": inter}]
+    broken: list[object] = [
+        5,
+        [1],
+        {"acs": [1]},
+        {"record": whole, "acs": [1], "inter": inter},
+    ]
     broken.append({"record": whole, "acs": [math.nan] * len(inter), "inter": inter})
     for name, record in ((SCHEDULE, {}), *((CALIBRATION, each) for each in broken)):
         save_pruned(pruned, calibration, path)

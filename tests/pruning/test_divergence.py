@@ -17,7 +17,9 @@ def test_some_images_are_of_every_class(count: int) -> None:
     """A folder gives its images class by class, here 4 classes of 10."""
     few, places = spread(torch.arange(4).repeat_interleave(10).split(8), count)
     assert len(places) == count
-    assert torch.cat(list(few)).bincount().tolist() == pytest.approx([count / 4] * 4, abs=1)
+    assert torch.cat(list(few)).bincount().tolist() == pytest.approx(
+        [count / 4] * 4, abs=1
+    )
 
 
 def pruned_to(vit: PrunableViT, rate: float) -> PrunedViT:
@@ -25,7 +27,9 @@ def pruned_to(vit: PrunableViT, rate: float) -> PrunedViT:
     return PrunedViT(vit, schedule).eval()
 
 
-def test_the_nearest_model_is_taken_where_others_show_that_it_is(tiny_vit: PrunableViT) -> None:
+def test_the_nearest_model_is_taken_where_others_show_that_it_is(
+    tiny_vit: PrunableViT,
+) -> None:
     """From the first model, which is the one to beat."""
     images = random_images(tiny_vit, 64).split(16)
     judges = Judges.of(tiny_vit, images)

@@ -16,7 +16,12 @@ from exporter.models.spec import as_it_came, with_outputs
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import schedule_macs
-from exporter.schedule.plan import keep_everything, manual_schedule, schedule_of, shape_schedule
+from exporter.schedule.plan import (
+    keep_everything,
+    manual_schedule,
+    schedule_of,
+    shape_schedule,
+)
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
@@ -50,7 +55,9 @@ def assert_all_tokens_give_it(
     with torch.inference_mode():
         values = PrunedViT(vit, schedule, layout=layout)(images)
         own = PrunedViT(everything, schedule, layout=layout).trace(images)
-        exact = PrunedViT(double, schedule, layout=layout).trace(images.double(), own.decisions)
+        exact = PrunedViT(double, schedule, layout=layout).trace(
+            images.double(), own.decisions
+        )
     (name,) = own.outputs
     assert_as_accurate(values, own.outputs[name], exact.outputs[name])
 
@@ -65,8 +72,12 @@ def test_logits_of_every_method_are_those_of_all_tokens(family: str) -> None:
         (Method.TOME, None),
     ):
         settings = Prune(scorer, method=method)
-        assert_all_tokens_give_it(vit, manual_schedule(vit.spec, RATES, resolve(settings)))
-    adaptive = manual_schedule(vit.spec, RATES, resolve(Prune("intra", method=Method.A_STAR)))
+        assert_all_tokens_give_it(
+            vit, manual_schedule(vit.spec, RATES, resolve(settings))
+        )
+    adaptive = manual_schedule(
+        vit.spec, RATES, resolve(Prune("intra", method=Method.A_STAR))
+    )
     for layout in Layout:
         assert_all_tokens_give_it(vit, adaptive, layout)
 
@@ -74,7 +85,9 @@ def test_logits_of_every_method_are_those_of_all_tokens(family: str) -> None:
 @pytest.mark.parametrize(
     "make", [torchvisions, make_tower, cut_vit], ids=["torchvision", "tower", "cut"]
 )
-def test_other_models_whose_class_token_is_read(make: Callable[[], PrunableViT]) -> None:
+def test_other_models_whose_class_token_is_read(
+    make: Callable[[], PrunableViT],
+) -> None:
     vit = make()
     assert vit.spec.lone_layer == vit.spec.depth
     assert_all_tokens_give_it(vit, keep_everything(vit.spec))
@@ -134,13 +147,18 @@ def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -
         check_border(tiny_vit)
 
 
-def test_what_a_plan_drops_behind_the_last_attention_stays(tiny_vit: PrunableViT) -> None:
+def test_what_a_plan_drops_behind_the_last_attention_stays(
+    tiny_vit: PrunableViT,
+) -> None:
     settings = Prune(method=Method.TOME)
     planned = schedule_of(resolve(replace(settings, rho=0.6)), tiny_vit.spec)
     whole = shape_schedule(tiny_vit.spec, 0.6, resolve(settings))
     assert planned.keep == (*whole.keep[:3], whole.keep[2])
     assert whole.keep[3] < whole.keep[2]
-    assert (planned.lone_layer(tiny_vit.spec), whole.lone_layer(tiny_vit.spec)) == (4, 0)
+    assert (planned.lone_layer(tiny_vit.spec), whole.lone_layer(tiny_vit.spec)) == (
+        4,
+        0,
+    )
     # A rate that is given by hand stays: then all survivors go on.
     given = manual_schedule(
         tiny_vit.spec, {2: 0.5, 4: 0.5}, resolve(Prune("intra", reduce="drop"))
@@ -159,7 +177,10 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     queries = (tokens - 1) * spec.dim**2
     assert counted(lambda: pruned(images)) == pruned.macs.network + queries
     unread, block = tokens - 1, spec.blocks[-1]
-    each = block.attention_token_macs // 2 + 2 * tokens * spec.dim + block.mlp_token_macs
+    each = (
+        block.attention_token_macs // 2 + 2 * tokens * spec.dim + block.mlp_token_macs
+    )
     assert (
-        schedule_macs(spec.as_it_came, schedule).network == pruned.macs.network + unread * each
+        schedule_macs(spec.as_it_came, schedule).network
+        == pruned.macs.network + unread * each
     )

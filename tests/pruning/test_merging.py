@@ -19,22 +19,32 @@ from tests.vits import make_vit, random_images
 FAMILIES = ("vit", "registers", "distilled", "lvvit")
 
 
-def merging(vit: PrunableViT, scorer: str = "fused", reduce: str = "merge") -> PrunedViT:
+def merging(
+    vit: PrunableViT, scorer: str = "fused", reduce: str = "merge"
+) -> PrunedViT:
     settings = Prune(scorer, alpha=0.3, reduce=reduce)
-    return PrunedViT(vit, manual_schedule(vit.spec, RATES, resolve(settings)), inter_of(vit))
+    return PrunedViT(
+        vit, manual_schedule(vit.spec, RATES, resolve(settings)), inter_of(vit)
+    )
 
 
 @pytest.mark.parametrize("reduce", ["merge", "merge-weighted"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, reduce: str) -> None:
+def test_each_image_is_merged_as_a_plain_loop_merges_it(
+    family: str, reduce: str
+) -> None:
     """One image at a time, groups averaged by NumPy; which patches stay is held to a loop elsewhere."""
     vit = make_vit(family)
     pruned, images = merging(vit, reduce=reduce), random_images(vit, 2)
     with torch.inference_mode():
         trace = pruned.trace(images)
         for image in range(2):
-            logits = plain_loop(pruned, images[image : image + 1], trace.decisions, image)
-            torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
+            logits = plain_loop(
+                pruned, images[image : image + 1], trace.decisions, image
+            )
+            torch.testing.assert_close(
+                trace.logits[image], logits, rtol=1e-4, atol=1e-4
+            )
 
 
 def plain_loop(
@@ -59,14 +69,21 @@ def plain_loop(
             keep, into = made.index[row].numpy(), made.into[row].numpy()
             places, _ = reference_into(seen.key[0].numpy(), keep, prefix)
             np.testing.assert_array_equal(into, places)
-            merged, sizes = reference_mean(tokens[0].numpy(), into, sizes, len(keep), prefix)
+            merged, sizes = reference_mean(
+                tokens[0].numpy(), into, sizes, len(keep), prefix
+            )
             assert sizes.sum() == prefix + vit.spec.num_patches
-            tokens, positions = torch.from_numpy(merged).float()[None], positions[:, keep]
+            tokens, positions = (
+                torch.from_numpy(merged).float()[None],
+                positions[:, keep],
+            )
         tokens = mlp_half(block, tokens)
     return vit.classify(vit.norm(tokens))[0]
 
 
-def test_merging_keeps_whom_dropping_keeps_in_the_first_layer_and_answers_otherwise() -> None:
+def test_merging_keeps_whom_dropping_keeps_in_the_first_layer_and_answers_otherwise() -> (
+    None
+):
     vit = make_vit()
     merged, images = merging(vit), random_images(vit, 2)
     dropped = PrunedViT(vit, replace(merged.schedule, reduce="drop"), inter_of(vit))

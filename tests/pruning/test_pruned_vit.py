@@ -22,7 +22,9 @@ from tests.vits import FAMILIES, make_model, make_vit, random_images
 
 DROP, MERGE = Prune("intra", reduce="drop"), Prune("intra", reduce="merge")
 TOME, A_STAR = Prune(method=Method.TOME), Prune("intra", method=Method.A_STAR)
-FORCED = pytest.mark.parametrize("settings", [DROP, MERGE, TOME], ids=["drop", "merge", "tome"])
+FORCED = pytest.mark.parametrize(
+    "settings", [DROP, MERGE, TOME], ids=["drop", "merge", "tome"]
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -42,7 +44,9 @@ def test_rates_of_one_are_the_untouched_model(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("scorer", ["fused", "intra", "inter", "random"])
-def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str) -> None:
+def test_each_image_is_pruned_as_a_plain_loop_prunes_it(
+    family: str, scorer: str
+) -> None:
     """One image at a time, scores as products of powers, positions as sets: nothing of the batched code."""
     vit = make_vit(family)
     inter = inter_of(vit)
@@ -56,7 +60,9 @@ def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str
             logits, kept = plain_loop(
                 vit, schedule.keep, images[image : image + 1], scorer, inter
             )
-            torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                trace.logits[image], logits, rtol=1e-4, atol=1e-4
+            )
             positions = np.arange(vit.spec.num_patches)
             for layer, survivors in trace.decisions.items():
                 positions = positions[survivors.index[image].numpy()]
@@ -64,7 +70,11 @@ def test_each_image_is_pruned_as_a_plain_loop_prunes_it(family: str, scorer: str
 
 
 def plain_loop(
-    vit: PrunableViT, keep: tuple[int, ...], image: torch.Tensor, scorer: str, inter: np.ndarray
+    vit: PrunableViT,
+    keep: tuple[int, ...],
+    image: torch.Tensor,
+    scorer: str,
+    inter: np.ndarray,
 ) -> tuple[torch.Tensor, dict[int, set[int]]]:
     prefix, positions = vit.spec.num_prefix_tokens, list(range(vit.spec.num_patches))
     random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
@@ -94,7 +104,9 @@ def plain_loop(
 def test_forced_decisions_take_the_place_of_the_models_own(
     tiny_vit: PrunableViT, settings: Prune
 ) -> None:
-    pruned = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings)))
+    pruned = PrunedViT(
+        tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings))
+    )
     images = random_images(tiny_vit, 2)
     with torch.inference_mode():
         own = pruned.trace(images)
@@ -113,7 +125,9 @@ def test_forced_decisions_take_the_place_of_the_models_own(
 
 @FORCED
 def test_gradients_flow_through_pruning(tiny_vit: PrunableViT, settings: Prune) -> None:
-    model = PrunedViT(tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings)))
+    model = PrunedViT(
+        tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings))
+    )
     model.requires_grad_(True)
     model(random_images(tiny_vit, 2)).sum().backward()
     gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad
@@ -122,7 +136,9 @@ def test_gradients_flow_through_pruning(tiny_vit: PrunableViT, settings: Prune) 
 
 
 def test_missing_or_misshapen_inter_scores_are_named(tiny_vit: PrunableViT) -> None:
-    schedule = manual_schedule(tiny_vit.spec, RATES, resolve(Prune("fused", reduce="drop")))
+    schedule = manual_schedule(
+        tiny_vit.spec, RATES, resolve(Prune("fused", reduce="drop"))
+    )
     with pytest.raises(ScheduleError, match="no inter-layer scores"):
         PrunedViT(tiny_vit, schedule)
     with pytest.raises(ScheduleError, match=r"shape \[4, 15\]"):
@@ -143,5 +159,7 @@ def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
             tiny_vit.spec, RATES, resolve(Prune("random", seed=seed, reduce="drop"))
         )
         with torch.inference_mode():
-            kept.append(PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist())
+            kept.append(
+                PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist()
+            )
     assert kept[0] == kept[1] != kept[2]

@@ -50,7 +50,9 @@ def _refit(pruned: PrunedViT, images: list[Tensor]) -> tuple[PrunedViT, Gain]:
 def _error(mlp: MlpParts, batches: list[tuple[Tensor, Tensor]]) -> float:
     """The mean squared distance of the tokens behind an MLP from those wanted."""
     tokens, wanted = (torch.cat(each) for each in zip(*batches, strict=True))
-    return float((tokens + mlp.out(mlp.whole(mlp.norm(tokens))) - wanted).square().mean())
+    return float(
+        (tokens + mlp.out(mlp.whole(mlp.norm(tokens))) - wanted).square().mean()
+    )
 
 
 def _matched(vit: PrunableViT, rho: float = 0.6) -> PrunedViT:
@@ -74,7 +76,9 @@ def test_what_is_missing_is_found_in_every_family(
         mlp.fc2.weight.copy_(before)
         assert (mlp_half(vit.blocks[1], tokens) - wanted).abs().max() > 0.05
         _fit(mlp, mlp.fc2, zip(tokens.split(16), wanted.split(16), strict=True))
-        torch.testing.assert_close(mlp_half(vit.blocks[1], tokens), wanted, atol=1e-3, rtol=0.0)
+        torch.testing.assert_close(
+            mlp_half(vit.blocks[1], tokens), wanted, atol=1e-3, rtol=0.0
+        )
 
 
 def test_the_copy_is_nearer_to_the_dense_model(tiny_vit: PrunableViT) -> None:
@@ -98,7 +102,9 @@ def test_progress_counts_all_that_takes_time_and_ends_with_the_work(
         return answers(model, images)
 
     monkeypatch.setattr(divergence, "answers", noted)
-    refit(_matched(tiny_vit), _images(tiny_vit), judges, lambda *done: seen.append(done))
+    refit(
+        _matched(tiny_vit), _images(tiny_vit), judges, lambda *done: seen.append(done)
+    )
     counts, totals = zip(*seen, strict=True)
     assert set(totals) == {runs_to_refit(_images(tiny_vit), judges)}
     assert list(counts) == sorted(counts) and counts[-1] == totals[-1]
@@ -110,7 +116,12 @@ def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
     """And the copy differs from it in the second matrices and their biases alone."""
     pruned, before = _matched(tiny_vit), weights_sha256(tiny_vit.model)
     copy, _ = _refit(pruned, _images(tiny_vit))
-    assert weights_sha256(tiny_vit.model) == tiny_vit.weights_sha256 == before == copy.refit_of
+    assert (
+        weights_sha256(tiny_vit.model)
+        == tiny_vit.weights_sha256
+        == before
+        == copy.refit_of
+    )
     assert copy.vit.weights_sha256 == weights_sha256(copy.model) != before
     own, other = tiny_vit.model.state_dict(), copy.model.state_dict()
     changed = {name for name in own if not torch.equal(own[name], other[name])}
@@ -141,14 +152,20 @@ def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
     first = (
         1 if reduce == "drop" else 0
     )  # what is dropped behind the attention is missed in the next block
-    assert len(errors) == 4 and all(after < 0.9 * before for before, after in errors[first:])
+    assert len(errors) == 4 and all(
+        after < 0.9 * before for before, after in errors[first:]
+    )
 
 
-def test_where_nothing_is_pruned_nothing_is_to_be_refitted(tiny_vit: PrunableViT) -> None:
+def test_where_nothing_is_pruned_nothing_is_to_be_refitted(
+    tiny_vit: PrunableViT,
+) -> None:
     dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
     taken, gain = _refit(dense, _images(tiny_vit))
     assert (
-        taken is dense and abs(gain.gain) < 1e-9 and gain.words.startswith("no gain is shown")
+        taken is dense
+        and abs(gain.gain) < 1e-9
+        and gain.words.startswith("no gain is shown")
     )
 
 

@@ -53,7 +53,9 @@ def test_fusion_minimises_the_weighted_divergences(alpha: float, seed: int) -> N
         p = np.exp(logits - logits.max())
         p /= p.sum()
         return float(
-            (p * (np.log(p) - alpha * np.log(intra) - (1 - alpha) * np.log(inter))).sum()
+            (
+                p * (np.log(p) - alpha * np.log(intra) - (1 - alpha) * np.log(inter))
+            ).sum()
         )
 
     numeric = minimize(objective, np.zeros(5), method="BFGS", options={"gtol": 1e-9})
@@ -138,7 +140,9 @@ def grid_of(vit: PrunableViT, images: int = 3) -> Grid:
     return Grid(torch.randn(images, prefix + 16, vit.spec.dim), prefix)
 
 
-def scored(vit: PrunableViT, factor: str, tokens: Tokens, stride: int = 1) -> torch.Tensor:
+def scored(
+    vit: PrunableViT, factor: str, tokens: Tokens, stride: int = 1
+) -> torch.Tensor:
     with torch.inference_mode():
         after, seen = tokens.attention(vit.blocks[1])
         return FACTOR_SCORES[factor](Layer(vit, after, seen, stride))
@@ -146,7 +150,9 @@ def scored(vit: PrunableViT, factor: str, tokens: Tokens, stride: int = 1) -> to
 
 def test_every_scorer_has_its_factor() -> None:
     vit = make_vit("pooled by attention")
-    assert {each.factor_of(vit.spec).name for each in SCORERS.values()} == FACTOR_SCORES.keys()
+    assert {
+        each.factor_of(vit.spec).name for each in SCORERS.values()
+    } == FACTOR_SCORES.keys()
 
 
 class MultiplyAdds(TorchDispatchMode):
@@ -207,10 +213,14 @@ def test_an_image_alone_has_the_scores_it_has_beside_others(factor: str) -> None
         one = Grid(grid.values[image, None], grid.prefix).reduce(decided([kept]))
         alone = scored(vit, factor, one)[0]
         for got in (together, packed):
-            torch.testing.assert_close(got[image, : len(kept)], alone, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                got[image, : len(kept)], alone, rtol=1e-4, atol=1e-5
+            )
 
 
-def test_the_attention_received_is_that_of_all_tokens_and_excludes_prefix_tokens() -> None:
+def test_the_attention_received_is_that_of_all_tokens_and_excludes_prefix_tokens() -> (
+    None
+):
     vit = vit_with("received")
     grid = grid_of(vit)
     _, seen = grid.attention(vit.blocks[1])
@@ -251,16 +261,24 @@ def test_layouts_agree(family: str, scorer: str) -> None:
     vit = make_vit(family)
     images = varied_images(vit, 4)
     with torch.inference_mode():
-        traces = [make_adaptive(vit, layout, scorer).trace(images) for layout in LAYOUTS]
+        traces = [
+            make_adaptive(vit, layout, scorer).trace(images) for layout in LAYOUTS
+        ]
     for trace in traces[1:]:
         torch.testing.assert_close(trace.logits, traces[0].logits, rtol=1e-4, atol=1e-4)
         for layer, decision in trace.decisions.items():
             count = decision.count
             other = traces[0].decisions[layer].count
             assert count is not None and other is not None and torch.equal(count, other)
-    if scorer == "received":  # the others reach the most that a layer keeps of these images
+    if (
+        scorer == "received"
+    ):  # the others reach the most that a layer keeps of these images
         counts = torch.stack(
-            [made.count for made in traces[0].decisions.values() if made.count is not None]
+            [
+                made.count
+                for made in traces[0].decisions.values()
+                if made.count is not None
+            ]
         )
         assert counts.unique(dim=1).shape[1] > 1
 
@@ -271,7 +289,9 @@ def test_merging_keeps_the_mean_over_all_patches() -> None:
     grid = grid_of(vit)
     with torch.inference_mode():
         settings = Prune("received", reduce="merge")
-        pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.5, 3: 0.5}, resolve(settings)))
+        pruned = PrunedViT(
+            vit, manual_schedule(vit.spec, {1: 0.5, 3: 0.5}, resolve(settings))
+        )
         decisions = pruned.trace(random_images(vit, 3)).decisions
         merged = grid
         for decision in decisions.values():

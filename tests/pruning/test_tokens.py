@@ -19,7 +19,10 @@ def test_outputs_are_named_in_order_with_what_tokens_need_beside_them() -> None:
     vit = with_tokens(make_vit())
     grid = Grid(torch.randn(2, 17, 48), 1)
     with torch.inference_mode():
-        even, uneven = grid.outputs(vit), grid.reduce(decided([[1, 3], [2]])).outputs(vit)
+        even, uneven = (
+            grid.outputs(vit),
+            grid.reduce(decided([[1, 3], [2]])).outputs(vit),
+        )
     assert list(even) == ["logits", "tokens", "tokens_positions"]
     assert even["tokens_positions"].tolist() == [list(range(16))] * 2
     assert list(uneven) == [*even, "tokens_count"]
@@ -57,7 +60,9 @@ def test_the_tokens_are_those_after_the_final_norm_where_they_stand() -> None:
 def test_with_every_patch_it_is_the_tokens() -> None:
     vit = with_outputs(make_vit("registers"), ("grid", "tokens"))
     with torch.inference_mode():
-        grid, tokens, _ = PrunedViT(vit, keep_everything(vit.spec))(varied_images(vit, 3))
+        grid, tokens, _ = PrunedViT(vit, keep_everything(vit.spec))(
+            varied_images(vit, 3)
+        )
     assert torch.equal(grid, tokens)
 
 
@@ -91,7 +96,9 @@ def test_a_dropped_patch_has_its_token_of_the_layer_that_dropped_it(
                         if made.count is None
                         else made.index[image, : made.count[image]]
                     )
-                    tokens = torch.cat([tokens[:, :prefix], tokens[:, prefix:][:, kept]], dim=1)
+                    tokens = torch.cat(
+                        [tokens[:, :prefix], tokens[:, prefix:][:, kept]], dim=1
+                    )
                     there = there[kept]
                 tokens = mlp_half(block, tokens)
             expected[there] = tokens[0, prefix:]
@@ -135,4 +142,6 @@ def test_a_block_without_attention_is_its_mlp(packed: bool) -> None:
         )
         reduced = grid.reduce(first)
         expected = mlp_half(block, reduced.values)[reduced.live]
-        torch.testing.assert_close(through[reduced.live], expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            through[reduced.live], expected, rtol=1e-5, atol=1e-5
+        )

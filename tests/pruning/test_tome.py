@@ -23,17 +23,26 @@ from tests.vits import make_vit, random_images
 FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 
-TOME, MATCHING = Prune(rho=0.4, method=Method.TOME), Prune(rho=0.4, method=Method.MATCHING)
+TOME, MATCHING = (
+    Prune(rho=0.4, method=Method.TOME),
+    Prune(rho=0.4, method=Method.MATCHING),
+)
 EARLY = Prune(rho=0.75, merge_embedded=True)
 
 
 def merging(vit: PrunableViT, settings: Prune = TOME) -> PrunedViT:
-    return PrunedViT(vit, shape_schedule(vit.spec, settings.rho or 1.0, resolve(settings)))
+    return PrunedViT(
+        vit, shape_schedule(vit.spec, settings.rho or 1.0, resolve(settings))
+    )
 
 
-@pytest.mark.parametrize("settings", [TOME, MATCHING, EARLY], ids=["tome", "matching", "early"])
+@pytest.mark.parametrize(
+    "settings", [TOME, MATCHING, EARLY], ids=["tome", "matching", "early"]
+)
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
-def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, settings: Prune) -> None:
+def test_each_image_is_merged_as_a_plain_loop_merges_it(
+    family: str, settings: Prune
+) -> None:
     """One image at a time: pairs and means by NumPy, attention written out with the sizes in its softmax."""
     pruned = merging(make_vit(family), settings)
     images = random_images(pruned.vit, 2)
@@ -42,17 +51,27 @@ def test_each_image_is_merged_as_a_plain_loop_merges_it(family: str, settings: P
         for image in range(2):
             logits, made = plain_loop(pruned, images[image : image + 1])
             assert made.keys() == trace.decisions.keys()
-            torch.testing.assert_close(trace.logits[image], logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                trace.logits[image], logits, rtol=1e-4, atol=1e-4
+            )
             for layer, pairs in made.items():
                 into = trace.decisions[layer].into
                 assert into is not None
-                np.testing.assert_array_equal(trace.decisions[layer].index[image], pairs.index)
+                np.testing.assert_array_equal(
+                    trace.decisions[layer].index[image], pairs.index
+                )
                 np.testing.assert_array_equal(into[image], pairs.into)
-                np.testing.assert_allclose(trace.score[layer][image], pairs.score, atol=1e-4)
-                np.testing.assert_allclose(trace.gap[layer][image], pairs.gap, atol=1e-4)
+                np.testing.assert_allclose(
+                    trace.score[layer][image], pairs.score, atol=1e-4
+                )
+                np.testing.assert_allclose(
+                    trace.gap[layer][image], pairs.gap, atol=1e-4
+                )
 
 
-def plain_loop(pruned: PrunedViT, image: torch.Tensor) -> tuple[torch.Tensor, dict[int, Pairs]]:
+def plain_loop(
+    pruned: PrunedViT, image: torch.Tensor
+) -> tuple[torch.Tensor, dict[int, Pairs]]:
     vit, tokens = pruned.vit, pruned.vit.embed(image)
     prefix, sizes = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1])
     made: dict[int, Pairs] = {}
@@ -62,10 +81,14 @@ def plain_loop(pruned: PrunedViT, image: torch.Tensor) -> tuple[torch.Tensor, di
         elif not pruned.schedule.embedded:
             continue
         if pruned.schedule.method == Method.MATCHING:
-            made[layer] = reference_pairs(tokens.numpy(), kept, prefix, sizes if made else None)
+            made[layer] = reference_pairs(
+                tokens.numpy(), kept, prefix, sizes if made else None
+            )
         else:
             made[layer] = reference_pairs(key.numpy(), kept, prefix)
-        merged, sizes = reference_mean(tokens[0].numpy(), made[layer].into, sizes, kept, prefix)
+        merged, sizes = reference_mean(
+            tokens[0].numpy(), made[layer].into, sizes, kept, prefix
+        )
         assert sizes.sum() == prefix + vit.spec.num_patches
         tokens = torch.from_numpy(merged).float()[None]
         if layer:
@@ -78,9 +101,9 @@ def weighted_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention in which a token counts as often as its size says; and the keys of the one image."""
     query, key, value = (part[0] for part in heads(block, project(block, tokens)))
-    powers = (query @ key.transpose(1, 2) / key.shape[-1] ** 0.5).exp() * torch.from_numpy(
-        sizes
-    ).float()
+    powers = (
+        query @ key.transpose(1, 2) / key.shape[-1] ** 0.5
+    ).exp() * torch.from_numpy(sizes).float()
     context = (
         (powers / powers.sum(-1, keepdim=True) @ value)
         .transpose(0, 1)

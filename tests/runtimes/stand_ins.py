@@ -27,7 +27,9 @@ def plugin_source(major: int) -> str:
     return f"{ENTRIES} int cdfRetainTensorRtMajor(void) {{ return {major}; }}"
 
 
-def put_on_path(name: str, script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def put_on_path(
+    name: str, script: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Put a program, as a script of the shell unless it says another interpreter, first on PATH."""
     program = folder / name
     program.parent.mkdir(exist_ok=True)

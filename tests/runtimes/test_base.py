@@ -45,7 +45,10 @@ def test_a_dynamic_dimension_takes_any_size(batch: int) -> None:
             {"extra": np.zeros(1)},
             "model: input names | got extra, images, keep_02 | need images, keep_02",
         ),
-        ({"images": np.zeros((2, 3, 4))}, "got float64[2, 3, 4] | need float32[batch, 3, 4]"),
+        (
+            {"images": np.zeros((2, 3, 4))},
+            "got float64[2, 3, 4] | need float32[batch, 3, 4]",
+        ),
         (
             {"images": np.zeros((2, 3, 4), ">f4")},
             "got >f4[2, 3, 4] | need float32[batch, 3, 4]",
@@ -89,7 +92,10 @@ def test_a_missing_input_is_named() -> None:
             "got float32[2, 4] | need float32[batch, 5]",
         ),
         ({"logits": np.zeros((2, 5))}, "got float64[2, 5] | need float32[batch, 5]"),
-        ({"logits": np.zeros((1, 5), np.float32)}, "need float32[batch, 5] | where batch=2"),
+        (
+            {"logits": np.zeros((1, 5), np.float32)},
+            "need float32[batch, 5] | where batch=2",
+        ),
     ],
 )
 def test_what_comes_out_is_checked_as_well(
@@ -151,7 +157,11 @@ def test_the_largest_parts_first() -> None:
     inner = largest_of(seen)
     with PartRunner(inner, (1, 8)) as parts:
         found = parts.run({"images": images})["keep_01"]
-        assert (parts.name, parts.inputs, parts.outputs) == (inner.name, (IMAGES,), (KEEP,))
+        assert (parts.name, parts.inputs, parts.outputs) == (
+            inner.name,
+            (IMAGES,),
+            (KEEP,),
+        )
     assert seen == [8, 8, 1, 1, 1, 1]
     np.testing.assert_array_equal(found.sum(axis=1), np.arange(1, 21))
     assert found.shape == (20, 20)

@@ -56,7 +56,9 @@ PATH = Path("folder/vit.star.onnx")
         (ONNXRUNTIME, "onnxruntime-cuda", OnnxRuntimeRunner),
     ],
 )
-def test_the_runner_of_a_target(target: Target, runtime: str | None, kind: type) -> None:
+def test_the_runner_of_a_target(
+    target: Target, runtime: str | None, kind: type
+) -> None:
     runner = runner_for(PATH, target, RunSettings(runtime=runtime), name="mine")
     assert type(runner) is kind
     assert runner.name == "mine" or kind is TensorRtRunner
@@ -77,12 +79,17 @@ def test_every_runtime_has_a_row_a_runner_and_a_file(
         file = Path(inspect.getfile(type(runner)))
         assert isinstance(runner, Runner) and file.is_relative_to(folder)
         assert runtime.engines == bool(runtime.program)
-        assert bool(runtime.stand_in) == (runtime.engines or runtime == ONNXRUNTIME_WEBGPU)
+        assert bool(runtime.stand_in) == (
+            runtime.engines or runtime == ONNXRUNTIME_WEBGPU
+        )
         assert runtime.engines or not (runtime.ahead or runtime.plugins)
 
 
 def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) -> None:
-    files, settings = write_folder(tmp_path), RunSettings(runtime="onnxruntime-tensorrt")
+    files, settings = (
+        write_folder(tmp_path),
+        RunSettings(runtime="onnxruntime-tensorrt"),
+    )
     for path in (
         files.dense,
         *(instrumented_path(files.pruned, role) for role in INSTRUMENTED),
@@ -105,7 +112,9 @@ def test_a_tensorrt_file_is_checked_on_the_cpu_before_it_leaves() -> None:
 
 
 @pytest.mark.ort
-def test_a_provider_that_is_not_here_is_refused_and_the_cpu_is_not(tmp_path: Path) -> None:
+def test_a_provider_that_is_not_here_is_refused_and_the_cpu_is_not(
+    tmp_path: Path,
+) -> None:
     import numpy as np  # noqa: PLC0415
 
     path = tmp_path / "m.onnx"
@@ -114,7 +123,9 @@ def test_a_provider_that_is_not_here_is_refused_and_the_cpu_is_not(tmp_path: Pat
     require_runtime(path, feed, ONNXRUNTIME, RunSettings())
     require_runtime(path, feed, OPENVINO_INT8, RunSettings())
     with pytest.raises(UserError, match="CUDA"):
-        require_runtime(path, feed, ONNXRUNTIME, RunSettings(runtime="onnxruntime-cuda"))
+        require_runtime(
+            path, feed, ONNXRUNTIME, RunSettings(runtime="onnxruntime-cuda")
+        )
 
 
 def test_why_a_target_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,14 @@ from exporter.vocabulary import Method
 from tests.folders import write_folder
 from tests.lowering.graphs import graph_of
 from tests.lowering.graphs import noise as drawn
-from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, noise, pruned_classifier
+from tests.tiny_onnx import (
+    KEEP,
+    SIDE,
+    WEIGHT,
+    linear_classifier,
+    noise,
+    pruned_classifier,
+)
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.ort
@@ -71,14 +78,18 @@ def test_a_file_and_its_bytes_give_the_same_logits(tmp_path: Path, batch: int) -
         np.testing.assert_array_equal(
             logits, from_bytes.run({"images": noise(batch)})["logits"]
         )
-    np.testing.assert_allclose(logits, noise(batch).mean((2, 3)) @ WEIGHT, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        logits, noise(batch).mean((2, 3)) @ WEIGHT, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_pairs_of_fp8_are_not_fused() -> None:
     """ONNX Runtime 1.31 fuses them into an operator for INT8, and then refuses the graph."""
     fp8, weight = np.dtype(ml_dtypes.float8_e4m3fn), drawn(6, 4)
     graph = graph_of(
-        "(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }", {"w": weight}, opset=20
+        "(float[b, 6] x) => (float[b, 4] y) { y = MatMul (x, w) }",
+        {"w": weight},
+        opset=20,
     )
     to_pairs(graph, slots_of(graph, graph.nodes, [], FORMS["fp8"]), {"x": (-4.0, 3.0)})
     model = gs.export_onnx(graph.toposort())
@@ -115,7 +126,10 @@ def test_what_is_no_whole_onnx_file_is_one_line_that_names_it(tmp_path: Path) ->
     for wrong in (tmp_path / "missing.onnx", tmp_path):
         with pytest.raises(ArtefactError), OnnxRuntimeRunner(wrong):
             pass
-    with pytest.raises(ArtefactError, match="in memory"), OnnxRuntimeRunner(b"not a model"):
+    with (
+        pytest.raises(ArtefactError, match="in memory"),
+        OnnxRuntimeRunner(b"not a model"),
+    ):
         pass
 
 
@@ -129,9 +143,13 @@ def test_a_model_without_outputs_is_refused_when_it_is_loaded() -> None:
         pass
 
 
-def test_an_index_outside_the_patches_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_index_outside_the_patches_is_one_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """And ONNX Runtime writes none of its own before it."""
-    feed = {"images": noise()} | {f"keep_{n:02d}": np.full((2, k), 99) for n, k in KEEP.items()}
+    feed = {"images": noise()} | {
+        f"keep_{n:02d}": np.full((2, k), 99) for n, k in KEEP.items()
+    }
     with (
         OnnxRuntimeRunner(pruned_classifier("forced")) as runner,
         pytest.raises(ArtefactError) as caught,
@@ -141,11 +159,15 @@ def test_an_index_outside_the_patches_is_one_line(capfd: pytest.CaptureFixture[s
     assert capfd.readouterr().err == ""
 
 
-def test_cuda_that_is_not_there_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_that_is_not_there_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(
         onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"]
     )
-    wanted = OnnxRuntimeRunner(linear_classifier(), providers=("CUDAExecutionProvider",))
+    wanted = OnnxRuntimeRunner(
+        linear_classifier(), providers=("CUDAExecutionProvider",)
+    )
     with pytest.raises(UserError, match="onnxruntime-gpu") as caught, wanted:
         pass
     assert "got ONNX Runtime with CPUExecutionProvider" in str(caught.value)
@@ -159,7 +181,9 @@ def test_a_provider_that_onnx_runtime_drops_silently_is_an_error(
         def __init__(
             self, model: bytes, options: object, providers: list[str], **kwargs: int
         ) -> None:
-            super().__init__(model, options, providers=["CPUExecutionProvider"], **kwargs)
+            super().__init__(
+                model, options, providers=["CPUExecutionProvider"], **kwargs
+            )
 
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
@@ -171,7 +195,9 @@ def test_a_provider_that_onnx_runtime_drops_silently_is_an_error(
         pass
 
 
-def test_without_onnx_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onnx_runtime_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with (
         pytest.raises(MissingDependencyError, match=r"star-export\[onnxruntime\]"),
@@ -187,7 +213,9 @@ def test_what_the_model_declares_is_unknown_outside_with() -> None:
             read()
 
 
-def test_tensorrt_s_provider_computes_fp32_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorrt_s_provider_computes_fp32_in_fp32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No machine of the tests has the provider: it is refused after the environment is set."""
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "unset")
     runner = OnnxRuntimeRunner(b"", providers=("TensorrtExecutionProvider",))
@@ -277,7 +305,14 @@ def node(name: str, operator: str, ts: int, dur: int) -> dict[str, Any]:
 
 
 def run(ts: int) -> dict[str, Any]:
-    return {"cat": "Session", "ph": "X", "name": "model_run", "ts": ts, "dur": 50, "args": {}}
+    return {
+        "cat": "Session",
+        "ph": "X",
+        "name": "model_run",
+        "ts": ts,
+        "dur": 50,
+        "args": {},
+    }
 
 
 def test_a_kernel_has_its_mean_over_the_runs_that_count() -> None:
@@ -294,7 +329,10 @@ def test_a_kernel_has_its_mean_over_the_runs_that_count() -> None:
         *(node("a", "MatMul", 201, 2000), node("b", "Add", 230, 500), run(200)),
         *(node("a", "MatMul", 301, 4000), node("b", "Add", 330, 700), run(300)),
     ]
-    assert kernels_of(trace, warmup=1) == (Kernel("a", "MatMul", 3.0), Kernel("b", "Add", 0.6))
+    assert kernels_of(trace, warmup=1) == (
+        Kernel("a", "MatMul", 3.0),
+        Kernel("b", "Add", 0.6),
+    )
     assert kernels_of(trace, warmup=3) == ()
 
 
@@ -312,7 +350,11 @@ def kernel(operator: str, provider: str) -> Kernel:
     ("kernels", "message"),
     [
         (
-            [kernel("MatMul", CUDA), kernel("Attention", CPU), kernel("Attention", CPU)],
+            [
+                kernel("MatMul", CUDA),
+                kernel("Attention", CPU),
+                kernel("Attention", CPU),
+            ],
             "got 2 Attention on CPU",
         ),
         ([kernel("Shape", CPU)], "no kernel of it"),

@@ -10,7 +10,13 @@ from exporter.runtimes import openvino_runner
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.choice import why_not
 from exporter.runtimes.openvino_runner import OpenVinoRunner
-from exporter.targets import OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16, Target
+from exporter.targets import (
+    OPENVINO,
+    OPENVINO_BF16,
+    OPENVINO_INT8,
+    OPENVINO_INT8_BF16,
+    Target,
+)
 from tests.lowering.models import lowered, star
 from tests.openvino_nodes import executed
 from tests.tiny_onnx import WEIGHT, linear_classifier, noise
@@ -31,7 +37,9 @@ def test_it_runs_a_file_and_says_what_it_takes(batch: int) -> None:
     with OpenVinoRunner(linear_classifier(), threads=1) as runner:
         assert runner.inputs == (TensorInfo("images", ("batch", 3, 4, 4), "float32"),)
         logits = runner.run({"images": noise(batch)})["logits"]
-    np.testing.assert_allclose(logits, noise(batch).mean((2, 3)) @ WEIGHT, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        logits, noise(batch).mean((2, 3)) @ WEIGHT, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_results_of_two_runs_are_two_arrays() -> None:
@@ -48,14 +56,17 @@ def test_a_size_that_was_forgotten_is_compiled_again() -> None:
     sizes = range(1, 7)  # more than are kept
     with OpenVinoRunner(linear_classifier(), threads=1) as runner:
         first, again = (
-            [runner.run({"images": noise(size)})["logits"] for size in sizes] for _ in range(2)
+            [runner.run({"images": noise(size)})["logits"] for size in sizes]
+            for _ in range(2)
         )
     assert [len(logits) for logits in first] == list(sizes)
     for before, after in zip(first, again, strict=True):
         np.testing.assert_array_equal(before, after)
 
 
-def test_signals_are_heard_after_runners_that_ended_in_the_order_of_their_making() -> None:
+def test_signals_are_heard_after_runners_that_ended_in_the_order_of_their_making() -> (
+    None
+):
     """As Ctrl-C is after a comparison of two models; alone, since the process ends otherwise."""
     needs_openvino()
     code = (
@@ -91,12 +102,16 @@ def in_(target: Target) -> bytes:
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
-def test_the_precisions_of_a_target_are_those_that_run(target: Target, ran: set[str]) -> None:
+def test_the_precisions_of_a_target_are_those_that_run(
+    target: Target, ran: set[str]
+) -> None:
     needs_openvino()
     if reason := why_not(target):
         pytest.skip(reason)
     with OpenVinoRunner(in_(target)) as runner:
-        assert ran == {"f32", "i8", "bf16"} & {precision for _, precision in executed(runner)}
+        assert ran == {"f32", "i8", "bf16"} & {
+            precision for _, precision in executed(runner)
+        }
 
 
 @pytest.mark.parametrize(
@@ -109,21 +124,34 @@ def test_scores_are_fp32_where_the_rest_is_bf16(target: Target) -> None:
         pytest.skip(reason)
     with OpenVinoRunner(in_(target)) as runner:
         scoring = {
-            each for each in executed(runner) if each[0] in ("Softmax", "TopK", "Reduce")
+            each
+            for each in executed(runner)
+            if each[0] in ("Softmax", "TopK", "Reduce")
         }
-    assert scoring == {("Softmax", "f32"), ("TopK", "f32"), ("TopK", "i32"), ("Reduce", "f32")}
+    assert scoring == {
+        ("Softmax", "f32"),
+        ("TopK", "f32"),
+        ("TopK", "i32"),
+        ("Reduce", "f32"),
+    }
 
 
-def test_a_precision_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_precision_that_the_cpu_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     needs_openvino()
-    monkeypatch.setattr(openvino_runner, "openvino_precisions", lambda: ("fp32", "int8"))
+    monkeypatch.setattr(
+        openvino_runner, "openvino_precisions", lambda: ("fp32", "int8")
+    )
     wanted = OpenVinoRunner(in_(OPENVINO_BF16))
     with pytest.raises(UserError, match=r"bf16 \| got a CPU with fp32, int8"), wanted:
         pass
     assert not wanted.active
 
 
-def test_without_openvino_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_openvino_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     with (
         pytest.raises(MissingDependencyError, match=r"star-export\[openvino\]"),

@@ -29,7 +29,8 @@ def test_each_image_gets_its_own_answer() -> None:
 def test_the_dense_model_has_logits_alone() -> None:
     with PlaybackRunner(REFERENCE, dense=True) as runner:
         np.testing.assert_array_equal(
-            runner.run({"images": IMAGES[1:2]})["logits"], REFERENCE["dense_logits"][1:2]
+            runner.run({"images": IMAGES[1:2]})["logits"],
+            REFERENCE["dense_logits"][1:2],
         )
 
 
@@ -44,7 +45,10 @@ def test_sizes_that_follow_the_images_have_no_name() -> None:
 
 
 def test_an_image_that_was_not_recorded() -> None:
-    with PlaybackRunner(REFERENCE) as runner, pytest.raises(ParityError, match="not recorded"):
+    with (
+        PlaybackRunner(REFERENCE) as runner,
+        pytest.raises(ParityError, match="not recorded"),
+    ):
         runner.run({"images": IMAGES[:1] + 1})
 
 

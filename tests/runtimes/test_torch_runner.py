@@ -32,7 +32,9 @@ def test_it_runs_without_gradients_and_returns_numpy() -> None:
     with TorchRunner(module, INPUTS, OUTPUTS) as runner:
         logits = runner.run({"images": images})["logits"]
     assert module.inference
-    np.testing.assert_array_equal(logits, module.head(torch.ones(4, 3)).detach().numpy())
+    np.testing.assert_array_equal(
+        logits, module.head(torch.ones(4, 3)).detach().numpy()
+    )
 
 
 def test_read_only_and_reversed_arrays_are_taken() -> None:
@@ -41,7 +43,9 @@ def test_read_only_and_reversed_arrays_are_taken() -> None:
     frozen.setflags(write=False)
     with TorchRunner(Linear().eval(), INPUTS, OUTPUTS) as runner:
         expected = runner.run({"images": images})["logits"]
-        np.testing.assert_array_equal(runner.run({"images": frozen})["logits"], expected)
+        np.testing.assert_array_equal(
+            runner.run({"images": frozen})["logits"], expected
+        )
         np.testing.assert_array_equal(
             runner.run({"images": images[::-1]})["logits"], expected[::-1]
         )
@@ -62,5 +66,10 @@ def test_a_module_in_training_mode_is_refused() -> None:
 
 
 def test_a_plain_function_runs_too() -> None:
-    with TorchRunner(lambda feed: {"logits": feed["images"][:, :2]}, INPUTS, OUTPUTS) as runner:
-        assert runner.run({"images": np.ones((1, 3), np.float32)})["logits"].shape == (1, 2)
+    with TorchRunner(
+        lambda feed: {"logits": feed["images"][:, :2]}, INPUTS, OUTPUTS
+    ) as runner:
+        assert runner.run({"images": np.ones((1, 3), np.float32)})["logits"].shape == (
+            1,
+            2,
+        )

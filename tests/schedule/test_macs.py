@@ -37,7 +37,14 @@ from exporter.vocabulary import Method
 from tests.multiply_adds import counted
 from tests.pruning.adaptive import LAYOUTS, kept_by, make_adaptive
 from tests.schedule.ours import GMACS, MANUAL_GMACS
-from tests.schedule.published import DEIT_B, HALF_DIGIT, MANUAL, MISSES, MODELS, PublishedModel
+from tests.schedule.published import (
+    DEIT_B,
+    HALF_DIGIT,
+    MANUAL,
+    MISSES,
+    MODELS,
+    PublishedModel,
+)
 from tests.vits import FAMILIES, make_vit, random_images, varied_images
 
 PAPER = Prune(reduce="drop")
@@ -48,7 +55,9 @@ Rates = tuple[float, ...]
 @cache
 def spec_of(model: str) -> ModelSpec:
     """As the papers count: all tokens to the end."""
-    return describe(ModelRequest(model, model_kwargs=MODELS[model].kwargs)).spec.as_it_came
+    return describe(
+        ModelRequest(model, model_kwargs=MODELS[model].kwargs)
+    ).spec.as_it_came
 
 
 def star_macs(model: PublishedModel, rho: float) -> MacCount:
@@ -58,7 +67,9 @@ def star_macs(model: PublishedModel, rho: float) -> MacCount:
 
 def manual_macs(layers: Layers, rates: Rates) -> MacCount:
     spec = spec_of(DEIT_B.name)
-    schedule = manual_schedule(spec, dict(zip(layers, rates, strict=True)), resolve(PAPER))
+    schedule = manual_schedule(
+        spec, dict(zip(layers, rates, strict=True)), resolve(PAPER)
+    )
     return pruned_macs(spec, schedule.keep)
 
 
@@ -67,7 +78,9 @@ def marked(*values: Any, point: object) -> ParameterSet:
     reason = "the printed number is not ours to half a digit"
     return pytest.param(
         *values,
-        marks=[pytest.mark.xfail(strict=True, reason=reason)] if point in MISSES else [],
+        marks=[pytest.mark.xfail(strict=True, reason=reason)]
+        if point in MISSES
+        else [],
     )
 
 
@@ -79,7 +92,9 @@ def marked(*values: Any, point: object) -> ParameterSet:
         for rho, printed in model.gmacs.items()
     ],
 )
-def test_the_printed_gmacs_of_star(model: PublishedModel, rho: float, printed: float) -> None:
+def test_the_printed_gmacs_of_star(
+    model: PublishedModel, rho: float, printed: float
+) -> None:
     assert star_macs(model, rho).network / 1e9 == pytest.approx(printed, abs=HALF_DIGIT)
 
 
@@ -90,7 +105,9 @@ def test_the_printed_gmacs_of_star(model: PublishedModel, rho: float, printed: f
 def test_the_printed_gmacs_of_manual_schedules(
     layers: Layers, rates: Rates, printed: float
 ) -> None:
-    assert manual_macs(layers, rates).network / 1e9 == pytest.approx(printed, abs=HALF_DIGIT)
+    assert manual_macs(layers, rates).network / 1e9 == pytest.approx(
+        printed, abs=HALF_DIGIT
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,13 +145,17 @@ def test_our_macs_of_manual_schedules() -> None:
 def test_the_closed_form_counts_what_runs(family: str) -> None:
     vit = as_it_came(make_vit(family))
     pruned = PrunedViT(
-        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, resolve(Prune("intra", reduce="drop")))
+        vit,
+        manual_schedule(
+            vit.spec, {1: 0.6, 3: 0.5}, resolve(Prune("intra", reduce="drop"))
+        ),
     )
     images = random_images(vit, 1)
     # The class rows are one operator, which the counter does not look into.
     assert counted(lambda: pruned(images)) == pruned.macs.network
     tokens = [
-        vit.spec.num_prefix_tokens + n for n in (vit.spec.num_patches, pruned.schedule.keep[0])
+        vit.spec.num_prefix_tokens + n
+        for n in (vit.spec.num_patches, pruned.schedule.keep[0])
     ]
     fusion = vit.spec.num_patches + pruned.schedule.keep[0]
     rows = len(vit.classifiers)  # one class row for each token that classifies
@@ -172,21 +193,27 @@ def test_a_factor_costs_what_runs(
 
     # What follows from the weights alone is computed once.
     of_an_image = runs(2) - runs(1)
-    assert factor.macs(vit.spec, prefix + vit.spec.num_patches, stride) == of_an_image > 0
+    assert (
+        factor.macs(vit.spec, prefix + vit.spec.num_patches, stride) == of_an_image > 0
+    )
 
 
 def test_merging_costs_two_products_more() -> None:
     """Similarities of mean keys, whose length is that of a head, and means."""
     vit = make_vit("registers")
     settings = Prune("intra", reduce="merge")
-    pruned = PrunedViT(vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, resolve(settings)))
+    pruned = PrunedViT(
+        vit, manual_schedule(vit.spec, {1: 0.6, 3: 0.5}, resolve(settings))
+    )
     dropped = pruned_macs(vit.spec, pruned.schedule.keep)
     assert pruned.macs.network == dropped.network
     prefix, dim = vit.spec.num_prefix_tokens, vit.spec.dim
     before, expected = vit.spec.num_patches, 0
     for after in (pruned.schedule.keep[0], pruned.schedule.keep[2]):
         tokens = prefix + before
-        expected += tokens * after * dim // vit.spec.num_heads + tokens * (prefix + after) * dim
+        expected += (
+            tokens * after * dim // vit.spec.num_heads + tokens * (prefix + after) * dim
+        )
         before = after
     assert pruned.macs.scoring - dropped.scoring == expected
 
@@ -232,9 +259,13 @@ def test_a_schedule_counts_by_its_own_scorer_and_reduction() -> None:
         ("pairs", "merge"),
     ):
         settings = Prune(scorer, reduce=reduce)
-        macs = schedule_macs(vit.spec, manual_schedule(vit.spec, {2: 0.5}, resolve(settings)))
+        macs = schedule_macs(
+            vit.spec, manual_schedule(vit.spec, {2: 0.5}, resolve(settings))
+        )
         scoring[scorer, reduce] = macs.scoring
-    assert scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]
+    assert (
+        scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]
+    )
     assert scoring["intra", "merge"] == scoring["intra", "merge-weighted"]
 
 
@@ -254,7 +285,9 @@ def test_counts_are_those_of_the_trace(tiny_vit: PrunableViT) -> None:
     with reference_runner(pruned) as runner:
         tensors = runner.run({"images": images.numpy()})
     spec = tiny_vit.spec
-    np.testing.assert_array_equal(patches_left(tensors, spec.depth, spec.num_patches), left)
+    np.testing.assert_array_equal(
+        patches_left(tensors, spec.depth, spec.num_patches), left
+    )
 
 
 def test_use_over_images(tiny_vit: PrunableViT) -> None:
@@ -266,7 +299,9 @@ def test_use_over_images(tiny_vit: PrunableViT) -> None:
     assert (last.least, last.most) == (left[:, -1].min(), left[:, -1].max())
     assert last.median == np.median(left[:, -1])
     assert last.most <= last.star == pruned.schedule.keep[-1]
-    expected = np.mean([pruned_macs(tiny_vit.spec, counts).total for counts in left.tolist()])
+    expected = np.mean(
+        [pruned_macs(tiny_vit.spec, counts).total for counts in left.tolist()]
+    )
     assert use.useful_macs == pytest.approx(expected, abs=1)
     assert use.most_macs == max(
         pruned_macs(tiny_vit.spec, counts, scored=pruned.schedule).total

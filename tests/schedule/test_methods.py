@@ -56,10 +56,14 @@ def test_their_multiply_adds() -> None:
         ("inter", 1, 0),
     ],
 )
-def test_a_schedule_counts_the_rows_that_it_reads(scorer: str, stride: int, rows: int) -> None:
+def test_a_schedule_counts_the_rows_that_it_reads(
+    scorer: str, stride: int, rows: int
+) -> None:
     spec = make_vit("pooled").spec
     settings = Prune(scorer, reduce="drop", query_stride=stride)
-    macs = schedule_macs(spec, manual_schedule(spec, {2: 0.5, 3: 0.5}, resolve(settings)))
+    macs = schedule_macs(
+        spec, manual_schedule(spec, {2: 0.5, 3: 0.5}, resolve(settings))
+    )
     fusion = 16 + 8
     tokens = {16 + 8: 16**2 + 8**2, 4 + 2: 4 * 16 + 2 * 8, 0: 0}[rows]
     assert macs.scoring == tokens * 48 + fusion
@@ -86,7 +90,8 @@ def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
         settings = Prune(scorer, reduce=reduce)
         if scorer in refused:
             with pytest.raises(
-                RecipeError, match=rf"scorer \| got {scorer} for tiny, which has no .*received"
+                RecipeError,
+                match=rf"scorer \| got {scorer} for tiny, which has no .*received",
             ):
                 manual_schedule(spec, {2: 0.5}, resolve(settings))
         else:
@@ -99,7 +104,9 @@ def test_a_score_needs_what_it_reads(family: str, refused: set[str]) -> None:
 def test_a_schedule_of_another_model_is_refused_when_it_prunes() -> None:
     with_class, pooled = make_vit().spec, make_vit("pooled").spec
     check_fits(keep_everything(with_class), pooled)
-    schedule = manual_schedule(with_class, {2: 0.5}, resolve(Prune("intra", reduce="drop")))
+    schedule = manual_schedule(
+        with_class, {2: 0.5}, resolve(Prune("intra", reduce="drop"))
+    )
     with pytest.raises(RecipeError, match="no class token that the head reads"):
         check_fits(schedule, pooled)
 
@@ -110,14 +117,19 @@ def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
         RecipeError, match=rf"query_stride \| got 2 for the scorer {scorer} \| need 1"
     ):
         resolve(Prune(scorer, query_stride=2))
-    with pytest.raises(RecipeError, match="2 for tiny, whose class token scores its patches"):
-        manual_schedule(make_vit().spec, {2: 0.5}, resolve(Prune("fused", query_stride=2)))
+    with pytest.raises(
+        RecipeError, match="2 for tiny, whose class token scores its patches"
+    ):
+        manual_schedule(
+            make_vit().spec, {2: 0.5}, resolve(Prune("fused", query_stride=2))
+        )
     good = manual_schedule(
         make_vit("pooled by attention").spec, {2: 0.5}, resolve(Prune("received"))
     )
     with pytest.raises(RecipeError, match="query_stride"):
         check_fits(
-            replace(good, scorer=scorer, query_stride=2), make_vit("pooled by attention").spec
+            replace(good, scorer=scorer, query_stride=2),
+            make_vit("pooled by attention").spec,
         )
 
 
@@ -132,13 +144,17 @@ def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
         else None
     )
     pruned = PrunedViT(vit, schedule, inter)
-    assert bool(list(pruned.buffers(recurse=False))) == (scorer in ("fused", "inter", "random"))
+    assert bool(list(pruned.buffers(recurse=False))) == (
+        scorer in ("fused", "inter", "random")
+    )
 
 
 @pytest.mark.parametrize("method", Method)
 def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -> None:
     choices = METHODS[method]
-    assert set(choices.scorers) <= set(SCORERS) and set(choices.reductions) <= set(REDUCTIONS)
+    assert set(choices.scorers) <= set(SCORERS) and set(choices.reductions) <= set(
+        REDUCTIONS
+    )
     for name in choices.scorers:
         check_choices(method, SCORERS[name], default_reduction(method, SCORERS[name]))
 

@@ -56,10 +56,16 @@ ACS = [0.1, 0.5, 0.3, 0.9]
 
 
 def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> None:
-    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, resolve(Prune(reduce="drop")), "abc")
+    schedule = star_schedule(
+        tiny_vit.spec, ACS, 0.5, resolve(Prune(reduce="drop")), "abc"
+    )
     assert (schedule.scorer, schedule.reduce) == ("fused", "drop")
     assert schedule.keep == (16, 12, 11, 6)
-    assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, tuple(ACS), "abc")
+    assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (
+        0.5,
+        tuple(ACS),
+        "abc",
+    )
     assert schedule.pruning_layers == (2, 3, 4)
 
 
@@ -128,7 +134,9 @@ def test_what_is_dropped_where_nobody_reads_it_stays_unless_it_is_all(
     schedule = schedule_of(policy, tiny_vit.spec)
     pruned = layers if layers == (4,) else (2,)
     assert schedule.pruning_layers == pruned
-    assert schedule.rates == tuple(0.5 if layer in pruned else 1.0 for layer in range(1, 5))
+    assert schedule.rates == tuple(
+        0.5 if layer in pruned else 1.0 for layer in range(1, 5)
+    )
     check_fits(schedule, tiny_vit.spec)
 
 

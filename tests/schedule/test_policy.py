@@ -41,7 +41,10 @@ from exporter.vocabulary import Method
         ({"alpha": 0.5}, (Method.STAR, FUSED, DROP, "acs")),
         ({"scorer": "intra"}, (Method.STAR, INTRA, DROP, "acs")),
         ({"method": "tome"}, (Method.TOME, PAIRS, MERGE_WEIGHTED, "constant")),
-        ({"method": "star", "counts": "stretched"}, (Method.STAR, FUSED, DROP, "stretched")),
+        (
+            {"method": "star", "counts": "stretched"},
+            (Method.STAR, FUSED, DROP, "stretched"),
+        ),
     ],
 )
 def test_what_is_not_said_is_the_methods_default(
@@ -131,7 +134,12 @@ def test_a_number_stands_alone_or_scales_rates(tiny_vit: PrunableViT) -> None:
         ({"scorer": "intra", "rates": {2: 0.5}, "rho": 0.5}, set()),
         ({"scorer": "intra", "method": "a-star", "rho": 0.5}, {Need.ACS}),
         (
-            {"scorer": "intra", "method": "a-star", "rates": {2: 0.5}, "mac_reduction": 0.3},
+            {
+                "scorer": "intra",
+                "method": "a-star",
+                "rates": {2: 0.5},
+                "mac_reduction": 0.3,
+            },
             {Need.COST},
         ),
         ({"refit": True, "rates": {2: 0.5}}, {Need.REFIT}),
@@ -141,15 +149,21 @@ def test_what_a_schedule_needs(settings: dict[str, Any], needs: set[Need]) -> No
     assert resolve(Prune(**settings)).needs == needs
 
 
-def test_a_schedule_of_inter_layer_scores_needs_the_same_ones(tiny_vit: PrunableViT) -> None:
-    drawn = manual_schedule(tiny_vit.spec, {2: 0.5}, resolve(Prune("inter")), "some digest")
+def test_a_schedule_of_inter_layer_scores_needs_the_same_ones(
+    tiny_vit: PrunableViT,
+) -> None:
+    drawn = manual_schedule(
+        tiny_vit.spec, {2: 0.5}, resolve(Prune("inter")), "some digest"
+    )
     assert resolve(Prune(), drawn).needs == {Need.INTER, Need.SAME_INTER}
     assert resolve(Prune(rho=0.5), drawn).needs == {Need.INTER}
 
 
 def test_the_first_need_that_nothing_meets_is_the_error() -> None:
     needs = frozenset({Need.REFIT, Need.ACS})
-    with pytest.raises(RecipeError, match=r"--images \| got nothing \| .* to calibrate on"):
+    with pytest.raises(
+        RecipeError, match=r"--images \| got nothing \| .* to calibrate on"
+    ):
         check_needs(needs, images=False, calibration=False)
     with pytest.raises(RecipeError, match=r"--images \| got nothing \| .* to refit on"):
         check_needs(needs, images=False, calibration=True)

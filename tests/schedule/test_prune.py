@@ -37,7 +37,9 @@ def intra(**amount: Any) -> Prune:
     return replace(INTRA, **amount)
 
 
-def told_schedule(settings: Prune, spec: ModelSpec, acs: Sequence[float] = ()) -> Schedule:
+def told_schedule(
+    settings: Prune, spec: ModelSpec, acs: Sequence[float] = ()
+) -> Schedule:
     """The schedule, with what is said of it."""
     policy = resolve(settings)
     schedule = schedule_of(policy, spec, acs=acs)
@@ -64,10 +66,15 @@ def test_a_share_of_the_macs(tiny_vit: PrunableViT) -> None:
 
 def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
     rates, spec = {2: 0.8, 4: 0.6}, tiny_vit.spec.as_it_came
-    for shape, given in ((rates, None), ({}, manual_schedule(spec, rates, resolve(INTRA)))):
+    for shape, given in (
+        (rates, None),
+        ({}, manual_schedule(spec, rates, resolve(INTRA))),
+    ):
         schedule = schedule_of(resolve(intra(rho=0.2, rates=shape), given), spec)
         assert schedule.rates == pytest.approx((1.0, 0.6, 1.0, 0.2))
-        saving = schedule_of(resolve(intra(mac_reduction=0.3, rates=shape), given), spec)
+        saving = schedule_of(
+            resolve(intra(mac_reduction=0.3, rates=shape), given), spec
+        )
         assert pruned_macs(spec, saving.keep).total <= 0.7 * dense_macs(spec).total
         assert saving.pruning_layers == (2, 4)
 
@@ -81,8 +88,15 @@ def test_tome_follows_no_acs(tiny_vit: PrunableViT) -> None:
     assert schedule.method == Method.TOME
     # Merging counts: without it, more would be saved.
     assert pruned_macs(spec, schedule.keep).total < schedule_macs(spec, schedule).total
-    assert schedule_macs(spec, schedule).total <= 0.7 * dense_macs(spec.as_it_came).total
-    assert schedule_of(resolve(replace(TOME, rates={2: 0.5})), spec).keep == (16, 8, 8, 8)
+    assert (
+        schedule_macs(spec, schedule).total <= 0.7 * dense_macs(spec.as_it_came).total
+    )
+    assert schedule_of(resolve(replace(TOME, rates={2: 0.5})), spec).keep == (
+        16,
+        8,
+        8,
+        8,
+    )
 
 
 def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
@@ -97,7 +111,9 @@ def test_a_share_under_a_star_counts_on_images(tiny_vit: PrunableViT) -> None:
     assert found.rho == pytest.approx(0.7, abs=1e-3)
 
 
-def test_less_than_the_last_layer_saves_by_itself_is_one_line(tiny_vit: PrunableViT) -> None:
+def test_less_than_the_last_layer_saves_by_itself_is_one_line(
+    tiny_vit: PrunableViT,
+) -> None:
     spec = tiny_vit.spec
     alone = 1 - dense_macs(spec).total / dense_macs(spec.as_it_came).total
     with pytest.raises(
@@ -117,7 +133,9 @@ def test_a_rho_far_from_the_last_layers_is_one_line(
     for acs in (RISING, EARLY_PEAK):
         schedule = told_schedule(intra(**amount), tiny_vit.spec, acs)
     (line,) = caplog.messages
-    assert "first layer (at 0.00 of its range) to the last (at 0.12): layer 2 of 4" in line
+    assert (
+        "first layer (at 0.00 of its range) to the last (at 0.12): layer 2 of 4" in line
+    )
     assert f"{schedule.keep[-1]} of 16 patches" in line
 
 
@@ -147,7 +165,9 @@ def test_either_end_of_acs_may_be_out_of_place(
     assert bool(caplog.messages) == told
 
 
-def test_none_of_the_authors_models_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_none_of_the_authors_models_is_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for model in MODELS.values():
         spec = describe(ModelRequest(model.name)).spec
         told_schedule(intra(rho=model.rho), spec, model.acs)
@@ -163,7 +183,9 @@ def test_patches_dropped_from_what_a_head_pools_are_told_of(
         ("vit", "drop", 0),
     ):
         caplog.clear()
-        told_schedule(Prune("received", reduce=reduce, rates={2: 0.5}), make_vit(family).spec)
+        told_schedule(
+            Prune("received", reduce=reduce, rates={2: 0.5}), make_vit(family).spec
+        )
         assert len(caplog.messages) == told
         assert all("--reduce merge-weighted" in message for message in caplog.messages)
 
@@ -173,12 +195,15 @@ def test_a_share_out_of_reach_names_the_flag_and_one_that_is_not(
     tiny_vit: PrunableViT, settings: Prune
 ) -> None:
     def saving(share: float) -> None:
-        schedule_of(resolve(replace(settings, mac_reduction=share)), tiny_vit.spec, acs=RISING)
+        schedule_of(
+            resolve(replace(settings, mac_reduction=share)), tiny_vit.spec, acs=RISING
+        )
 
     with pytest.raises(ScheduleError) as caught:
         saving(0.99)
     told = re.fullmatch(
-        r"--mac-reduction \| got 0.99 \| need at most (0\.\d+), which .*", str(caught.value)
+        r"--mac-reduction \| got 0.99 \| need at most (0\.\d+), which .*",
+        str(caught.value),
     )
     assert told is not None
     saving(float(told[1]))

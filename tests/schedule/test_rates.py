@@ -25,21 +25,33 @@ from exporter.schedule.rates import (
 )
 from exporter.vocabulary import Anchors
 from tests.schedule.ours import DEIT_B_COUNTS_AT_07
-from tests.schedule.published import DEIT_B, DEIT_B_RATES_AT_07, DEIT_S, MODELS, PublishedModel
+from tests.schedule.published import (
+    DEIT_B,
+    DEIT_B_RATES_AT_07,
+    DEIT_S,
+    MODELS,
+    PublishedModel,
+)
 
 ACS = st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=16)
 RHO = st.floats(0.01, 1.0)
 
 
 def test_the_rates_of_the_authors_code_at_one_rho_give_those_at_another() -> None:
-    assert rates_from_acs(DEIT_B.acs, 0.7) == pytest.approx(DEIT_B_RATES_AT_07, abs=2e-5)
+    assert rates_from_acs(DEIT_B.acs, 0.7) == pytest.approx(
+        DEIT_B_RATES_AT_07, abs=2e-5
+    )
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda each: each.name)
-def test_the_rates_of_the_authors_code_end_at_one_and_rho(model: PublishedModel) -> None:
+def test_the_rates_of_the_authors_code_end_at_one_and_rho(
+    model: PublishedModel,
+) -> None:
     """So their anchors are the smallest and the largest ACS: the first and the last layer have other rates."""
     assert (max(model.rates), min(model.rates)) == (1.0, model.rates_rho)
-    assert rates_from_acs(model.acs, model.rates_rho) == pytest.approx(model.rates, abs=1e-6)
+    assert rates_from_acs(model.acs, model.rates_rho) == pytest.approx(
+        model.rates, abs=1e-6
+    )
 
 
 def test_our_counts_of_deit_b() -> None:
@@ -63,20 +75,28 @@ def test_a_layer_of_higher_acs_never_keeps_more(acs: list[float], rho: float) ->
 
 
 @given(acs=ACS, rhos=st.tuples(RHO, RHO))
-def test_a_higher_rho_never_keeps_less(acs: list[float], rhos: tuple[float, float]) -> None:
+def test_a_higher_rho_never_keeps_less(
+    acs: list[float], rhos: tuple[float, float]
+) -> None:
     low, high = (rates_from_acs(acs, rho) for rho in sorted(rhos))
     assert all(a <= b for a, b in zip(low, high, strict=True))
     assert all(a <= b for a, b in zip(counts(low, 196), counts(high, 196), strict=True))
 
 
 @given(
-    acs=st.lists(st.floats(0.0, 1.0).map(lambda x: round(x, 3)), min_size=3, max_size=12),
+    acs=st.lists(
+        st.floats(0.0, 1.0).map(lambda x: round(x, 3)), min_size=3, max_size=12
+    ),
     rho=RHO,
     scale=st.sampled_from([0.5, 2.0, 4.0]),
 )
-def test_only_the_shape_of_acs_matters(acs: list[float], rho: float, scale: float) -> None:
+def test_only_the_shape_of_acs_matters(
+    acs: list[float], rho: float, scale: float
+) -> None:
     moved = [scale * value + 1.0 for value in acs]
-    assert rates_from_acs(moved, rho) == pytest.approx(rates_from_acs(acs, rho), abs=1e-6)
+    assert rates_from_acs(moved, rho) == pytest.approx(
+        rates_from_acs(acs, rho), abs=1e-6
+    )
 
 
 def test_equal_acs_and_a_rho_of_one_keep_everything() -> None:
@@ -117,7 +137,9 @@ def test_endpoints_need_a_rise() -> None:
         ([1e308, -1e308], "layer 1"),
     ],
 )
-def test_an_acs_that_is_no_number_names_its_layer(acs: list[float], message: str) -> None:
+def test_an_acs_that_is_no_number_names_its_layer(
+    acs: list[float], message: str
+) -> None:
     with pytest.raises(ScheduleError, match=message):
         rates_from_acs(acs, 0.5)
 
@@ -142,7 +164,9 @@ def test_rounded_counts_are_multiples_or_what_was_there(
     rates: list[float], patches: int, round_to: int, prefix: int
 ) -> None:
     before = patches
-    for rate, after in zip(rates, counts(rates, patches, round_to, prefix), strict=True):
+    for rate, after in zip(
+        rates, counts(rates, patches, round_to, prefix), strict=True
+    ):
         least = keep_count(rate, before)
         assert least <= after <= before
         assert after == before or (
@@ -212,9 +236,13 @@ def test_a_cost_that_rises_and_falls_meets_the_target_with_one_above_that_does_n
     found = rho_for(plan, wavy, target, bisections)
     assert found.rho is not None
     assert wavy(found) <= target
-    assert found.rho == 1.0 or wavy(plan(min(1.0, found.rho + 2.0**-bisections))) > target
+    assert (
+        found.rho == 1.0 or wavy(plan(min(1.0, found.rho + 2.0**-bisections))) > target
+    )
     assert all(
-        wavy(each) > target for each in tried if each.rho is not None and each.rho > found.rho
+        wavy(each) > target
+        for each in tried
+        if each.rho is not None and each.rho > found.rho
     )
 
 

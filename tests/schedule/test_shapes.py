@@ -38,7 +38,9 @@ SPEC = describe_vit(ModelRequest("deit_small_patch16_224")).spec
 def test_counts_fall_with_layers_and_with_steepness(
     curve: Curve, one: float, other: float, patches: int, prunes: list[bool]
 ) -> None:
-    flat, steep = (shaped_counts(curve, each, patches, prunes) for each in sorted((one, other)))
+    flat, steep = (
+        shaped_counts(curve, each, patches, prunes) for each in sorted((one, other))
+    )
     assert all(1 <= low <= high for low, high in zip(steep, flat, strict=True))
     before = patches
     for after, may in zip(steep, prunes, strict=True):
@@ -48,7 +50,9 @@ def test_counts_fall_with_layers_and_with_steepness(
 
 
 @given(CURVE, st.integers(1, 1024), PRUNES)
-def test_the_ends_keep_all_and_one(curve: Curve, patches: int, prunes: list[bool]) -> None:
+def test_the_ends_keep_all_and_one(
+    curve: Curve, patches: int, prunes: list[bool]
+) -> None:
     assert shaped_counts(curve, 0.0, patches, prunes) == (patches,) * len(prunes)
     left = shaped_counts(curve, 1.0, patches, prunes)[-1]
     assert left == (1 if any(prunes) else patches)
@@ -74,7 +78,9 @@ def test_a_cost_is_met_within_one_patch_of_a_layer(
 
 @given(
     settings=st.builds(Prune, method=st.just(Method.MATCHING), exponent=EXPONENT)
-    | st.builds(Prune, method=st.just(Method.TOME), counts=st.sampled_from(sorted(SHAPES))),
+    | st.builds(
+        Prune, method=st.just(Method.TOME), counts=st.sampled_from(sorted(SHAPES))
+    ),
     share=st.floats(0.05, 0.95),
 )
 def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
@@ -96,12 +102,18 @@ def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
         assert error.least > target
         assert saving(error.least).keep[-1] == 1
         return
-    assert 0 <= target - cost(schedule) <= dense / (SPEC.num_patches + SPEC.num_prefix_tokens)
+    assert (
+        0
+        <= target - cost(schedule)
+        <= dense / (SPEC.num_patches + SPEC.num_prefix_tokens)
+    )
     assert schedule.keep[SPEC.lone_layer - 1] == schedule.keep[SPEC.lone_layer - 2]
 
 
 @given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())
-def test_an_integer_r_is_that_of_tome(patches: int, depth: int, data: st.DataObject) -> None:
+def test_an_integer_r_is_that_of_tome(
+    patches: int, depth: int, data: st.DataObject
+) -> None:
     """Each layer merges r; rho is the rate of the last one."""
     r = data.draw(st.integers(0, (patches - 1) // depth))
     rho = (patches - r * depth) / (patches - r * (depth - 1))
@@ -146,8 +158,15 @@ def test_a_lower_exponent_leaves_more_to_the_last_layers_at_equal_cost() -> None
 
 def test_shapes_by_hand() -> None:
     every = [True] * 4
-    assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (14, 11, 9, 6)  # r = 2.53
-    assert counts_of_rho(SHAPES["constant"], 0.5, 16, [True, False, True, True, True]) == (
+    assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (
+        14,
+        11,
+        9,
+        6,
+    )  # r = 2.53
+    assert counts_of_rho(
+        SHAPES["constant"], 0.5, 16, [True, False, True, True, True]
+    ) == (
         13,
         13,
         10,
@@ -173,4 +192,6 @@ def test_counts_are_a_choice_of_their_own() -> None:
 def test_a_shape_keeps_the_digest_of_the_scores_it_prunes_by() -> None:
     for scorer, digest in (("fused", "abc"), ("intra", "")):
         settings = Prune(scorer, method=Method.STAR, counts="stretched", reduce="drop")
-        assert shape_schedule(SPEC, 0.7, resolve(settings), "abc").inter_sha256 == digest
+        assert (
+            shape_schedule(SPEC, 0.7, resolve(settings), "abc").inter_sha256 == digest
+        )

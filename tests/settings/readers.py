@@ -11,7 +11,10 @@ ROOT = Path(exporter.__file__).parent
 
 def reads() -> set[tuple[str, str]]:
     """The class and the attribute of every read in the package whose class is declared."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))]
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(ROOT.rglob("*.py"))
+    ]
     package = _Package(trees)
     return {read for tree in trees for read in package.reads_in(tree)}
 
@@ -53,7 +56,9 @@ class _Package:
                     if isinstance(part, ast.Assign):
                         self._assign(part, declared.name, types)
 
-    def _assign(self, assigned: ast.Assign, declared: str, types: dict[str, Kinds]) -> None:
+    def _assign(
+        self, assigned: ast.Assign, declared: str, types: dict[str, Kinds]
+    ) -> None:
         for target, value in _pairs(assigned.targets[0], assigned.value):
             if isinstance(target, ast.Attribute) and isinstance(value, ast.Name):
                 self.attributes.setdefault(
@@ -62,7 +67,11 @@ class _Package:
 
     @staticmethod
     def _arguments(function: ast.FunctionDef) -> dict[str, Kinds]:
-        arguments = (*function.args.args, *function.args.kwonlyargs, *function.args.posonlyargs)
+        arguments = (
+            *function.args.args,
+            *function.args.kwonlyargs,
+            *function.args.posonlyargs,
+        )
         return {argument.arg: _named(argument.annotation) for argument in arguments}
 
     def reads_in(
@@ -102,11 +111,15 @@ class _Package:
         return UNKNOWN
 
     def _of_attribute(self, owners: Kinds, name: str) -> Kinds:
-        return UNKNOWN.union(*(self.attributes.get((owner, name), UNKNOWN) for owner in owners))
+        return UNKNOWN.union(
+            *(self.attributes.get((owner, name), UNKNOWN) for owner in owners)
+        )
 
     def _type_of_call(self, call: ast.Call, types: dict[str, Kinds]) -> Kinds:
         if isinstance(call.func, ast.Attribute):
-            return self._of_attribute(self._type_of(call.func.value, types), call.func.attr)
+            return self._of_attribute(
+                self._type_of(call.func.value, types), call.func.attr
+            )
         if not isinstance(call.func, ast.Name):
             return UNKNOWN
         name = call.func.id

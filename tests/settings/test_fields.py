@@ -25,16 +25,25 @@ from tests.settings.example import Example
         ({"anything": "5"}, "anything | got '5' | need a finite number"),
         ({"pair": (0.5, math.inf)}, "need a finite number"),
         ({"count": 0}, "count | got 0 | need an integer from 1 to"),
-        ({"count": 2**31}, "count | got 2147483648 | need an integer from 1 to 2147483647"),
+        (
+            {"count": 2**31},
+            "count | got 2147483648 | need an integer from 1 to 2147483647",
+        ),
         ({"count": True}, "count | got True"),
         ({"word": "c"}, "word | got 'c' | need one of a, b"),
-        ({"layout": "folded"}, "layout | got 'folded' | need one of shrinking, packed, padded"),
+        (
+            {"layout": "folded"},
+            "layout | got 'folded' | need one of shrinking, packed, padded",
+        ),
         ({"batches": (1, 0)}, "batches | got (1, 0) | need an integer from 1"),
         (
             {"place": "a\0b"},
             "place | got 'a\\x00b' | need a path without NUL, of names of at most 255 bytes",
         ),
-        ({"place": "x" * 256}, "need a path without NUL, of names of at most 255 bytes"),
+        (
+            {"place": "x" * 256},
+            "need a path without NUL, of names of at most 255 bytes",
+        ),
         ({"shares": {1: 1.5}}, "shares | got {1: 1.5} | need a number in (0, 1]"),
         ({"really": "yes"}, "really | got 'yes' | need bool"),
     ],
@@ -74,7 +83,9 @@ def test_a_word_may_be_none_only_where_none_is_the_default() -> None:
         ({"rho": "high"}, "r.toml: rho | got 'high' | need a number in (0, 1]"),
     ],
 )
-def test_a_wrong_table_names_the_file_and_the_key(table: dict[str, Any], message: str) -> None:
+def test_a_wrong_table_names_the_file_and_the_key(
+    table: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         from_table(Example, table, "r.toml:")
     assert message in str(caught.value)
@@ -83,7 +94,9 @@ def test_a_wrong_table_names_the_file_and_the_key(table: dict[str, Any], message
 def test_every_module_with_settings_is_listed() -> None:
     root = Path(exporter.__file__).parent
     found = {
-        path for path in root.rglob("*.py") if "(Settings):" in path.read_text(encoding="utf-8")
+        path
+        for path in root.rglob("*.py")
+        if "(Settings):" in path.read_text(encoding="utf-8")
     }
     listed = {root / f"{name.replace('.', '/')}.py" for name in MODULES}
     assert found <= listed

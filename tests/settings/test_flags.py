@@ -41,7 +41,17 @@ def test_flags_are_read_as_the_types_of_their_fields() -> None:
             "--layout",
             "padded",
         ),
-        *("--place", "x", "--named", "a=1", "b=c", "d=(1,2)", "--really", "--word", "b"),
+        *(
+            "--place",
+            "x",
+            "--named",
+            "a=1",
+            "b=c",
+            "d=(1,2)",
+            "--really",
+            "--word",
+            "b",
+        ),
     )
     assert example == Example(
         rho=0.7,
@@ -65,21 +75,30 @@ def test_flags_are_read_as_the_types_of_their_fields() -> None:
         (("--rho", "70%"), "--rho | got '70%' | need a number in (0, 1]"),
         (("--count", "1e3"), "--count | got 1000.0 | need an integer from 1"),
         (("--named", "32"), "--named | got '32' | need NAME=VALUE"),
-        (("--shares", "1=0.5", "1=0.7"), "--shares | got a name twice | need each name once"),
+        (
+            ("--shares", "1=0.5", "1=0.7"),
+            "--shares | got a name twice | need each name once",
+        ),
     ],
 )
-def test_wrong_flags_are_refused_in_one_line(flags: tuple[str, ...], message: str) -> None:
+def test_wrong_flags_are_refused_in_one_line(
+    flags: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         parse(*flags)
     assert message in str(caught.value)
 
 
 @given(
-    st.floats(0.0, 1.0, exclude_min=True), st.integers(1, 2**31 - 1), st.sampled_from(Layout)
+    st.floats(0.0, 1.0, exclude_min=True),
+    st.integers(1, 2**31 - 1),
+    st.sampled_from(Layout),
 )
 def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -> None:
     given_ = Example(rho=rho, count=count, layout=layout)
-    assert parse("--rho", repr(rho), "--count", str(count), "--layout", layout) == given_
+    assert (
+        parse("--rho", repr(rho), "--count", str(count), "--layout", layout) == given_
+    )
     table = {"rho": rho, "count": count, "layout": str(layout)}
     assert Example(**from_table(Example, table, "r.toml")) == given_
 
@@ -87,7 +106,9 @@ def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -
 def _forms(number: float) -> st.SearchStrategy[str]:
     """How Python and people write a number: .7, 7e-1, +0.7, 1_000."""
     written = {repr(number), f"{number:.17e}", f"{number:.17E}", f"{number:+.17g}"}
-    whole, _, rest = f"{number:.1080f}".partition(".")  # all digits of the smallest number
+    whole, _, rest = f"{number:.1080f}".partition(
+        "."
+    )  # all digits of the smallest number
     if int(whole) == 0 and int(rest):
         written.add(f"{whole[:-1]}.{rest.rstrip('0')}")
     if int(rest) == 0:
@@ -106,7 +127,11 @@ def test_a_number_is_read_as_python_reads_it_however_it_is_written(
     number, text = told
     assert float(text) == number
     example = parse(
-        f"--anything={text}", f"--sweep={text},{text}", "--named", f"a={text}", f"b=[{text}]"
+        f"--anything={text}",
+        f"--sweep={text},{text}",
+        "--named",
+        f"a={text}",
+        f"b=[{text}]",
     )
     assert (example.anything, example.sweep) == (number, (number, number))
     assert example.named == {"a": number, "b": [number]}
@@ -158,11 +183,25 @@ def test_what_starts_like_no_text_is_a_value_or_refused(word: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["1e-", "(1,", "[1", "70%", "224x224", "nan", "1e400", "{1: 2}", "1j", "'a", "-inf", "NaN"],
+    [
+        "1e-",
+        "(1,",
+        "[1",
+        "70%",
+        "224x224",
+        "nan",
+        "1e400",
+        "{1: 2}",
+        "1j",
+        "'a",
+        "-inf",
+        "NaN",
+    ],
 )
 def test_what_is_nearly_a_value_is_no_text(word: str) -> None:
     with pytest.raises(
-        RecipeError, match=r"--named a \| got .* \| need a number, true or false, none, a list"
+        RecipeError,
+        match=r"--named a \| got .* \| need a number, true or false, none, a list",
     ):
         parse("--named", f"a={word}")
 

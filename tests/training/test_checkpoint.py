@@ -41,7 +41,9 @@ def values(state: RunState) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("averaged", [True, False])
-def test_the_next_step_is_the_one_that_would_have_come(tmp_path: Path, averaged: bool) -> None:
+def test_the_next_step_is_the_one_that_would_have_come(
+    tmp_path: Path, averaged: bool
+) -> None:
     """Which takes weights, averages and the optimizer's moments alike."""
     whole, resumed = run(0, averaged=averaged), run(1, averaged=averaged)
     step(whole)
@@ -90,7 +92,9 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: object) -> No
         run(0).restore(path)
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise RuntimeError(
             "[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0\nframe #0"

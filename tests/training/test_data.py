@@ -22,7 +22,12 @@ from exporter.vocabulary import CropMode, Interpolation
 from tests.vits import make_images
 
 AUGMENTED = Preprocessing(
-    (3, 24, 24), Interpolation.BICUBIC, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 1.0, CropMode.CENTER
+    (3, 24, 24),
+    Interpolation.BICUBIC,
+    (0.5, 0.4, 0.3),
+    (0.2, 0.3, 0.4),
+    1.0,
+    CropMode.CENTER,
 )
 STILL = FinetuneSettings(
     augment="affine", rotate=0.0, shear=0.0, translate=0.0, scale=(1.0, 1.0)
@@ -37,12 +42,16 @@ def image() -> Image.Image:
 
 
 def evaluated(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(normalise(to_pixels(to_input_size(image, AUGMENTED)), AUGMENTED))
+    return torch.from_numpy(
+        normalise(to_pixels(to_input_size(image, AUGMENTED)), AUGMENTED)
+    )
 
 
 def test_images_are_mirrored_where_that_is_asked_for_alone(image: Image.Image) -> None:
     assert AUGMENTATIONS["affine"].hflip == AUGMENTATIONS["none"].hflip == 0
-    assert torch.equal(transform_of(AUGMENTATIONS["none"], AUGMENTED)(image), evaluated(image))
+    assert torch.equal(
+        transform_of(AUGMENTATIONS["none"], AUGMENTED)(image), evaluated(image)
+    )
     mirrored = transform_of(replace(STILL, hflip=1.0).augmentation, AUGMENTED)(image)
     assert torch.equal(mirrored, evaluated(image).flip(-1))
 
@@ -105,7 +114,9 @@ def epoch_of(
 
 
 def test_an_epoch_holds_every_image_once_in_its_own_order(images: Path) -> None:
-    (first, labels), (_, again), (_, later) = (epoch_of(images, epoch) for epoch in (1, 1, 2))
+    (first, labels), (_, again), (_, later) = (
+        epoch_of(images, epoch) for epoch in (1, 1, 2)
+    )
     assert first.shape == (9, 3, 16, 16)
     assert sorted(labels) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert labels == again
@@ -120,10 +131,14 @@ def test_repeated_images_follow_each_other_in_other_variants(images: Path) -> No
     once, labels_once = epoch_of(images, 1)
     assert labels == [label for label in labels_once[:3] for _ in range(3)]
     assert torch.equal(made[::3], once[:3])
-    assert not any(torch.equal(made[place], made[place + 1]) for place in (0, 1, 3, 4, 6, 7))
+    assert not any(
+        torch.equal(made[place], made[place + 1]) for place in (0, 1, 3, 4, 6, 7)
+    )
 
 
-def test_worker_processes_load_the_same_variants_in_the_same_order(images: Path) -> None:
+def test_worker_processes_load_the_same_variants_in_the_same_order(
+    images: Path,
+) -> None:
     made, labels = epoch_of(images, 1)
     anew, again = epoch_of(images, 1, replace(SETTINGS, workers=1))
     assert labels == again

@@ -35,7 +35,9 @@ def images_and_labels() -> TrainBatch:
     """Eight images of noise of different strength, so that they keep different numbers of patches."""
     generator = torch.Generator().manual_seed(5)
     strength = torch.linspace(0.3, 3.0, 8)[:, None, None, None]
-    return torch.randn(8, 3, 32, 32, generator=generator) * strength, torch.arange(8) % 3
+    return torch.randn(8, 3, 32, 32, generator=generator) * strength, torch.arange(
+        8
+    ) % 3
 
 
 def batches(epoch: int) -> list[TrainBatch]:
@@ -73,10 +75,18 @@ def changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
 
 
 def losses_of(
-    student: nn.Module, teacher: nn.Module | None = None, settings: FinetuneSettings = FAST
+    student: nn.Module,
+    teacher: nn.Module | None = None,
+    settings: FinetuneSettings = FAST,
 ) -> list[float]:
     losses: list[float] = []
-    finetune(student, teacher, batches, settings, on_epoch=lambda _, loss: losses.append(loss))
+    finetune(
+        student,
+        teacher,
+        batches,
+        settings,
+        on_epoch=lambda _, loss: losses.append(loss),
+    )
     return losses
 
 
@@ -147,7 +157,9 @@ def test_the_loss_is_the_labels_and_the_teachers_by_their_shares(share: float) -
     settings = replace(FAST, epochs=1, distillation=share)
     losses: list[float] = []
     batch = always((images, labels))
-    finetune(student, teacher, batch, settings, on_epoch=lambda _, loss: losses.append(loss))
+    finetune(
+        student, teacher, batch, settings, on_epoch=lambda _, loss: losses.append(loss)
+    )
     assert losses == pytest.approx([float((1 - share) * soft + share * hard)], rel=1e-4)
 
 
@@ -186,7 +198,9 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     assert seen == [3]
     assert not changed(anew, weights_of(whole))
     with pytest.raises(ArtefactError, match="other settings"):
-        finetune(anew, None, batches, settings, checkpoint=place, identity="another run")
+        finetune(
+            anew, None, batches, settings, checkpoint=place, identity="another run"
+        )
 
 
 def test_averaged_weights_are_the_result() -> None:
@@ -205,7 +219,10 @@ def test_embeddings_of_a_wrapped_model_do_not_decay() -> None:
         losses_of(student, settings=settings)
     after = student.model.state_dict()
     assert float((after["cls_token"] - before["cls_token"]).abs().max()) < 0.01
-    kept = after["blocks.0.mlp.fc1.weight"].norm() / before["blocks.0.mlp.fc1.weight"].norm()
+    kept = (
+        after["blocks.0.mlp.fc1.weight"].norm()
+        / before["blocks.0.mlp.fc1.weight"].norm()
+    )
     assert float(kept) < 0.9
 
 
@@ -220,7 +237,9 @@ def test_what_cannot_be_trained_is_one_line() -> None:
     student = make_model()
     with pytest.raises(ModelError, match=r"teacher \| got a model in training mode"):
         finetune(student, make_model(seed=1).train(), batches, FAST)
-    with pytest.raises(ModelError, match=r"teacher \| got weights that the student trains"):
+    with pytest.raises(
+        ModelError, match=r"teacher \| got weights that the student trains"
+    ):
         finetune(student, student, batches, FAST)
     with pytest.raises(ImageError, match="an epoch without images"):
         finetune(student, None, lambda _: [], FAST)
@@ -231,12 +250,18 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(
     tmp_path: Path, good: int
 ) -> None:
     """It would refuse the lower learning rate that the message asks for."""
-    student, place, (images, labels) = make_model(), tmp_path / "run.ckpt", images_and_labels()
+    student, place, (images, labels) = (
+        make_model(),
+        tmp_path / "run.ckpt",
+        images_and_labels(),
+    )
 
     def diverging(epoch: int) -> list[TrainBatch]:
         return [(images * (1 if epoch < good else math.nan), labels)]
 
-    expected = rf"a loss of nan in epoch {good + 1} \| need finite numbers \| lower --lr"
+    expected = (
+        rf"a loss of nan in epoch {good + 1} \| need finite numbers \| lower --lr"
+    )
     with pytest.raises(RecipeError, match=expected):
         finetune(student, None, diverging, FAST, checkpoint=place, identity="high")
     assert not place.exists()
@@ -277,7 +302,12 @@ def test_a_trained_vit_is_adapted_anew() -> None:
 @pytest.mark.parametrize("ema_decay", [0.0, 0.9])
 @pytest.mark.parametrize(
     ("scores", "best"),
-    [((5, 4, 3, 2, 1), 0), ((1, 2, 3, 2, 1), 2), ((1, 2, 2, 1, 1), 2), ((0, 0, 0, 0, 0), 4)],
+    [
+        ((5, 4, 3, 2, 1), 0),
+        ((1, 2, 3, 2, 1), 2),
+        ((1, 2, 2, 1, 1), 2),
+        ((0, 0, 0, 0, 0), 4),
+    ],
 )
 def test_the_best_weights_are_left_also_of_a_run_that_was_cut(
     scores: tuple[int, ...], best: int, ema_decay: float, tmp_path: Path
@@ -296,9 +326,18 @@ def test_the_best_weights_are_left_also_of_a_run_that_was_cut(
 
     with pytest.raises(KeyboardInterrupt):
         finetune(
-            make_model(), None, batches, settings, checkpoint=place, on_epoch=stop, score=score
+            make_model(),
+            None,
+            batches,
+            settings,
+            checkpoint=place,
+            on_epoch=stop,
+            score=score,
         )
     student = make_model()
-    assert finetune(student, None, batches, settings, checkpoint=place, score=score) == best
+    assert (
+        finetune(student, None, batches, settings, checkpoint=place, score=score)
+        == best
+    )
     assert len(seen) == 5
     assert changed(student, seen[best]) == set()

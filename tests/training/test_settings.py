@@ -9,7 +9,12 @@ from torch import nn
 
 from exporter.bundled import DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT
 from exporter.models.identity import Identity, save_weights
-from exporter.training.settings import AUGMENTATIONS, PRESETS, FinetuneSettings, preset_values
+from exporter.training.settings import (
+    AUGMENTATIONS,
+    PRESETS,
+    FinetuneSettings,
+    preset_values,
+)
 
 DOCS = Path(__file__).parents[2] / "docs/finetuning.md"
 
@@ -43,7 +48,10 @@ def row_of(preset: str) -> tuple[str, ...]:
     # The rate of an epoch, and not what it tends to: the last one is a step before the end of the cosine.
     left = 1 + math.cos(math.pi * (settings.epochs - 1) / settings.epochs)
     last = settings.min_lr + (settings.lr - settings.min_lr) * left / 2
-    rates = [f"{settings.lr:.0e}".replace("e-0", "e-"), f"{last:.1e}".replace("e-0", "e-")]
+    rates = [
+        f"{settings.lr:.0e}".replace("e-0", "e-"),
+        f"{last:.1e}".replace("e-0", "e-"),
+    ]
     return (
         f"{settings.epochs}",
         f"{settings.batch_size}",
@@ -62,14 +70,20 @@ def test_a_preset_has_the_values_that_the_documentation_names(preset: str) -> No
         for line in DOCS.read_text(encoding="utf-8").splitlines()
         if line.startswith(f"| `{preset}`")
     )
-    assert tuple(cell.strip() for cell in line.strip("|").split("|")[1:]) == row_of(preset)
+    assert tuple(cell.strip() for cell in line.strip("|").split("|")[1:]) == row_of(
+        preset
+    )
 
 
 def test_a_bundled_model_is_augmented_as_in_its_own_training() -> None:
     digits, offset = (
         preset_values("short", each.name) for each in (DIGITS_VIT, OFFSET_DIGITS_VIT)
     )
-    assert (digits["augment"], digits["hflip"], digits["rotate"]) == ("affine", 0.0, 12.0)
+    assert (digits["augment"], digits["hflip"], digits["rotate"]) == (
+        "affine",
+        0.0,
+        12.0,
+    )
     assert tuple(offset["scale"]) == (0.85, 1.15)
     assert digits["epochs"] == PRESETS["short"]["epochs"]
 
@@ -93,6 +107,10 @@ def test_other_models_take_the_preset_alone(tmp_path: Path) -> None:
         == preset_values("short", "deit_tiny_patch16_224")
         == PRESETS["short"]
     )
-    assert preset_values("short", "digits_vit", own_augmentation=False) == PRESETS["short"]
+    assert (
+        preset_values("short", "digits_vit", own_augmentation=False) == PRESETS["short"]
+    )
     (tmp_path / "w.pth").write_bytes(b"says nothing")
-    assert preset_values("paper", "digits_vit", tmp_path / "w.pth")["augment"] == "affine"
+    assert (
+        preset_values("paper", "digits_vit", tmp_path / "w.pth")["augment"] == "affine"
+    )

@@ -28,7 +28,9 @@ from tests.shards import encoded
 from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
-COUNTS = ChoiceSettings(attention_units=1, activation_units=1, growth=1, last_weights=True)
+COUNTS = ChoiceSettings(
+    attention_units=1, activation_units=1, growth=1, last_weights=True
+)
 STEPS = ChoiceSettings(units=2)
 
 
@@ -37,7 +39,9 @@ def job(workplace: Workplace) -> Network:
     recipe = recipe_with(
         model="vit_tiny_patch16_224",
         checkpoint=workplace.checkpoint,
-        model_kwargs={key: value for key, value in TINY.items() if key != "num_classes"},
+        model_kwargs={
+            key: value for key, value in TINY.items() if key != "num_classes"
+        },
         images=workplace.images,
         eval_images=workplace.images,
     )
@@ -53,7 +57,9 @@ def _torn(folder: Path) -> Path:
     return folder
 
 
-def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Network, tmp_path: Path) -> None:
+def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(
+    job: Network, tmp_path: Path
+) -> None:
     out = tmp_path / "c.safetensors"
     done = choose_to(job, COUNTS, QUICK, out)
     plan = done.applied.depth.plan
@@ -76,12 +82,17 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(job: Network, tmp_path:
     assert merged is not None and merged.plan == plan
 
 
-def test_the_choice_starts_again_from_the_models_weights(job: Network, tmp_path: Path) -> None:
+def test_the_choice_starts_again_from_the_models_weights(
+    job: Network, tmp_path: Path
+) -> None:
     done = choose_to(
         job, replace(COUNTS, last_weights=False), QUICK, tmp_path / "c.safetensors"
     )
     apply_to(
-        job.recipe.model, done.applied.depth.plan, tmp_path / "a.safetensors", unmerged=True
+        job.recipe.model,
+        done.applied.depth.plan,
+        tmp_path / "a.safetensors",
+        unmerged=True,
     )
     assert (tmp_path / "c.safetensors").read_bytes() == (
         tmp_path / "a.safetensors"
@@ -172,12 +183,14 @@ def test_images_that_cannot_be_read_are_named_also_after_an_interruption(
             assert list(each) == ["class_0/0.png"]
     with cut_after(1):
         choose_to(own, COUNTS, QUICK, tmp_path / "c.safetensors")
-    assert list(choose_to(own, COUNTS, QUICK, tmp_path / "c.safetensors").training_skipped) == [
-        "class_0/0.png"
-    ]
+    assert list(
+        choose_to(own, COUNTS, QUICK, tmp_path / "c.safetensors").training_skipped
+    ) == ["class_0/0.png"]
 
 
-def test_a_model_without_some_units_is_not_measured(job: Network, tmp_path: Path) -> None:
+def test_a_model_without_some_units_is_not_measured(
+    job: Network, tmp_path: Path
+) -> None:
     less = tmp_path / "less.safetensors"
     apply_to(job.recipe.model, DepthPlan((2,)), less)
     pruned = told(job, model="", checkpoint=less, model_kwargs={})
@@ -196,10 +209,14 @@ SAMPLES = tuple(
 @pytest.fixture
 def request_(workplace: Workplace) -> ModelRequest:
     kwargs = {key: value for key, value in TINY.items() if key != "num_classes"}
-    return ModelRequest("vit_tiny_patch16_224", workplace.checkpoint, model_kwargs=kwargs)
+    return ModelRequest(
+        "vit_tiny_patch16_224", workplace.checkpoint, model_kwargs=kwargs
+    )
 
 
-def test_units_go_and_the_file_says_which(request_: ModelRequest, tmp_path: Path) -> None:
+def test_units_go_and_the_file_says_which(
+    request_: ModelRequest, tmp_path: Path
+) -> None:
     out = tmp_path / "d.safetensors"
     done = apply_to(request_, DepthPlan((2,), (3,)), out)
     assert done.gmacs_after < done.gmacs_before
@@ -225,7 +242,9 @@ def test_plans_add_up_and_training_form_is_merged_later(
     assert third.read_bytes() == at_once.read_bytes()
 
 
-def test_a_plan_that_does_not_fit_is_refused(request_: ModelRequest, tmp_path: Path) -> None:
+def test_a_plan_that_does_not_fit_is_refused(
+    request_: ModelRequest, tmp_path: Path
+) -> None:
     out = tmp_path / "d.safetensors"
     apply_to(request_, DepthPlan((2,)), out)
     with pytest.raises(DepthError, match="whose layers are merged"):
@@ -257,7 +276,8 @@ def test_the_best_split_takes_more_of_what_costs_less() -> None:
 def test_one_attention_stays_also_where_all_would_go() -> None:
     """Where attention costs almost nothing, all of it would go."""
     free = tuple(
-        replace(each, accuracy=80 - 9 * each.activation - each.attention) for each in SAMPLES
+        replace(each, accuracy=80 - 9 * each.activation - each.attention)
+        for each in SAMPLES
     )
     found = split_for(free, 6, 6)
     assert found.best.attention == 5

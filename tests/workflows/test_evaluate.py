@@ -43,11 +43,15 @@ def accuracies(result: Evaluation) -> list[Accuracy]:
     return [each.accuracy for each in result.models.values() if each.accuracy]
 
 
-def colour_model(name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4) -> EvalModel:
+def colour_model(
+    name: str, order: tuple[int, ...] = (0, 1, 2), side: int = 4
+) -> EvalModel:
     """The class of the strongest colour, in this order of the channels."""
 
     def run(feed: Feed) -> dict[str, np.ndarray[Any, Any]]:
-        return {"logits": feed["images"].mean(axis=(2, 3), dtype=np.float32)[:, list(order)]}
+        return {
+            "logits": feed["images"].mean(axis=(2, 3), dtype=np.float32)[:, list(order)]
+        }
 
     preprocessing = replace(SMALL, input_size=(3, side, side))
     spec = replace(
@@ -90,7 +94,10 @@ def test_one_model_is_measured(folder: Path) -> None:
     result, differing = evaluate_models([SWAPPED], [folder], QUICK)
     (measured,) = accuracies(result)[-1:]
     assert (measured.top1, measured.top1_hits, measured.images) == (0.4, 2, 5)
-    assert measured.interval is not None and measured.interval[0] < 0.4 < measured.interval[1]
+    assert (
+        measured.interval is not None
+        and measured.interval[0] < 0.4 < measured.interval[1]
+    )
     assert (result.models["swapped"].source, result.models["swapped"].runtime) == (
         "swapped.onnx",
         "numpy",
@@ -150,7 +157,9 @@ def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
 def test_only_images_that_cannot_be_read(folder: Path) -> None:
     for path in folder.rglob("*.png"):
         path.write_text("no image")
-    with pytest.raises(ImageError, match=r"no image \| need at least one that can be read"):
+    with pytest.raises(
+        ImageError, match=r"no image \| need at least one that can be read"
+    ):
         evaluate_models([RIGHT], [folder], QUICK)
 
 
@@ -159,31 +168,44 @@ def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
     for label, path in enumerate(raw):
         pixel(label).save(path)
     red, green = (path.read_bytes() for path in raw)
-    some = write_shard(tmp_path / "some.tar", {"1.png": red, "1.cls": "0", "2.png": green})
+    some = write_shard(
+        tmp_path / "some.tar", {"1.png": red, "1.cls": "0", "2.png": green}
+    )
     with pytest.raises(
-        ImageError, match=r"some.tar/2.png \| got no label \| need one, as the images before"
+        ImageError,
+        match=r"some.tar/2.png \| got no label \| need one, as the images before",
     ):
         evaluate_models([RIGHT], [some], QUICK)
-    other = write_shard(tmp_path / "other.tar", {"1.png": red, "2.png": green, "2.cls": "1"})
-    with pytest.raises(ImageError, match=r"other.tar/2.png \| got a label \| need none"):
+    other = write_shard(
+        tmp_path / "other.tar", {"1.png": red, "2.png": green, "2.cls": "1"}
+    )
+    with pytest.raises(
+        ImageError, match=r"other.tar/2.png \| got a label \| need none"
+    ):
         evaluate_models([RIGHT, SWAPPED], [other], QUICK)
     high = write_shard(tmp_path / "high.tar", {"1.png": red, "1.cls": "3"})
     with pytest.raises(
-        ImageError, match=r"high.tar/1.png \| got the class 3 \| need an index from 0 below 3"
+        ImageError,
+        match=r"high.tar/1.png \| got the class 3 \| need an index from 0 below 3",
     ):
         evaluate_models([RIGHT], [high], QUICK)
     whole = write_shard(
-        tmp_path / "whole.tar", {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"}
+        tmp_path / "whole.tar",
+        {"1.png": red, "1.cls": "0", "2.png": green, "2.cls": "1"},
     )
     result, _ = evaluate_models([RIGHT], [whole], QUICK)
     assert (accuracies(result)[0].top1, result.images) == (1.0, 2)
 
 
 def test_models_of_other_classes_are_not_compared(folder: Path) -> None:
-    with pytest.raises(RecipeError, match=r"two \| got 2 classes \| need 3, as right has"):
+    with pytest.raises(
+        RecipeError, match=r"two \| got 2 classes \| need 3, as right has"
+    ):
         evaluate_models([RIGHT, colour_model("two", (0, 1))], [folder], QUICK)
     with pytest.raises(RecipeError, match="a model without logits"):
-        evaluate_models([replace(RIGHT, spec=replace(RIGHT.spec, outputs=()))], [folder], QUICK)
+        evaluate_models(
+            [replace(RIGHT, spec=replace(RIGHT.spec, outputs=()))], [folder], QUICK
+        )
 
 
 def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
@@ -199,23 +221,30 @@ def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
     )
     tower = NumpyRunner(run, *infos, model.name)
     spec = replace(
-        model.spec, outputs=(Output(embedding, OutputKind.EMBEDDING, model.spec.num_classes),)
+        model.spec,
+        outputs=(Output(embedding, OutputKind.EMBEDDING, model.spec.num_classes),),
     )
     return replace(model, runner=tower, spec=spec)
 
 
 def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
-    same, _ = evaluate_models([as_tower(RIGHT), as_tower(RIGHT, "other")], [folder], QUICK)
+    same, _ = evaluate_models(
+        [as_tower(RIGHT), as_tower(RIGHT, "other")], [folder], QUICK
+    )
     assert same.agreement is not None and same.pair is None
     assert same.agreement.embedding_cosine == pytest.approx(1)
     retrieval = same.agreement.retrieval
     assert retrieval is not None and retrieval.reindexed_at_1 == 1.0
     assert retrieval.precision_at_1 is not None
     unlabelled = replace(QUICK, labels=False)
-    result, _ = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], unlabelled)
+    result, _ = evaluate_models(
+        [as_tower(RIGHT), as_tower(SWAPPED)], [folder], unlabelled
+    )
     assert result.agreement is not None and result.agreement.retrieval is not None
     assert result.agreement.retrieval.precision_at_1 is None
-    result, differing = evaluate_models([as_tower(RIGHT), as_tower(SWAPPED)], [folder], QUICK)
+    result, differing = evaluate_models(
+        [as_tower(RIGHT), as_tower(SWAPPED)], [folder], QUICK
+    )
     assert result.agreement is not None and differing == ()
     # Red images embed alike; green and blue ones have changed places.
     assert result.agreement.embedding_cosine == pytest.approx(0.4)
@@ -234,11 +263,14 @@ def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
         RecipeError, match=r"--class-map \| got classes for models without logits"
     ):
         evaluate_models(
-            [as_tower(RIGHT)] * 2, [folder], replace(QUICK, class_map=tmp_path / "map.json")
+            [as_tower(RIGHT)] * 2,
+            [folder],
+            replace(QUICK, class_map=tmp_path / "map.json"),
         )
     narrow = as_tower(colour_model("narrow", (0, 1)))
     with pytest.raises(
-        RecipeError, match=r"narrow \| got embeddings of 2 channels \| need 3, as right has"
+        RecipeError,
+        match=r"narrow \| got embeddings of 2 channels \| need 3, as right has",
     ):
         evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)
 
@@ -255,11 +287,14 @@ def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
     result, _ = evaluate_models([SWAPPED, named], [tmp_path], QUICK)
     assert accuracies(result)[-1].top1 == 1.0
     with pytest.raises(
-        RecipeError, match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right"
+        RecipeError,
+        match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right",
     ):
         evaluate_models([named, other], [tmp_path], QUICK)
     assert (
-        evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[0].pair
+        evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[
+            0
+        ].pair
         is not None
     )
 
@@ -279,7 +314,9 @@ def predictions(best: list[int], labels: list[int]) -> Predictions:
     return Predictions(np.array(best)[:, None], np.array(labels))
 
 
-@pytest.mark.parametrize(("labels", "told"), [([0, 1, 2], [1, 2]), ([-1] * 3, [None, None])])
+@pytest.mark.parametrize(
+    ("labels", "told"), [([0, 1, 2], [1, 2]), ([-1] * 3, [None, None])]
+)
 def test_only_the_images_that_differ_are_listed(
     labels: list[int], told: list[int | None]
 ) -> None:
@@ -291,7 +328,10 @@ def test_only_the_images_that_differ_are_listed(
 
 @pytest.mark.parametrize("name", ["out.v1", "out.v1.json", "out.v1.csv"])
 def test_both_files_say_the_same(tmp_path: Path, name: str) -> None:
-    found = (Disagreement('cat/1, "new".png', 3, 3, 5), Disagreement("dog/é.png", None, 0, 1))
+    found = (
+        Disagreement('cat/1, "new".png', 3, 3, 5),
+        Disagreement("dog/é.png", None, 0, 1),
+    )
     save_disagreements(found, NAMES, tmp_path / "new" / name)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
         "out.v1.csv",
@@ -314,7 +354,9 @@ def test_both_files_say_the_same(tmp_path: Path, name: str) -> None:
     ]
 
 
-def test_a_place_that_cannot_be_written_is_found_before_the_work(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_found_before_the_work(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
         disagreement_paths(tmp_path / "file" / "out")

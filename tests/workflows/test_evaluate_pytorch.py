@@ -47,7 +47,9 @@ def test_a_vit_and_its_pruned_model(tmp_path: Path) -> None:
         "pytorch",
         2,
     )
-    schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra", reduce="drop")))
+    schedule = manual_schedule(
+        vit.spec, {2: 0.5}, resolve(Prune("intra", reduce="drop"))
+    )
     models = torch_models(vit, schedule, threads=1)
     assert [model.name for model in models] == ["dense", "pruned"]
     result, _ = evaluate_models(models, [images], EvalSettings(batch=4))
@@ -60,7 +62,9 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
     """A module and its pruned adapter; two of one name are numbered, and one place needs no list."""
     vit, module = make_vit(num_classes=2), make_model(num_classes=2).train()
     images = make_images(tmp_path / "images", classes=2, each=3)
-    schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra", reduce="drop")))
+    schedule = manual_schedule(
+        vit.spec, {2: 0.5}, resolve(Prune("intra", reduce="drop"))
+    )
     expected, _ = evaluate_models(torch_models(vit, schedule), [images])
     found, _ = evaluate_models([module, steps.prune(vit, schedule)], str(images))
     assert list(found.models) == ["dense", "star"]
@@ -110,9 +114,9 @@ def pictures(folder: Path, names: Sequence[str]) -> Tensor:
     """Save a picture of noise in a colour of its own for each class, and return them as the models take them."""
     chance = np.random.default_rng(5)
     tints = chance.integers(20, 235, (len(names), 1, 1, 3))
-    found = np.clip(tints + chance.normal(0, 40, (len(names), 32, 32, 3)), 0, 255).astype(
-        np.uint8
-    )
+    found = np.clip(
+        tints + chance.normal(0, 40, (len(names), 32, 32, 3)), 0, 255
+    ).astype(np.uint8)
     for picture, name in zip(found, names, strict=True):
         (folder / name).mkdir(parents=True)
         Image.fromarray(picture).save(folder / name / "a.png")
@@ -140,13 +144,18 @@ def test_folders_of_numbers_are_not_guessed(tmp_path: Path) -> None:
     model = timm.create_model("vit_tiny_patch16_224", num_classes=12, **SHAPE).eval()
     with torch.no_grad():
         recognise(
-            model.head, model.forward_head(model.forward_features(images), pre_logits=True)
+            model.head,
+            model.forward_head(model.forward_features(images), pre_logits=True),
         )
 
     def loaded(**beside: object) -> object:
-        torch.save({"state_dict": model.state_dict(), **beside}, tmp_path / "model.pth.tar")
+        torch.save(
+            {"state_dict": model.state_dict(), **beside}, tmp_path / "model.pth.tar"
+        )
         name, place = "vit_tiny_patch16_224", tmp_path / "model.pth.tar"
-        return load(ModelRequest(name, place, model_kwargs=SHAPE, preprocess={"crop_pct": 1.0}))
+        return load(
+            ModelRequest(name, place, model_kwargs=SHAPE, preprocess={"crop_pct": 1.0})
+        )
 
     with pytest.raises(
         ImageError,
@@ -189,7 +198,9 @@ def test_the_labels_of_a_hugging_face_folder_decide(
     }
     (tmp_path / "model" / "preprocessor_config.json").write_text(json.dumps(told))
     vit = load(ModelRequest(str(tmp_path / "model")))
-    assert vit.spec.class_names == steps.load_model(model).spec.class_names == tuple(names)
+    assert (
+        vit.spec.class_names == steps.load_model(model).spec.class_names == tuple(names)
+    )
     assert top1(vit, tmp_path / "val") == 1.0
     (tmp_path / "val/zebra").rename(tmp_path / "val/Zebra")
     assert top1(vit, tmp_path / "val") == 1.0

@@ -33,9 +33,13 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
         Exam(Images(eval_images=image_folder), seven, SILENT)
 
 
-def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Path) -> None:
+def test_training_needs_a_class_for_every_image(
+    image_folder: Path, tmp_path: Path
+) -> None:
     def trained_on(classes: int, place: Path | None = None) -> list[int | None]:
-        variant = open_recipe(recipe_with(images=place), model=make_vit(num_classes=classes))
+        variant = open_recipe(
+            recipe_with(images=place), model=make_vit(num_classes=classes)
+        )
         return [file.label for file in train_images(variant.network, None).files]
 
     assert trained_on(2, image_folder) == [0, 0, 0, 1, 1, 1]
@@ -46,7 +50,8 @@ def test_training_needs_a_class_for_every_image(image_folder: Path, tmp_path: Pa
         trained_on(3, image_folder)
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.cls": "2"})
     with pytest.raises(
-        ImageError, match=r"a\.tar/1\.png \| got the class 2 \| need an index from 0 below 2"
+        ImageError,
+        match=r"a\.tar/1\.png \| got the class 2 \| need an index from 0 below 2",
     ):
         trained_on(2, shard)
     with pytest.raises(RecipeError, match="--images"):

@@ -91,7 +91,11 @@ def test_what_is_written_is_what_was_trained(
         if not torch.equal(value, after.model.state_dict()[name])
     ]
     assert len(changed) == len(list(before.model.parameters()))
-    assert (result.after.images, result.trained.images, result.trained.skipped) == (12, 12, {})
+    assert (result.after.images, result.trained.images, result.trained.skipped) == (
+        12,
+        12,
+        {},
+    )
     assert result.gmacs_pruned < result.gmacs_dense
     assert not out.with_suffix(".ckpt").exists()
     assert json.loads(to_json(result))["trained"]["settings"]["epochs"] == 2
@@ -100,7 +104,12 @@ def test_what_is_written_is_what_was_trained(
 def test_it_learns(recipe: Recipe, tmp_path: Path) -> None:
     """A dozen images that the student sees unchanged are learned by heart, whatever the teacher says."""
     settings = replace(
-        QUICK, epochs=30, augment="none", ema_decay=0.0, distillation=0.0, weight_decay=0.0
+        QUICK,
+        epochs=30,
+        augment="none",
+        ema_decay=0.0,
+        distillation=0.0,
+        weight_decay=0.0,
     )
     result = finetune_model(
         recipe.but(**tables_of(rho=0.5)), settings, tmp_path / "w.safetensors"
@@ -128,7 +137,8 @@ def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) 
         recipe_with(checkpoint=good, images=place, eval_images=place), ruined, bad
     )
     assert (
-        found.trained.epoch == 0 and found.after.top1 == found.before.top1 == learned.after.top1
+        found.trained.epoch == 0
+        and found.after.top1 == found.before.top1 == learned.after.top1
     )
     assert found.recovery.share is None
     before, after = load_file(good), load_file(bad)
@@ -144,7 +154,11 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
     result = finetune_model(
         recipe, replace(QUICK, max_train_images=8), tmp_path / "w.safetensors"
     )
-    assert (result.trained.epoch, result.trained.images, result.trained.held_out) == (0, 8, 0)
+    assert (result.trained.epoch, result.trained.images, result.trained.held_out) == (
+        0,
+        8,
+        0,
+    )
     assert result.after.top1 == result.before.top1 == 0.8
     before, after = (
         load_file(recipe.model.checkpoint or ""),
@@ -158,22 +172,36 @@ def test_the_file_keeps_what_was_measured_and_what_an_earlier_one_kept(
 ) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     predictions = iter(
-        [(answers(9), answers(5)), (answers(8),), (answers(8), answers(7)), (answers(7),)]
+        [
+            (answers(9), answers(5)),
+            (answers(8),),
+            (answers(8), answers(7)),
+            (answers(7),),
+        ]
     )
     monkeypatch.setattr(Exam, "predictions", lambda *_: next(predictions))
     assert read_record(recipe.model.checkpoint, TUNED, Tuned) is None
-    finetune_model(recipe.but(**tables_of(method=Method.STAR, max_images=4)), QUICK, first)
+    finetune_model(
+        recipe.but(**tables_of(method=Method.STAR, max_images=4)), QUICK, first
+    )
     again = recipe_with(
-        checkpoint=first, images=recipe.images.images, eval_images=recipe.images.eval_images
+        checkpoint=first,
+        images=recipe.images.images,
+        eval_images=recipe.images.eval_images,
     )
     result = finetune_model(again, QUICK, second, teacher=recipe.model.checkpoint)
     one, two = read_pruning(first), read_pruning(second)
     assert one is not None and two is not None
-    assert one.schedule == two.schedule == result.schedule and result.schedule.method == "star"
+    assert (
+        one.schedule == two.schedule == result.schedule
+        and result.schedule.method == "star"
+    )
     found = read_record(second, TUNED, Tuned)
     assert found is not None and found.earlier == read_record(first, TUNED, Tuned)
     assert [each.loss.loss_points for each in found.every] == pytest.approx([10, 10])
-    tops = [(each.accuracy.dense.top1, each.accuracy.pruned.top1) for each in found.every]
+    tops = [
+        (each.accuracy.dense.top1, each.accuracy.pruned.top1) for each in found.every
+    ]
     assert tops == [(0.8, 0.7), (0.9, 0.8)]
     assert (found.loss.images, found.loss.classes) == (10, ())
     assert found.place == str(Path(*(recipe.images.eval_images or Path()).parts[-2:]))
@@ -191,7 +219,9 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
         finetune_model(how, QUICK, parted)
     assert not parted.exists()
 
-    def none_to_score(_: object, planned: Sequence[object], *__: object) -> Iterator[object]:
+    def none_to_score(
+        _: object, planned: Sequence[object], *__: object
+    ) -> Iterator[object]:
         assert not planned
         return iter(())
 
@@ -223,7 +253,9 @@ def test_a_checkpoint_of_another_run_is_refused(
         patch.setattr(finetune, "save_weights", _cut)
         with pytest.raises(PowerCutError):
             finetune_model(recipe, QUICK, out)
-    with pytest.raises(UserError, match="a training of other settings, images or versions"):
+    with pytest.raises(
+        UserError, match="a training of other settings, images or versions"
+    ):
         finetune_model(recipe, replace(QUICK, seed=1), out)
 
 
@@ -248,7 +280,9 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
         result = finetune_model(nameless, QUICK, out, model=model)
         named, made = load_file(tmp_path / "named.safetensors"), load_file(out)
         assert all(torch.equal(value, made[name]) for name, value in named.items())
-        assert replace(result, model=expected.model, trained=expected.trained) == expected
+        assert (
+            replace(result, model=expected.model, trained=expected.trained) == expected
+        )
         assert read_identity(out) is None and read_pruning(out) is not None
     assert module.training and all(each.requires_grad for each in module.parameters())
     for state in (module.state_dict(), adapter.model.state_dict()):
@@ -258,7 +292,11 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
     opened = open_recipe(recipe_with(checkpoint=tmp_path / "module.safetensors"))
     assert opened.given is not None and opened.given.rho == recipe.prune.rho
     assert (
-        load(replace(workplace.request, checkpoint=opened.network.recipe.model.checkpoint)).spec
+        load(
+            replace(
+                workplace.request, checkpoint=opened.network.recipe.model.checkpoint
+            )
+        ).spec
         == adapter.spec
     )
 
@@ -285,7 +323,10 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
     torch.save({"head.weight": torch.zeros(2, 3)}, tmp_path / "teacher.pth")
     with pytest.raises(CheckpointError, match=r"teacher\.pth"):
         finetune_model(
-            recipe, settings, tmp_path / "x.safetensors", teacher=tmp_path / "teacher.pth"
+            recipe,
+            settings,
+            tmp_path / "x.safetensors",
+            teacher=tmp_path / "teacher.pth",
         )
 
 
@@ -315,7 +356,8 @@ def test_a_loss_that_is_no_number_is_one_line_and_leaves_nothing(
     recipe: Recipe, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        RecipeError, match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr"
+        RecipeError,
+        match=r"a loss of nan in epoch . \| need finite numbers \| lower --lr",
     ):
         finetune_model(
             recipe, replace(QUICK, lr=1e30, ema_decay=0.0), tmp_path / "w.safetensors"
@@ -327,7 +369,10 @@ def test_a_named_model_teaches_itself(workplace: Workplace) -> None:
     found = models_of(open_recipe(workplace.recipe()).network, None)
     assert found.student is not found.teacher
     assert found.student.weights_sha256 == found.teacher.weights_sha256
-    assert found.identity is not None and found.identity.architecture == "vit_tiny_patch16_224"
+    assert (
+        found.identity is not None
+        and found.identity.architecture == "vit_tiny_patch16_224"
+    )
 
 
 def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(
@@ -341,7 +386,9 @@ def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(
     assert not own & {id(each) for each in adapter.model.parameters()}
     other = make_vit(seed=3, num_classes=2)
     assert (
-        models_of(open_recipe(Recipe(), model=make_model(num_classes=2)).network, other).teacher
+        models_of(
+            open_recipe(Recipe(), model=make_model(num_classes=2)).network, other
+        ).teacher
         is other
     )
     assert models_of(open_recipe(workplace.recipe()).network, other).teacher is other
@@ -360,7 +407,9 @@ def test_a_teacher_in_a_file_is_the_same_network(
     other = make_model(seed=2, num_classes=2).state_dict()
     torch.save(other, tmp_path / "t.pth")
     with caplog.at_level(logging.WARNING):
-        teacher = models_of(open_recipe(workplace.recipe()).network, tmp_path / "t.pth").teacher
+        teacher = models_of(
+            open_recipe(workplace.recipe()).network, tmp_path / "t.pth"
+        ).teacher
     assert torch.equal(teacher.model.state_dict()["head.weight"], other["head.weight"])
     assert teacher.spec.name == "vit_tiny_patch16_224"
     assert all(GUESS in message for message in caplog.messages)
@@ -373,7 +422,9 @@ def answers(right: int) -> Predictions:
 
 def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     schedule = shape_schedule(tiny_vit.spec, 0.6, resolve(Prune()))
-    trained = Trained("w.safetensors", 2, 36, 4, {"torn.png": "why"}, FinetuneSettings(), 1)
+    trained = Trained(
+        "w.safetensors", 2, 36, 4, {"torn.png": "why"}, FinetuneSettings(), 1
+    )
     exam: Any = SimpleNamespace(class_names={1: "one"}, skipped={"b.png": "why"})
     three = answers(9), answers(5), answers(8)
     found = result_of(PrunedViT(tiny_vit, schedule), 2e9, trained, three, exam)

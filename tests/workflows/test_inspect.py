@@ -24,7 +24,9 @@ def test_a_model(tmp_path: Path) -> None:
     )
     assert told["schedule"]["keep"] == [16, 10, 10, 6]
     assert told["size_bytes"] == files.pruned.stat().st_size
-    assert [name.split("[")[0] for name in told["inputs"]] == [told["inputs"][0].split("[")[0]]
+    assert [name.split("[")[0] for name in told["inputs"]] == [
+        told["inputs"][0].split("[")[0]
+    ]
 
 
 @pytest.mark.ort

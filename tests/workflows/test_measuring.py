@@ -19,11 +19,16 @@ def test_models_of_all_runtimes_run_in_turns() -> None:
     models = {
         (target.name, role): runner_here(content, target, threads=1)
         for target in (ONNXRUNTIME, OPENVINO)
-        for role, content in (("dense", linear_classifier()), ("pruned", pruned_classifier()))
+        for role, content in (
+            ("dense", linear_classifier()),
+            ("pruned", pruned_classifier()),
+        )
     }
     # Every run takes as long as the one before and a tenth more.
     ticks = itertools.accumulate(1.1**step for step in itertools.count())
-    times = throughput(models, {"images": images(2)}, batch=2, rounds=5, clock=ticks.__next__)
+    times = throughput(
+        models, {"images": images(2)}, batch=2, rounds=5, clock=ticks.__next__
+    )
     assert times.keys() == models.keys()
     rounds = np.array([each.rounds_ms for each in times.values()])
     assert rounds.shape == (4, 5)

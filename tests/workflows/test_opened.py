@@ -56,7 +56,9 @@ def opened(vit: PrunableViT | None = None, /, **values: Any) -> Variant:
     return open_recipe(recipe_with(**values), model=vit)
 
 
-def test_a_schedule_says_how_patches_are_scored(tmp_path: Path, tiny_vit: PrunableViT) -> None:
+def test_a_schedule_says_how_patches_are_scored(
+    tmp_path: Path, tiny_vit: PrunableViT
+) -> None:
     settings = Prune("random", method=Method.A_STAR, seed=7)
     schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, resolve(settings))
     save_json(schedule, tmp_path / "s.json")
@@ -90,7 +92,11 @@ def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
     found = opened(rho=0.5, calibration="c.safetensors")
     policy = found.policy
     assert policy is not None
-    assert (policy.method, policy.scorer, policy.reduction) == (Method.STAR, FUSED, DROP)
+    assert (policy.method, policy.scorer, policy.reduction) == (
+        Method.STAR,
+        FUSED,
+        DROP,
+    )
     assert found.calibrates.relevance
     assert not opened(rho=0.5, scorer="intra").calibrates.relevance
     assert not opened(rho=0.5).calibrates.relevance
@@ -187,11 +193,19 @@ def test_images_to_measure_on(
     assert labels(tiny_vit, images=image_folder) == {None}
     assert labels(two, images=image_folder) == {0, 1}
     assert (
-        len(opened(tiny_vit, images=image_folder, max_eval_images=4).network.evaluated.files)
+        len(
+            opened(
+                tiny_vit, images=image_folder, max_eval_images=4
+            ).network.evaluated.files
+        )
         == 4
     )
     (tmp_path / "map.json").write_text(json.dumps({"class_0": 6, "class_1": 2}))
-    mapped = {"images": own, "eval_images": image_folder, "class_map": tmp_path / "map.json"}
+    mapped = {
+        "images": own,
+        "eval_images": image_folder,
+        "class_map": tmp_path / "map.json",
+    }
     assert labels(tiny_vit, **mapped) == {6, 2}
     with pytest.raises(ImageError, match="none"):
         labels(tiny_vit, images=image_folder, eval_images=own)
@@ -201,7 +215,10 @@ def test_images_to_measure_on(
 
 @pytest.mark.ort
 def test_a_compilation_lists_its_images_once(
-    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_vit: PrunableViT,
+    image_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To calibrate, to solve rho, for ranges, to compare and to measure on."""
     seen: list[Path] = []
@@ -218,7 +235,9 @@ def test_a_compilation_lists_its_images_once(
         "mac_reduction": 0.2,
         "target": "onnxruntime-int8",
     }
-    recipe = recipe_with(images=image_folder, **how, rounds=0, threads=1, check_images=4)
+    recipe = recipe_with(
+        images=image_folder, **how, rounds=0, threads=1, check_images=4
+    )
     compile_model(recipe, tmp_path / "out", tiny_vit)
     assert seen == [image_folder]
 
@@ -230,7 +249,9 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
     overlap = np.array([0.5, 0.5, 0.6, 1.0])
     made = replace(acs_alone(tiny_vit, ACS), inter=np.ones((4, 16)), overlap=overlap)
     how = Prune(scorer=scorer, reduce="drop")
-    schedule = manual_schedule(tiny_vit.spec, {3: 0.5, 4: 0.5}, resolve(how), made.inter_sha256)
+    schedule = manual_schedule(
+        tiny_vit.spec, {3: 0.5, 4: 0.5}, resolve(how), made.inter_sha256
+    )
     warn_of_few_images(schedule, made)
     warn_of_few_images(schedule, None)
     assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [
@@ -239,7 +260,8 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
 
 
 @pytest.mark.parametrize(
-    ("flags", "slow"), [("avx2", True), ("avx2 avx_vnni", False), ("avx2 avx512f", False)]
+    ("flags", "slow"),
+    [("avx2", True), ("avx2 avx_vnni", False), ("avx2 avx512f", False)],
 )
 def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
     flags: str,
@@ -253,9 +275,7 @@ def test_int8_for_openvino_is_said_to_be_slow_with_avx2_alone(
     warn_where_slow(OPENVINO, ONNXRUNTIME)
     assert not caplog.messages
     warn_where_slow(ONNXRUNTIME, OPENVINO_INT8)
-    line = (
-        "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
-    )
+    line = "this CPU has no VNNI and no AVX-512: openvino-int8 is slower than openvino-fp32 here"
     assert caplog.messages == [f"{line}; onnxruntime-int8 is faster"] * slow
 
 
@@ -307,7 +327,9 @@ def test_its_schedule_and_multiply_adds_are_those_of_the_compilation(
     workplace: Workplace, calibration: Path, compiled: Callable[..., Path]
 ) -> None:
     """The folder of the fixture, by its settings."""
-    recipe = workplace.recipe(calibration=calibration, rho=0.5, scorer="intra", rounds=0)
+    recipe = workplace.recipe(
+        calibration=calibration, rho=0.5, scorer="intra", rounds=0
+    )
     found, folder = dry_compile(recipe, compiled()), compiled()
     assert found.schedule == load_json(Schedule, folder / "schedule.json")
     report = (folder / "report.json").read_text()
@@ -346,7 +368,9 @@ def test_what_a_schedule_follows_from_is_named(
     assert found.gmacs_pruned == expected
 
 
-def test_images_choose_the_counts_of_a_refit(workplace: Workplace, tmp_path: Path) -> None:
+def test_images_choose_the_counts_of_a_refit(
+    workplace: Workplace, tmp_path: Path
+) -> None:
     recipe = workplace.recipe(mac_reduction=0.6, refit=True)
     dry = dry_compile(recipe, tmp_path / "out")
     assert (dry.schedule, dry.unknown) == (None, "the images")
@@ -392,12 +416,16 @@ def test_what_finetune_refuses_is_refused(
     tmp_path: Path,
 ) -> None:
     own = {
-        name: value for name, value in how.items() if name in ("rho", "eval_images", "images")
+        name: value
+        for name, value in how.items()
+        if name in ("rho", "eval_images", "images")
     }
     out, teacher = tmp_path / how.get("out", "w.safetensors"), how.get("teacher")
     with pytest.raises(error, match=message):
         training = replace(SETTINGS, batch_size=how.get("batch_size", 5))
-        dry_finetune(workplace.recipe(**{"rho": 0.6, **own}), training, out, teacher=teacher)
+        dry_finetune(
+            workplace.recipe(**{"rho": 0.6, **own}), training, out, teacher=teacher
+        )
 
 
 def test_only_compile_refits() -> None:

@@ -37,7 +37,8 @@ class Division:
 
     def part(self, index: int) -> Any:
         batches = [
-            range(start, min(start + 2, self.total)) for start in range(0, self.total, 2)
+            range(start, min(start + 2, self.total))
+            for start in range(0, self.total, 2)
         ]
         mine = [
             [at for at in batch if at not in self.broken]
@@ -45,7 +46,9 @@ class Division:
         ]
         read = [at for batch in mine for at in batch]
         best = np.array(read, np.int64).reshape(-1, 1) * 10
-        skipped = {str(at): "torn" for at in self.broken if at // 2 % self.count == index}
+        skipped = {
+            str(at): "torn" for at in self.broken if at // 2 % self.count == index
+        }
         predictions = (Predictions(best, np.array(read, np.int64)),)
         turns = [at // 2 for at in read]
         return Answers(predictions, tuple(map(str, read)), skipped, tuple(turns))
@@ -101,7 +104,10 @@ def test_a_folder_is_its_dense_and_its_pruned_model(files: Pair[Path]) -> None:
     spec = artefacts().dense.spec
     for model in models:
         assert model.view == View(spec.preprocessing, InputKind.UINT8)
-        assert (model.spec.num_classes, model.runtime.name) == (spec.num_classes, "onnxruntime")
+        assert (model.spec.num_classes, model.runtime.name) == (
+            spec.num_classes,
+            "onnxruntime",
+        )
 
 
 def test_files_are_called_by_the_shortest_name_that_tells_them_apart(
@@ -109,7 +115,9 @@ def test_files_are_called_by_the_shortest_name_that_tells_them_apart(
 ) -> None:
     copy = tmp_path / files.dense.name
     shutil.copy(files.dense, copy)
-    assert [each.name for each in models_at([files.pruned], QUIET)] == [files.pruned.stem]
+    assert [each.name for each in models_at([files.pruned], QUIET)] == [
+        files.pruned.stem
+    ]
     assert [each.name for each in models_at([files.pruned, files.dense], QUIET)] == [
         files.pruned.stem,
         files.dense.stem,

@@ -50,12 +50,17 @@ def proved(
     """The proof of a pair on the first images of a folder, which is evaluated too."""
     unpruned, variant = variants_of(reference or dense(), pruned, pair, measuring)
     pixels = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
-    (proof,) = prove(unpruned, [variant], folder=None if noise else found, pixels=pixels)
+    (proof,) = prove(
+        unpruned, [variant], folder=None if noise else found, pixels=pixels
+    )
     return proof
 
 
 def variants_of(
-    unpruned: PrunedViT, pruned: PrunedViT, pair: Pair[LoweredFile], measuring: Measuring
+    unpruned: PrunedViT,
+    pruned: PrunedViT,
+    pair: Pair[LoweredFile],
+    measuring: Measuring,
 ) -> tuple[Variant, Variant]:
     """The dense and the pruned variant of a network, whose links are already made."""
     network = Network(Recipe(measure=measuring), pruned.vit)
@@ -68,7 +73,9 @@ def variants_of(
     return variants[0], variants[1]
 
 
-def pictures(pair: Pair[LoweredFile], proof: Report, folder: ImageFolder) -> list[Picture]:
+def pictures(
+    pair: Pair[LoweredFile], proof: Report, folder: ImageFolder
+) -> list[Picture]:
     _, variant = variants_of(dense(), star(), pair, QUIET)
     (drawn,) = pictures_of([proof], [variant], folder)
     return drawn
@@ -86,7 +93,9 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.passed
     assert proof.parity.pruned.layers and not proof.parity.dense.layers
     assert (proof.accuracy is not None) == labelled
-    assert proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
+    assert (
+        proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
+    )
     assert (proof.pair.loss_points is not None) == labelled
     torn = "class_1/torn.png"
     assert list(proof.skipped) == [torn]
@@ -96,8 +105,15 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert all((each.label is not None) == labelled for each in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
-    assert (proof.speed, proof.trade_off, proof.use, proof.batches) == (None, None, None, ())
-    assert proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
+    assert (proof.speed, proof.trade_off, proof.use, proof.batches) == (
+        None,
+        None,
+        None,
+        (),
+    )
+    assert (
+        proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
+    )
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     drawn = pictures(pair, proof, found)
@@ -111,7 +127,9 @@ def test_an_image_without_a_class_and_other_processes_do_not_stop_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The main process of a launcher compiles alone."""
-    monkeypatch.setattr("exporter.workflows.predicting.processes", lambda: Processes(0, 2))
+    monkeypatch.setattr(
+        "exporter.workflows.predicting.processes", lambda: Processes(0, 2)
+    )
     classes = star().vit.spec.num_classes
     images = make_images(tmp_path / "images", classes=classes, each=1)
     (images / "class_0" / "0.png").rename(images / "z.png")
@@ -123,7 +141,9 @@ def test_an_image_without_a_class_and_other_processes_do_not_stop_it(
 
 
 @pytest.mark.ort
-def test_the_first_images_that_can_be_read_are_shown_without_examples(tmp_path: Path) -> None:
+def test_the_first_images_that_can_be_read_are_shown_without_examples(
+    tmp_path: Path,
+) -> None:
     found = list_images(make_images(tmp_path / "images", classes=2, each=3))
     for file in found.files[:2]:
         file.path.write_text("no image")
@@ -181,7 +201,9 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
     pair = lowered_pair(tmp_path, star(family), target, dense(family))
     proof = proved(star(family), pair, found, measuring=timed, reference=dense(family))
     assert lowered_as == ([] if runs is None else [(0, runs)])
-    assert [each.as_it_came is not None for each in proof.batches] == [runs is not None] * 2
+    assert [each.as_it_came is not None for each in proof.batches] == [
+        runs is not None
+    ] * 2
     assert proof.original is (proof.speed and proof.speed.as_it_came)
     if proof.original is not None:
         assert (
@@ -195,7 +217,9 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     found = list_images(make_images(tmp_path / "images", classes=1))
     pair = lowered_pair(tmp_path, star())
     model = onnx.load(pair.dense.path)
-    head = next(each for each in model.graph.initializer if each.name.endswith("head.weight"))
+    head = next(
+        each for each in model.graph.initializer if each.name.endswith("head.weight")
+    )
     head.CopyFrom(
         onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name)
     )
@@ -222,10 +246,14 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
         for part in model.graph.initializer:
             if "head." in part.name:
                 part.CopyFrom(
-                    onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(part), part.name)
+                    onnx.numpy_helper.from_array(
+                        -onnx.numpy_helper.to_array(part), part.name
+                    )
                 )
         onnx.save(model, path)
-    proof = proved(star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1))
+    proof = proved(
+        star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1)
+    )
     came = proof.in_fp32
     assert came is not None and came.accuracy is not None and proof.pair is not None
     assert proof.pair.agreement > 0.5

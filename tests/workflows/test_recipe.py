@@ -78,10 +78,14 @@ def test_flags_become_values_of_their_type() -> None:
 
 
 def test_values_of_a_section_are_changed_alone() -> None:
-    recipe = Recipe(images=Images(images="photos", seed=3), prune=Prune(rho=0.7, alpha=0.3))
+    recipe = Recipe(
+        images=Images(images="photos", seed=3), prune=Prune(rho=0.7, alpha=0.3)
+    )
     changed = recipe.but(prune={"rho": 0.5}, measure={"rounds": 7})
     assert changed == Recipe(
-        images=recipe.images, prune=Prune(rho=0.5, alpha=0.3), measure=Measuring(rounds=7)
+        images=recipe.images,
+        prune=Prune(rho=0.5, alpha=0.3),
+        measure=Measuring(rounds=7),
     )
 
 
@@ -91,7 +95,11 @@ def test_no_two_settings_have_the_same_flag() -> None:
 
 
 def test_a_list_is_one_word_with_commas_or_a_toml_list(tmp_path: Path) -> None:
-    assert parse("--set", "measure.more_batches=1,4,16").measure.more_batches == (1, 4, 16)
+    assert parse("--set", "measure.more_batches=1,4,16").measure.more_batches == (
+        1,
+        4,
+        16,
+    )
     path = written(tmp_path, "[measure]\nmore_batches = [1, 4, 16]\n")
     assert read_recipe(path) == {"measure": {"more_batches": (1, 4, 16)}}
     with pytest.raises(RecipeError, match=r"got \['high'\] \| need an integer from 1"):
@@ -122,7 +130,10 @@ def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
             "r.toml: modle | got an unknown key | need one of the tables [model], [images]",
         ),
         ("rho = 0.5", "r.toml: rho | got a key outside its table | need [prune] rho"),
-        ("model = 'm'", "r.toml: model | got a key outside its table | need [model] name"),
+        (
+            "model = 'm'",
+            "r.toml: model | got a key outside its table | need [model] name",
+        ),
         (
             "seed = 1",
             "got a key outside its table | need [images] seed or [prune] seed or [calibrate] seed",
@@ -136,7 +147,10 @@ def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
             "r.toml: [model] model | got a key of another table | need [model] name",
         ),
         ("lower = 3", "r.toml: lower | got 3 | need a table, [lower]"),
-        ("[prune]\nrho = 'high'", "r.toml: [prune] rho | got 'high' | need a number in (0, 1]"),
+        (
+            "[prune]\nrho = 'high'",
+            "r.toml: [prune] rho | got 'high' | need a number in (0, 1]",
+        ),
         ("[measure]\nbatch = true", "batch | got True | need an integer from 1"),
         ("[prune]\nscorer = 'best'", "scorer | got 'best' | need one of"),
         (
@@ -174,7 +188,9 @@ def test_a_wrong_recipe_names_the_key_and_its_table(
         },
     ],
 )
-def test_a_recipe_that_is_written_is_read_again(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_a_recipe_that_is_written_is_read_again(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
     recipe = recipe_with(images="/photos", rho=0.5, **values)
     save_recipe(recipe, tmp_path / "r.toml", "Found by: hand")
     assert (tmp_path / "r.toml").read_text().startswith("# Found by: hand\n")
@@ -184,9 +200,7 @@ def test_a_recipe_that_is_written_is_read_again(tmp_path: Path, values: dict[str
 
 def test_a_recipe_over_another(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
-    base = (
-        '[images]\nimages = "photos"\n[prune]\nrho = 0.5\nalpha = 0.3\n[measure]\nbatch = 4\n'
-    )
+    base = '[images]\nimages = "photos"\n[prune]\nrho = 0.5\nalpha = 0.3\n[measure]\nbatch = 4\n'
     (tmp_path / "shared/base.toml").write_text(base)
     (tmp_path / "r.toml").write_text(
         'extends = "shared/base.toml"\n[prune]\nmac_reduction = 0.7\n'
@@ -199,7 +213,10 @@ def test_a_recipe_over_another(tmp_path: Path) -> None:
 
 
 def test_an_order_of_classes_is_no_path(tmp_path: Path) -> None:
-    for text, expected in (("natural", Path("natural")), ("map.json", tmp_path / "map.json")):
+    for text, expected in (
+        ("natural", Path("natural")),
+        ("map.json", tmp_path / "map.json"),
+    ):
         path = written(tmp_path, f'[images]\nclass_map = "{text}"\n')
         assert read_recipe(path) == {"images": {"class_map": expected}}
 
@@ -234,7 +251,9 @@ def test_a_python_without_a_toml_reader(
 
 @pytest.mark.parametrize("rounds", [1, LEAST_ROUNDS - 1])
 def test_too_few_rounds_for_quartiles(rounds: int) -> None:
-    with pytest.raises(RecipeError, match=f"rounds .* {rounds} .* at least {LEAST_ROUNDS}"):
+    with pytest.raises(
+        RecipeError, match=f"rounds .* {rounds} .* at least {LEAST_ROUNDS}"
+    ):
         Measuring(rounds=rounds)
 
 
@@ -247,7 +266,12 @@ def test_a_model_is_lowered_for_onnx_runtime_where_nothing_else_is_said() -> Non
 @pytest.mark.parametrize(
     ("lowering", "method", "error", "message"),
     [
-        (Lowering("tensorrt-fp32", Layout.PACKED), Method.A_STAR, ModelError, "layout packed"),
+        (
+            Lowering("tensorrt-fp32", Layout.PACKED),
+            Method.A_STAR,
+            ModelError,
+            "layout packed",
+        ),
         (Lowering(layout=Layout.PADDED), Method.STAR, RecipeError, "padded for star"),
         (Lowering(layout=Layout.PADDED), None, RecipeError, "padded for a dense model"),
     ],

@@ -45,13 +45,20 @@ def images(tiny_vit: PrunableViT) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.ort
-def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: Path) -> None:
+def test_the_chain(
+    network: nn.Module, images: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     vit = exporter.load_model(network, name="mine")
-    loader = DataLoader(TensorDataset(torch.from_numpy(images), torch.arange(8)), batch_size=3)
+    loader = DataLoader(
+        TensorDataset(torch.from_numpy(images), torch.arange(8)), batch_size=3
+    )
     seen: list[tuple[int, int | None]] = []
     calibration = exporter.calibrate(
-        vit, loader, ACS_ALONE, on_progress=lambda done, total: seen.append((done, total))
+        vit,
+        loader,
+        ACS_ALONE,
+        on_progress=lambda done, total: seen.append((done, total)),
     )
     schedule = exporter.plan(vit, STAR, calibration)
     pruned, dense = exporter.prune(vit, schedule, calibration), exporter.dense(vit)
@@ -63,7 +70,9 @@ def test_the_chain(network: nn.Module, images: np.ndarray[Any, Any], tmp_path: P
     assert parity.passed
     assert repr(parity).startswith("<ParityReport onnxruntime-fp32")
     assert len(repr(parity)) < 200
-    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1)
+    settings = exporter.BenchSettings(
+        batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1
+    )
     told = exporter.bench(str(paths[0]), paths[1], images, settings)
     assert (told.model, told.macs.pruned < told.macs.dense) == ("mine", True)
     shown = [repr(each) for each in (vit, calibration, pruned, dense)]
@@ -81,9 +90,12 @@ def assert_untouched(network: nn.Module, before: dict[str, torch.Tensor]) -> Non
     assert all(module.training for module in network.modules())
     assert all(parameter.requires_grad for parameter in network.parameters())
     assert all(
-        not (each._forward_hooks or each._forward_pre_hooks) for each in network.modules()
+        not (each._forward_hooks or each._forward_pre_hooks)
+        for each in network.modules()
     )
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in network.state_dict().items()
+    )
 
 
 def test_compiling_leaves_a_module_as_it_is(
@@ -107,7 +119,8 @@ def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(
     vit = exporter.load_model(network)
     files = list_images(image_folder).files
     pixels, normalised = (
-        first_images(files, vit.spec.preprocessing, kind, 6) for kind in ("uint8", "float32")
+        first_images(files, vit.spec.preprocessing, kind, 6)
+        for kind in ("uint8", "float32")
     )
     every: tuple[AnyImages, ...] = (str(image_folder), image_folder, pixels, normalised)
     made = [exporter.calibrate(vit, given, ACS_ALONE) for given in every]
@@ -120,7 +133,10 @@ def test_a_calibration_is_written_where_that_is_asked_for(
     path = str(tmp_path / "c.safetensors")
     vit = exporter.load_model(network)
     made = exporter.calibrate(
-        vit, images, exporter.CalibrationSettings(max_images=3, relevance=False), out=path
+        vit,
+        images,
+        exporter.CalibrationSettings(max_images=3, relevance=False),
+        out=path,
     )
     assert Path(path).is_file()
     assert made.record.images == 3
@@ -170,7 +186,9 @@ def test_pruning_takes_the_layout(tiny_vit: PrunableViT) -> None:
 
 
 def test_a_schedule_of_other_scores(tiny_vit: PrunableViT) -> None:
-    made = replace(acs_alone(tiny_vit, (0.1, 0.5, 0.3, 0.9)), inter=np.full((4, 16), 0.5))
+    made = replace(
+        acs_alone(tiny_vit, (0.1, 0.5, 0.3, 0.9)), inter=np.full((4, 16), 0.5)
+    )
     schedule = schedule_of(tiny_vit)
     for own in ("", made.inter_sha256):
         assert (
@@ -194,7 +212,9 @@ def test_exporting_for_what_was_asked(
     )
     steps.export(pruned)
     steps.export(pruned, "openvino-fp32")
-    steps.export(pruned, Lowering("openvino-int8", Layout.PADDED, InputKind.UINT8), images)
+    steps.export(
+        pruned, Lowering("openvino-int8", Layout.PADDED, InputKind.UINT8), images
+    )
     assert [each[:3] for each in asked] == [
         (pruned, ONNXRUNTIME, InputKind.FLOAT32),
         (pruned, OPENVINO, InputKind.FLOAT32),

@@ -40,7 +40,9 @@ def test_each_link_is_made_once_and_on_a_target_the_schedule_is_the_same(
     assert file.artefact.target.name == "openvino-fp32"
 
 
-def test_the_dense_model_needs_nothing_but_what_its_target_does(tiny_vit: PrunableViT) -> None:
+def test_the_dense_model_needs_nothing_but_what_its_target_does(
+    tiny_vit: PrunableViT,
+) -> None:
     variant = variant_of(tiny_vit, Prune("fused", rho=0.5), "openvino-int8")
     assert variant.needs == {Need.ACS, Need.INTER, Need.RANGES}
     assert variant.dense.needs == {Need.RANGES}
@@ -101,7 +103,8 @@ def test_images_choose_counts_where_nobody_has_and_much_is_saved(
 ) -> None:
     """By far the best of the counts that they may choose among, which is said; else those of the share."""
     places = Images(
-        images=noise_at(tmp_path / "read", 40), eval_images=noise_at(tmp_path / "judges", 40)
+        images=noise_at(tmp_path / "read", 40),
+        eval_images=noise_at(tmp_path / "judges", 40),
     )
     prune = Prune(mac_reduction=0.6, refit=True)
     network = Network(Recipe(prune=prune, images=places), tiny_vit)

@@ -134,7 +134,9 @@ def _checks_of(
 ) -> tuple[Check, ...]:
     """Return the checks in reading order: each is meaningful if those before it passed."""
     among = f"{measured.steady.sum()} of {measured.finite.size} images keep the same patches"
-    among = "every image flips: with forced decisions" if measured.forced_alone else among
+    among = (
+        "every image flips: with forced decisions" if measured.forced_alone else among
+    )
     differing = "; ".join(faults) or "differing names, shapes or types"
     checks = [_check("interface", len(faults), "<=", 0, differing)]
     for output in outputs:
@@ -171,12 +173,16 @@ def _agreement_checks(
     forced = measured.forced_alone
     agreement = output.agreement_forced if forced else output.agreement
     if output.kind != OutputKind.LOGITS:
-        return [_check(f"{output.name}_{output.measure}", agreement, ">=", tolerance.cosine)]
+        return [
+            _check(f"{output.name}_{output.measure}", agreement, ">=", tolerance.cosine)
+        ]
     interval = output.interval_forced if forced else output.interval
     clear = _clear(measured.outputs[output.name], output.std, tolerance)
     images = measured.finite if forced else measured.steady
     tied = bool(images.any()) and not (images & clear).any()
-    checks = [_equal_classes("top1", agreement, interval, tolerance.top1_agreement, tied=tied)]
+    checks = [
+        _equal_classes("top1", agreement, interval, tolerance.top1_agreement, tied=tied)
+    ]
     if measured.layers:
         share = output.agreement_all
         interval = output.interval_all
@@ -192,7 +198,12 @@ def _clear(differences: OutputDifferences, std: float, tolerance: Tolerance) -> 
 
 
 def _equal_classes(
-    name: str, share: float | None, interval: Interval | None, allowed: float, *, tied: bool
+    name: str,
+    share: float | None,
+    interval: Interval | None,
+    allowed: float,
+    *,
+    tied: bool,
 ) -> Check:
     """Check that the interval of a share reaches what is allowed: a few images do not fail by chance.
 
@@ -200,23 +211,36 @@ def _equal_classes(
     """
     if tied:
         return Check(
-            name, None, ">=", allowed, True, "the best two classes nearly tie in every image"
+            name,
+            None,
+            ">=",
+            allowed,
+            True,
+            "the best two classes nearly tie in every image",
         )
     if interval is None:
         return _check(name, None, ">=", allowed)
     low, high = interval
-    detail = f"equal on {share:.2%} of the images, 95 % interval {low:.3g} to {high:.3g}"
+    detail = (
+        f"equal on {share:.2%} of the images, 95 % interval {low:.3g} to {high:.3g}"
+    )
     return _check(name, high, ">=", allowed, detail)
 
 
 def _kept_checks(measured: Differences, allowed: float) -> list[Check]:
     """Check that indices are valid and the margin of every flip is below `allowed`."""
-    malformed = int(np.any([layer.malformed for layer in measured.layers], axis=0).sum())
-    margin = max(_largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers)
+    malformed = int(
+        np.any([layer.malformed for layer in measured.layers], axis=0).sum()
+    )
+    margin = max(
+        _largest(layer.margin[layer.flipped]) or 0.0 for layer in measured.layers
+    )
     broken = "images with indices out of order, range or count"
     return [
         _check("kept_indices", malformed, "<=", 0, broken),
-        _check("kept_sets", margin, "<", allowed, f"{measured.flipped.sum()} images flip"),
+        _check(
+            "kept_sets", margin, "<", allowed, f"{measured.flipped.sum()} images flip"
+        ),
     ]
 
 
@@ -253,7 +277,11 @@ def _check(
 ) -> Check:
     if measured is None:
         return Check(name, None, relation, allowed, False, detail)
-    holds = {"<=": measured <= allowed, "<": measured < allowed, ">=": measured >= allowed}
+    holds = {
+        "<=": measured <= allowed,
+        "<": measured < allowed,
+        ">=": measured >= allowed,
+    }
     return Check(name, measured, relation, allowed, holds[relation], detail)
 
 
@@ -278,7 +306,9 @@ def report_on(
     """
     layers = tuple(map(_layer, measured.layers, measured.merges or repeat(None)))
     margins = [
-        layer.largest_flip_margin for layer in layers if layer.largest_flip_margin is not None
+        layer.largest_flip_margin
+        for layer in layers
+        if layer.largest_flip_margin is not None
     ]
     outputs = tuple(
         _output(output, std, measured, tolerance) for output, std in deviations.items()
@@ -290,10 +320,14 @@ def report_on(
         images=measured.finite.size,
         finite_images=int(measured.finite.sum()),
         tolerance=tolerance,
-        kept_set_overlap=min((layer.kept_set_overlap for layer in layers), default=None),
+        kept_set_overlap=min(
+            (layer.kept_set_overlap for layer in layers), default=None
+        ),
         flipped_images=int(measured.flipped.sum()),
         largest_flip_margin=max(margins, default=None),
-        first_differing_layer=next((layer.layer for layer in layers if layer.differs), None),
+        first_differing_layer=next(
+            (layer.layer for layer in layers if layer.differs), None
+        ),
         layers=layers,
         outputs=outputs,
         checks=checks,
@@ -366,7 +400,9 @@ def _mean(values: Array) -> float | None:
 def _summary(measure: str, values: Array) -> tuple[float | None, Interval | None]:
     """Return the share of images and its interval; of cosines the lowest, which has none."""
     if measure == "top1":
-        return _mean(values), wilson(float(values.sum()), values.size) if values.size else None
+        return _mean(values), wilson(
+            float(values.sum()), values.size
+        ) if values.size else None
     return float(values.min()) if values.size else None, None
 
 
@@ -378,7 +414,9 @@ def with_range(report: ParityReport, largest: Mapping[str, float]) -> ParityRepo
     if not largest:
         return report
     name = max(largest, key=largest.__getitem__)
-    check = _check("fp16_range", largest[name], "<=", FP16_MOST, f"computed in fp32, {name}")
+    check = _check(
+        "fp16_range", largest[name], "<=", FP16_MOST, f"computed in fp32, {name}"
+    )
     passed = report.passed and check.passed
     return replace(report, checks=(*report.checks, check), passed=passed)
 
@@ -409,7 +447,9 @@ def _arithmetic(output: OutputParity) -> str:
 def _decisions(report: ParityReport) -> str:
     overlap = f"kept-set overlap {report.kept_set_overlap:.6f}"
     agreements = [
-        layer.merge_agreement for layer in report.layers if layer.merge_agreement is not None
+        layer.merge_agreement
+        for layer in report.layers
+        if layer.merge_agreement is not None
     ]
     if agreements:
         overlap += f", {min(agreements):.6f} of the patches join the same survivor"

@@ -129,7 +129,9 @@ def _interface_faults(models: Models) -> list[str]:
     faults = _faults(models.shipped, [IMAGES], answers, answers, expected)
     if models.tracing is not None and models.forced is not None:
         inputs = [IMAGES, *_forced_names(models.forced, decisions)]
-        faults += _faults(models.tracing, [IMAGES], [*answers, *decisions], answers, expected)
+        faults += _faults(
+            models.tracing, [IMAGES], [*answers, *decisions], answers, expected
+        )
         faults += _faults(models.forced, inputs, answers, answers, expected)
     return faults
 
@@ -145,15 +147,22 @@ def _faults(
     returns = _by_name(model.outputs)
     _check_names(model, "inputs", takes, inputs)
     _check_names(
-        model, "outputs", {name: returns[name] for name in returns if name in outputs}, outputs
+        model,
+        "outputs",
+        {name: returns[name] for name in returns if name in outputs},
+        outputs,
     )
     for name, info in takes.items():
         if info.dtype != expected[name].dtype or not _compatible(info, expected[name]):
             raise ParityError(f"{model.name}: input", str(info), str(expected[name]))
     for name in answers:
         if not _compatible(returns[name], expected[name]):
-            raise ParityError(f"{model.name}: output", str(returns[name]), str(expected[name]))
-    faults = [f"{model.name} also returns {name}" for name in returns if name not in outputs]
+            raise ParityError(
+                f"{model.name}: output", str(returns[name]), str(expected[name])
+            )
+    faults = [
+        f"{model.name} also returns {name}" for name in returns if name not in outputs
+    ]
     for name in outputs:
         info = returns[name]
         needed = expected[name]
@@ -170,7 +179,9 @@ def _check_names(
     model: Runner, side: str, infos: Mapping[str, TensorInfo], names: Sequence[str]
 ) -> None:
     if set(infos) != set(names):
-        raise ParityError(f"{model.name}: {side}", ", ".join(infos) or "none", ", ".join(names))
+        raise ParityError(
+            f"{model.name}: {side}", ", ".join(infos) or "none", ", ".join(names)
+        )
 
 
 def _compatible(a: TensorInfo, b: TensorInfo) -> bool:
@@ -274,7 +285,9 @@ def _measure(
     )
     measured = {
         output.name: OutputDifferences(
-            finite=np.all([finite(output, run) for run in (ours, traced, forced)], axis=0),
+            finite=np.all(
+                [finite(output, run) for run in (ours, traced, forced)], axis=0
+            ),
             diff=distance(output, ours, expected),
             tracing_diff=distance(output, ours, traced),
             forced_diff=distance(output, forced, expected),
@@ -288,7 +301,11 @@ def _measure(
 
 
 def _instrumented(
-    models: Models, feed: Feed, expected: Feed, kept_by: CompareKept, dense: tuple[Feed, Feed]
+    models: Models,
+    feed: Feed,
+    expected: Feed,
+    kept_by: CompareKept,
+    dense: tuple[Feed, Feed],
 ) -> tuple[Feed, Feed, list[LayerResult], list[MergeResult]]:
     """Return the outputs of the tracing and the forced variant, and the comparison of decisions.
 

@@ -59,7 +59,9 @@ def patches_left(tensors: Tensors, depth: int, num_patches: int) -> Array:
 
 def take(positions: Array, survivors: Array) -> Array:
     """Return the positions [images, k] of survivors; an index out of range is clipped to the nearest valid one."""
-    taken = np.take_along_axis(positions, survivors.clip(0, positions.shape[1] - 1), axis=1)
+    taken = np.take_along_axis(
+        positions, survivors.clip(0, positions.shape[1] - 1), axis=1
+    )
     return np.where(survivors == NOBODY, NOBODY, taken)
 
 
@@ -119,7 +121,9 @@ def compare_layers(
         margin = _margin(score, live, keep, survivors, masses.get(layer))
         counts = live.sum(1), (keep != NOBODY).sum(1)
         flip = np.where(flipped, margin, np.nan)
-        results.append(LayerResult(layer, *counts, overlap, differs, flipped, flip, malformed))
+        results.append(
+            LayerResult(layer, *counts, overlap, differs, flipped, flip, malformed)
+        )
         same_so_far &= ~differs
     return results
 
@@ -205,7 +209,9 @@ def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None
     subject = f"reference: {keep_name(layer)}"
     if score.shape != live.shape:
         raise ParityError(
-            subject, f"{score.shape[1]} scores", f"one for each of {live.shape[1]} patches"
+            subject,
+            f"{score.shape[1]} scores",
+            f"one for each of {live.shape[1]} patches",
         )
     if not (score[live] < np.inf).all():
         raise ParityError(
@@ -213,14 +219,18 @@ def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None
         )
     if _malformed_indices(keep, live.sum(1)).any():
         raise ParityError(
-            subject, "indices out of order or range", f"ascending ones below {live.shape[1]}"
+            subject,
+            "indices out of order or range",
+            f"ascending ones below {live.shape[1]}",
         )
     above = _marked(keep, live.shape[1])
     worst_kept = np.where(above, score, np.inf).min(1)
     best_dropped = np.where(above | ~live, -np.inf, score).max(1)
     if (worst_kept < best_dropped).any():
         raise ParityError(
-            subject, "a patch kept before a better one", f"the best by {score_name(layer)}"
+            subject,
+            "a patch kept before a better one",
+            f"the best by {score_name(layer)}",
         )
 
 
@@ -284,7 +294,10 @@ def _by_position(layer: int, run: Tensors, positions: Array, size: int) -> Array
     places = run[into_name(layer)].clip(0, keep.shape[1] - 1)
     joined = np.full((len(keep), size), NOBODY)
     np.put_along_axis(
-        joined, positions, np.take_along_axis(take(positions, keep), places, axis=1), axis=1
+        joined,
+        positions,
+        np.take_along_axis(take(positions, keep), places, axis=1),
+        axis=1,
     )
     return joined
 
@@ -301,7 +314,9 @@ def _malformed_merges(layer: int, run: Tensors, shape: tuple[int, ...]) -> Array
     keep = run[keep_name(layer)]
     if into.shape != shape:
         raise ParityError(
-            into_name(layer), str(list(into.shape)), f"{list(shape)}, one index per patch"
+            into_name(layer),
+            str(list(into.shape)),
+            f"{list(shape)}, one index per patch",
         )
     survivors = np.arange(keep.shape[1])
     outside = (into < 0) | (into >= len(survivors))
@@ -322,5 +337,7 @@ def _check_merges(layer: int, run: Tensors, shape: tuple[int, ...]) -> None:
     gap = run[gap_name(layer)]
     if gap.shape != shape or not (gap >= 0).all():
         raise ParityError(
-            f"reference: {gap_name(layer)}", "NaN, or less than 0", "one gap >= 0 per patch"
+            f"reference: {gap_name(layer)}",
+            "NaN, or less than 0",
+            "one gap >= 0 per patch",
         )

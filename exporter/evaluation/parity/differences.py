@@ -39,7 +39,9 @@ def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
     """
     a, b, both = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore"):
-        difference = np.where(both[..., None], np.abs(a - b), 0.0).max(axis=(1, 2), initial=0.0)
+        difference = np.where(both[..., None], np.abs(a - b), 0.0).max(
+            axis=(1, 2), initial=0.0
+        )
     if output.kind == OutputKind.TOKENS:
         alike = np.ones(len(difference), bool)
         for tensors in (ours, theirs):
@@ -81,7 +83,9 @@ def class_margin(output: Output, reference: Tensors) -> Array:
     return np.asarray(best[:, 1] - best[:, 0])
 
 
-def check_shapes(name: str, output: Output, tensors: Tensors, expected: Tensors) -> None:
+def check_shapes(
+    name: str, output: Output, tensors: Tensors, expected: Tensors
+) -> None:
     """Raise ParityError unless the shapes match the expected ones; the number of tokens may differ."""
     got = tensors[output.name].shape
     needed = expected[output.name].shape
@@ -140,7 +144,8 @@ class Spread:
         shift = float(values.mean()) - self._mean
         total = self._count + values.size
         self._squares += (
-            float(values.var()) * values.size + shift**2 * self._count * values.size / total
+            float(values.var()) * values.size
+            + shift**2 * self._count * values.size / total
         )
         self._mean += shift * values.size / total
         self._count = total
@@ -219,8 +224,12 @@ def _joined(parts: Sequence[ResultT]) -> ResultT:
 
     def end_to_end(values: Sequence[Any]) -> Any:
         if isinstance(values[0], dict):
-            return {name: end_to_end([part[name] for part in values]) for name in values[0]}
-        return np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
+            return {
+                name: end_to_end([part[name] for part in values]) for name in values[0]
+            }
+        return (
+            np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
+        )
 
     joined = {}
     for field in fields(parts[0]):

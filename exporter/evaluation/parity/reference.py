@@ -12,7 +12,12 @@ from exporter.artefact import artefact_of
 from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
 from exporter.evaluation.parity.checks import ParityReport, with_range
-from exporter.evaluation.parity.comparison import BATCHES, Models, compare_lowered, in_batches
+from exporter.evaluation.parity.comparison import (
+    BATCHES,
+    Models,
+    compare_lowered,
+    in_batches,
+)
 from exporter.formats.large_onnx import openable
 from exporter.lowering.instrumented import forced_model, tracing_model
 from exporter.lowering.largest_values import largest_halves
@@ -57,7 +62,9 @@ def reference_runner(
     )
 
 
-def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: int) -> Array:
+def patches_left_of(
+    pruned: PrunedViT, images: Array, input_kind: str, batch: int
+) -> Array:
     """Return the number of patches that each image has left after each layer, [images, depth].
 
     The images, [images, 3, H, W] as the lowered model takes them, run `batch` at a time.
@@ -65,7 +72,9 @@ def patches_left_of(pruned: PrunedViT, images: Array, input_kind: str, batch: in
     parts = torch.from_numpy(images).split(batch)
     with torch.inference_mode():
         left = [
-            pruned.patches_left(_prepared(pruned, part.to(pruned.vit.device), input_kind))
+            pruned.patches_left(
+                _prepared(pruned, part.to(pruned.vit.device), input_kind)
+            )
             for part in parts
         ]
     return torch.cat(left).numpy()
@@ -84,16 +93,18 @@ def _by_name(
         if decision.into is not None:
             tensors[into_name(layer)] = decision.into
     tensors |= {gap_name(layer): gap for layer, gap in trace.gap.items()}
-    tensors |= {score_name(layer): score.contiguous() for layer, score in trace.score.items()}
+    tensors |= {
+        score_name(layer): score.contiguous() for layer, score in trace.score.items()
+    }
     return tensors
 
 
 def _prepared(pruned: PrunedViT, images: Tensor, input_kind: str) -> Tensor:
     if input_kind != "uint8":
         return images
-    return torch.from_numpy(normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)).to(
-        images.device
-    )
+    return torch.from_numpy(
+        normalise(images.cpu().numpy(), pruned.vit.spec.preprocessing)
+    ).to(images.device)
 
 
 def check(
@@ -120,7 +131,9 @@ def check(
         models = Models(
             reference_runner(pruned, artefact.input_kind),
             runner(model, ""),
-            tracing=runner(tracing_model(model), ", tracing") if artefact.prunes else None,
+            tracing=runner(tracing_model(model), ", tracing")
+            if artefact.prunes
+            else None,
             forced=runner(forced_model(model), ", forced") if artefact.prunes else None,
             outputs=artefact.spec.outputs,
         )

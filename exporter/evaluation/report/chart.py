@@ -78,11 +78,21 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     axes.axhline(0.0, color=palette.faint, linewidth=0.8)
     if beaten:
         _draw_points(
-            axes, beaten, palette.faint, label=alone or "measured", marker="o", linestyle=""
+            axes,
+            beaten,
+            palette.faint,
+            label=alone or "measured",
+            marker="o",
+            linestyle="",
         )
     if front:
         _draw_points(
-            axes, front, palette.pruned, label=alone or "front", marker="o", linestyle="-"
+            axes,
+            front,
+            palette.pruned,
+            label=alone or "front",
+            marker="o",
+            linestyle="-",
         )
     rates = list(trade_off.unpruned.values())
     axes.plot(
@@ -93,7 +103,8 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
         label="unpruned",
     )
     unpruned = [
-        (name, rate, trade_off.unpruned_loss) for name, rate in trade_off.unpruned.items()
+        (name, rate, trade_off.unpruned_loss)
+        for name, rate in trade_off.unpruned.items()
     ]
     _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
     for points, colour in ((beaten, palette.text), (front, palette.pruned)):
@@ -125,11 +136,16 @@ def _style(axes: "Axes", palette: Palette) -> None:
     axes.legend(frameon=False, fontsize=9, labelcolor=palette.text)
 
 
-def _draw_points(axes: "Axes", points: Sequence[TradePoint], colour: str, **style: Any) -> None:
+def _draw_points(
+    axes: "Axes", points: Sequence[TradePoint], colour: str, **style: Any
+) -> None:
     """Draw models with the intervals of their losses, where these are known."""
     losses = np.array([point.loss_points for point in points])
     low, high = np.transpose(
-        [point.interval_points or (point.loss_points, point.loss_points) for point in points]
+        [
+            point.interval_points or (point.loss_points, point.loss_points)
+            for point in points
+        ]
     )
     lengths = np.maximum([losses - low, high - losses], 0.0)
     x = [point.images_per_s for point in points]
@@ -152,7 +168,12 @@ def _annotate(
     for at, (name, x, y) in enumerate(named):
         place = offset if at % 2 == 0 else (offset[0], -2 * offset[1])
         axes.annotate(
-            name, (x, y), fontsize=7.5, color=colour, xytext=place, textcoords="offset points"
+            name,
+            (x, y),
+            fontsize=7.5,
+            color=colour,
+            xytext=place,
+            textcoords="offset points",
         )
 
 

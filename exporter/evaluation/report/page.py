@@ -83,7 +83,11 @@ def drawn(
 
 
 def _frame(
-    pixels: Array, layer: int, positions: Array, grid: tuple[int, int], relevance: Array | None
+    pixels: Array,
+    layer: int,
+    positions: Array,
+    grid: tuple[int, int],
+    relevance: Array | None,
 ) -> Frame:
     left = positions[positions != NOBODY]
     address = image_address(zoomed(faded(pixels, left, grid)))
@@ -99,7 +103,8 @@ def faded(pixels: Array, left: Array, grid: tuple[int, int]) -> Array:
     share = np.full(grid[0] * grid[1], GONE_SHARE, dtype=np.float32)
     share[left] = 1.0
     light = np.kron(
-        share.reshape(grid), np.ones((height // grid[0], width // grid[1]), dtype=np.float32)
+        share.reshape(grid),
+        np.ones((height // grid[0], width // grid[1]), dtype=np.float32),
     )
     gone = np.array(GONE_COLOUR, dtype=np.float32).reshape(3, 1, 1)
     return (light * pixels + (1.0 - light) * gone).astype(np.uint8)
@@ -112,21 +117,30 @@ def heated(pixels: Array, relevance: Array, grid: tuple[int, int]) -> Array:
     """
     height, width = pixels.shape[1:]
     largest = relevance.max()
-    share = np.log(np.maximum(relevance / largest if largest else relevance, LEAST_RELEVANCE))
+    share = np.log(
+        np.maximum(relevance / largest if largest else relevance, LEAST_RELEVANCE)
+    )
     share = (share - share.min()) / (np.ptp(share) or 1.0)
     stops = np.linspace(0.0, 1.0, len(HEAT))
     colour = np.stack(
-        [np.interp(share, stops, channel).reshape(grid) for channel in np.transpose(HEAT)]
+        [
+            np.interp(share, stops, channel).reshape(grid)
+            for channel in np.transpose(HEAT)
+        ]
     )
     colour = np.kron(colour, np.ones((height // grid[0], width // grid[1])))
-    return (HEAT_SHARE * colour + (1.0 - HEAT_SHARE) * pixels.mean(axis=0)).astype(np.uint8)
+    return (HEAT_SHARE * colour + (1.0 - HEAT_SHARE) * pixels.mean(axis=0)).astype(
+        np.uint8
+    )
 
 
 def zoomed(pixels: Array) -> Image.Image:
     """Return uint8 [3, H, W] as an image, enlarged by a whole number if it is small."""
     zoom = max(1, SHORTEST_SIDE // min(pixels.shape[1:]))
     image = Image.fromarray(pixels.transpose(1, 2, 0))
-    return image.resize((image.width * zoom, image.height * zoom), Image.Resampling.NEAREST)
+    return image.resize(
+        (image.width * zoom, image.height * zoom), Image.Resampling.NEAREST
+    )
 
 
 def image_address(image: Image.Image) -> str:
@@ -168,7 +182,9 @@ def check_in_words(check: Check, *, prunes: bool) -> str:
     if name.endswith("_cosine"):
         return COSINE.format(output=name.removesuffix("_cosine"))
     return (
-        PLAIN.format(output=name) if prunes else f"{name.capitalize()} differ by rounding alone"
+        PLAIN.format(output=name)
+        if prunes
+        else f"{name.capitalize()} differ by rounding alone"
     )
 
 
@@ -192,7 +208,9 @@ def save_page(
         settings=settings or {},
         report=report,
         artefact=artefact,
-        pictures=list(zip(pictures, report.examples or [None] * len(pictures), strict=True)),
+        pictures=list(
+            zip(pictures, report.examples or [None] * len(pictures), strict=True)
+        ),
         chart=None if trade_off is None else chart_of(trade_off, report.model),
         trade_off=trade_off,
         script=serving_script(artefact, report.files["pruned"]),

@@ -42,7 +42,10 @@ class Example:
 
 
 def chosen_examples(
-    names: Sequence[str], dense: Predictions, pruned: Sequence[Predictions], count: int = SHOWN
+    names: Sequence[str],
+    dense: Predictions,
+    pruned: Sequence[Predictions],
+    count: int = SHOWN,
 ) -> list[tuple[Example, ...]]:
     """Choose at most `count` images, the same for every pruned model; return the examples of each.
 
@@ -62,7 +65,9 @@ def chosen_examples(
 
     def example(at: int, predicted: Array) -> Example:
         label = None if labels[at] == UNKNOWN else int(labels[at])
-        return Example(names[at], label, dense=int(first[at]), pruned=int(predicted[at]))
+        return Example(
+            names[at], label, dense=int(first[at]), pruned=int(predicted[at])
+        )
 
     return [tuple(example(at, predicted) for at in places) for predicted in best]
 
@@ -73,7 +78,9 @@ def _by_turns(classes: Array) -> list[int]:
     The order of the classes is drawn, so that a few of many classes are not the first few.
     """
     present = np.unique(classes).tolist()
-    place = {present[at]: turn for turn, at in enumerate(ranked(len(present), "examples"))}
+    place = {
+        present[at]: turn for turn, at in enumerate(ranked(len(present), "examples"))
+    }
     seen: Counter[int] = Counter()
     keys = []
     for label in classes.tolist():
@@ -211,7 +218,11 @@ class Report:
     @property
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
-        return 0.0 if self.in_fp32 is None else self.in_fp32.losses.dense.loss_points or 0.0
+        return (
+            0.0
+            if self.in_fp32 is None
+            else self.in_fp32.losses.dense.loss_points or 0.0
+        )
 
     @property
     def quality(self) -> str:
@@ -229,7 +240,9 @@ class Report:
         """Whether a loss is shown, or that some image is embedded elsewhere."""
         if self.loss is not None:
             return "lost" in self.loss.outcome
-        return self.agreement is not None and self.agreement.embedding_cosine_least < NEAR
+        return (
+            self.agreement is not None and self.agreement.embedding_cosine_least < NEAR
+        )
 
     @property
     def sentence(self) -> str:
@@ -269,7 +282,9 @@ class Report:
         schedule = self.schedule
         at = self.speed
         rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-        faster = "" if at is None else f", {at.comparison.speedup:.2f} × at batch {at.batch}"
+        faster = (
+            "" if at is None else f", {at.comparison.speedup:.2f} × at batch {at.batch}"
+        )
         gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
         result = "passed" if self.passed else "FAILED"
         return f"<Report {self.model}, {schedule.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
@@ -288,7 +303,9 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         alone = len(reports) == 1
         label = f"{method}, rho {rho:.4g}" if alone and rho is not None else method
         rate = at.throughput.pruned.images_per_s
-        points.append(TradePoint(label, rate, pair.loss_points, pair.loss_interval_points))
+        points.append(
+            TradePoint(label, rate, pair.loss_points, pair.loss_interval_points)
+        )
         dense = at.throughput.dense.images_per_s
         images = pair.images
     unpruned = TradePoint("unpruned", dense, reports[0].precision_loss)

@@ -111,7 +111,9 @@ def _fuse(
         return
     merge.outputs.clear()
     for reader in list(merged.outputs):
-        places = [place for place, tensor in enumerate(reader.inputs) if tensor is merged]
+        places = [
+            place for place, tensor in enumerate(reader.inputs) if tensor is merged
+        ]
         reader.inputs[places[0]] = context
 
 
@@ -142,7 +144,9 @@ def _fuse_class_row(
     replace(graph, node, op.MatMul(spread, keys, name="query_keys"))
 
 
-def _read_heads(graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int) -> None:
+def _read_heads(
+    graph: gs.Graph, node: gs.Node, packed: PackedProjection, heads: int
+) -> None:
     """Let the attention received read heads that are cut from the parts.
 
     From the packed projection the heads of all three parts would be computed beside the parts.
@@ -183,7 +187,9 @@ def _asking(query: gs.Tensor) -> int | None:
     return end if (start, axis) == (0, 2) else None
 
 
-def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> PackedProjection:
+def _unpacked(
+    graph: gs.Graph, node: gs.Node, projection: gs.Variable
+) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
     asking = _asking(node.inputs[0])
     name = node.outputs[0].name
@@ -203,7 +209,9 @@ def _unpacked(graph: gs.Graph, node: gs.Node, projection: gs.Variable) -> Packed
     for part, weight, bias in zip(PARTS, weights, biases, strict=True):
         op = Builder(graph, node, prefix=f"{name}/{part}")
         tokens = _first(op, layer.tokens, asking if part == PARTS[0] else None)
-        parts.append(write_linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]]))
+        parts.append(
+            write_linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]])
+        )
     return PackedProjection(*parts)
 
 
@@ -239,7 +247,11 @@ def _merge(context: gs.Variable) -> gs.Node | None:
         return None
     turn = context.outputs[0]
     readers = turn.outputs[0].outputs
-    if turn.attrs["perm"] != SWAP_HEADS or len(readers) != 1 or readers[0].op != "Reshape":
+    if (
+        turn.attrs["perm"] != SWAP_HEADS
+        or len(readers) != 1
+        or readers[0].op != "Reshape"
+    ):
         return None
     return readers[0]
 
@@ -255,7 +267,8 @@ def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
     3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
     """
     return sum(
-        _drop_key_bias(node) + _move_value_bias(node) for node in nodes_of(graph, "Attention")
+        _drop_key_bias(node) + _move_value_bias(node)
+        for node in nodes_of(graph, "Attention")
     )
 
 
@@ -297,7 +310,9 @@ def split_heads(graph: gs.Graph, _: Artefact) -> int:
     It runs behind the passes that read attention as one node: query, key and value stay products of their own,
     without the biases that those passes remove.
     """
-    fused = [node for node in nodes_of(graph, "Attention") if "q_num_heads" in node.attrs]
+    fused = [
+        node for node in nodes_of(graph, "Attention") if "q_num_heads" in node.attrs
+    ]
     for node in fused:
         _split(graph, node)
     return len(fused)
@@ -318,7 +333,9 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
         batch, tokens, width = tensor.shape
         shape = [batch, heads, tokens, width // heads]
         split = op.Reshape(tensor, [0, 0, heads, -1], name=f"split_{part}")
-        by_head.append(op.Transpose(split, perm=SWAP_HEADS, name=f"{part}_heads", shape=shape))
+        by_head.append(
+            op.Transpose(split, perm=SWAP_HEADS, name=f"{part}_heads", shape=shape)
+        )
     context = op(
         ATTENTION,
         *by_head,
@@ -355,7 +372,8 @@ def bare_projections(graph: gs.Graph, artefact: Artefact) -> int:
             continue
         _drop_bias(layer)
         query, key, value = (
-            bias.reshape(artefact.spec.num_heads, 1, -1) for bias in np.split(layer.bias, 3)
+            bias.reshape(artefact.spec.num_heads, 1, -1)
+            for bias in np.split(layer.bias, 3)
         )
         heads = node.inputs[0]
         _add_to_heads(graph, heads, query, list(heads.outputs))
@@ -382,7 +400,9 @@ def _gives_heads_alone(node: gs.Node) -> bool:
             if len(tensor.outputs) != readers:
                 return False
             tensor = tensor.inputs[0].inputs[0]
-    return [reader.op for reader in tensor.outputs if reader.op != "Shape"] == ["Reshape"]
+    return [reader.op for reader in tensor.outputs if reader.op != "Shape"] == [
+        "Reshape"
+    ]
 
 
 def _add_to_heads(
@@ -391,17 +411,25 @@ def _add_to_heads(
     """Let these readers read heads [batch, heads, tokens, head_dim] with a bias [heads, 1, head_dim]."""
     if not readers:
         return
-    first = next(node for node in graph.nodes if any(node is reader for reader in readers))
+    first = next(
+        node for node in graph.nodes if any(node is reader for reader in readers)
+    )
     op = Builder(graph, first, prefix=heads.name)
     biased = op.Add(heads, bias, name="add_bias", shape=heads.shape)
     for reader in readers:
-        reader.inputs = [biased if tensor is heads else tensor for tensor in reader.inputs]
+        reader.inputs = [
+            biased if tensor is heads else tensor for tensor in reader.inputs
+        ]
 
 
 def _passed_on(node: gs.Node, bias: Array) -> bool:
     """Add the value's bias to that of the projection behind an attention on heads; False where there is none."""
     merge = _merge(node.outputs[0])
-    if merge is None or len(node.inputs[2].outputs) != 1 or len(merge.outputs[0].outputs) != 1:
+    if (
+        merge is None
+        or len(node.inputs[2].outputs) != 1
+        or len(merge.outputs[0].outputs) != 1
+    ):
         return False
     return _add_to_projection(merge.outputs[0], bias)
 
@@ -486,7 +514,11 @@ def sum_class_rows(graph: gs.Graph, _: Artefact) -> int:
     TensorRT computes both in one step. Of a matrix product with one row it makes two: it computes eight rows, and
     slices them. Rows of several class tokens are left to `expand_attention`.
     """
-    rows = [node for node in markers(graph, CLASS_ROW) if node.attrs["num_class_tokens"] == 1]
+    rows = [
+        node
+        for node in markers(graph, CLASS_ROW)
+        if node.attrs["num_class_tokens"] == 1
+    ]
     for node in rows:
         (query, key), name = node.inputs, node.outputs[0].name
         op = Builder(graph, node, prefix=name)
@@ -533,7 +565,9 @@ def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:
     op = Builder(graph, node, prefix=node.outputs[0].name)
     first = op.Slice(query, [0], [tokens], [2], name="take_class")
     scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
-    row = op.MatMul(scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key")
+    row = op.MatMul(
+        scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key"
+    )
     if tokens == 1:
         replace(graph, node, op.Squeeze(row, [2], name="flatten"))
         return

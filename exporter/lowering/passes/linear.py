@@ -28,7 +28,9 @@ def linear_as_gemm(graph: gs.Graph, _: Artefact) -> int:
     1. Gemm takes only matrices. Between the two layers of an MLP the tokens stay a matrix.
     2. The second Reshape needs a constant shape, so a layer whose number of tokens is not static is left as it is.
     """
-    matrices: dict[str, gs.Variable] = {}  # results of earlier layers as matrices, by name
+    matrices: dict[
+        str, gs.Variable
+    ] = {}  # results of earlier layers as matrices, by name
     for node in nodes_of(graph, "Add"):
         result = node.outputs[0]
         layer = as_linear(result)
@@ -51,14 +53,18 @@ def _expand(
     matrix = _stay_flat(layer.tokens, matrices)
     if matrix is None:
         across = weight.values.shape[0]
-        matrix = op.Reshape(layer.tokens, [-1, across], name="flatten", shape=[rows, across])
+        matrix = op.Reshape(
+            layer.tokens, [-1, across], name="flatten", shape=[rows, across]
+        )
     multiply.inputs.clear()
     product = op.Gemm(matrix, weight, bias, name="gemm", shape=[rows, width])
     replace(graph, add, op.Reshape(product, [-1, tokens, width], name="unflatten"))
     return product
 
 
-def _stay_flat(tokens: gs.Variable, matrices: dict[str, gs.Variable]) -> gs.Variable | None:
+def _stay_flat(
+    tokens: gs.Variable, matrices: dict[str, gs.Variable]
+) -> gs.Variable | None:
     """Return the tokens as the matrix that they were before the last Reshape, through element-wise nodes.
 
     None where they were not a matrix, or where another node reads them with three axes.
@@ -119,8 +125,12 @@ def patches_as_linear(graph: gs.Graph, _: Artefact) -> int:
 def _tokens_of(conv: gs.Node) -> gs.Node | None:
     """Return the Transpose that ends [batch, dim, rows, columns] → [batch, patches, dim], or None."""
     # The exporter of torch 2.6 also reads the shape, for the Reshape.
-    flatten = _only([node for node in conv.outputs[0].outputs if node.op != "Shape"], "Reshape")
-    turn = _only(flatten.outputs[0].outputs, "Transpose") if flatten is not None else None
+    flatten = _only(
+        [node for node in conv.outputs[0].outputs if node.op != "Shape"], "Reshape"
+    )
+    turn = (
+        _only(flatten.outputs[0].outputs, "Transpose") if flatten is not None else None
+    )
     return turn if turn is not None and turn.attrs.get("perm") == [0, 2, 1] else None
 
 
@@ -141,7 +151,10 @@ def _cuts_patches(conv: gs.Node) -> bool:
     spread = set(conv.attrs.get("dilations", [1]))
     grouped = conv.attrs.get("group", 1) != 1
     return bool(
-        conv.attrs.get("strides") == kernel and not padded and spread == {1} and not grouped
+        conv.attrs.get("strides") == kernel
+        and not padded
+        and spread == {1}
+        and not grouped
     )
 
 

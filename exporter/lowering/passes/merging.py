@@ -76,7 +76,9 @@ def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
         shape=[key.shape[0], keep.shape[1], channels],
         num_prefix_tokens=0,
     )
-    likeness = op.MatMul(directions, op.Transpose(survivors, perm=TURNED), name="likeness")
+    likeness = op.MatMul(
+        directions, op.Transpose(survivors, perm=TURNED), name="likeness"
+    )
     itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
     places = op.ArgMax(op.Where(itself, ITSELF, likeness), axis=2, keepdims=0)
     node.outputs = [node.outputs[0]]  # the gap has no reader
@@ -232,7 +234,9 @@ class Slots:
         alternate = self.second[turn::2].all() and not self.second[1 - turn :: 2].any()
         return bool(alternate) and len(self.second) % 4 == 0
 
-    def take(self, op: Builder, tensor: gs.Variable, part: slice, width: int) -> gs.Variable:
+    def take(
+        self, op: Builder, tensor: gs.Variable, part: slice, width: int
+    ) -> gs.Variable:
         """Write the slots of `rows` or `columns` of [batch, slots, width]: a view, as TensorRT reads it."""
         if part.step is None:
             return tensor
@@ -266,7 +270,9 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     best = op.ReduceMax(to_second, [2], keepdims=1, name="best")
     # Of equally alike partners the first is joined: the least place of them.
     candidates = op.Where(
-        op.Equal(to_second, best), own_places[slots.columns][None, None], float(kept_count)
+        op.Equal(to_second, best),
+        own_places[slots.columns][None, None],
+        float(kept_count),
     )
     partners = op.ReduceMin(candidates, [2], keepdims=1)
     stays, place = _staying_of(op, best, slots, staying, stays_name(layer))
@@ -320,7 +326,9 @@ def _cosine(
     width = int(key.shape[-1]) // (1 if len(key.shape) == 4 else heads)
     rows = slots.take(op, mean, slots.rows, width)
     columns = (
-        mean if slots.rows == slots.columns else slots.take(op, mean, slots.columns, width)
+        mean
+        if slots.rows == slots.columns
+        else slots.take(op, mean, slots.columns, width)
     )
     of_rows = _shortened(op, rows)
     of_columns = of_rows if columns is rows else _shortened(op, columns)
@@ -363,7 +371,9 @@ def write_survivors(
 
 def _count_of(op: Builder, marked: gs.Variable, name: str) -> gs.Variable:
     """Write how many are marked in each row, in float32, which is exact here."""
-    return op.ReduceSum(op.Cast(marked, to=onnx.TensorProto.FLOAT), [2], keepdims=1, name=name)
+    return op.ReduceSum(
+        op.Cast(marked, to=onnx.TensorProto.FLOAT), [2], keepdims=1, name=name
+    )
 
 
 def _weight(op: Builder, sizes: gs.Variable) -> gs.Variable:
@@ -385,7 +395,12 @@ def _staying(
     """Write a marker for the patches of the first set that are least alike to any of the second, ascending."""
     novelty = op.Neg(op.ReduceMax(alike, [2], keepdims=0), name="novelty", shape=shape)
     stay = op(
-        KEEP_TOP_K, novelty, name="stay", shape=[shape[0], staying], domain=DOMAIN, k=staying
+        KEEP_TOP_K,
+        novelty,
+        name="stay",
+        shape=[shape[0], staying],
+        domain=DOMAIN,
+        k=staying,
     )
     stay.dtype = np.dtype(np.int64)
     return stay

@@ -20,7 +20,13 @@ from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import Array
 
 # Operators whose row sums lose too much in half precision, and those that create floats from no float tensor.
-IN_FP32 = {"LayerNormalization", "RMSNormalization", "ConstantOfShape", "Range", "EyeLike"}
+IN_FP32 = {
+    "LayerNormalization",
+    "RMSNormalization",
+    "ConstantOfShape",
+    "Range",
+    "EyeLike",
+}
 
 FP32 = np.dtype(np.float32)
 
@@ -122,7 +128,9 @@ def _infer_dtypes(graph: gs.Graph) -> None:
     """Fill in the dtypes that earlier passes left open; one that stays open would keep its tensor as it is."""
     exported = checkable(gs.export_onnx(graph, do_type_check=False))
     model = onnx.shape_inference.infer_shapes(exported)
-    kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    kinds = {
+        value.name: value.type.tensor_type.elem_type for value in model.graph.value_info
+    }
     for name, tensor in graph.tensors().items():
         if isinstance(tensor, gs.Variable) and tensor.dtype is None and kinds.get(name):
             tensor.dtype = onnx.helper.tensor_dtype_to_np_dtype(kinds[name])

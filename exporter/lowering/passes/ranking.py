@@ -10,7 +10,12 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import write_directions
 from exporter.lowering.graph import Builder, markers, nodes_of, producer, replace
-from exporter.lowering.markers import ATTENTION_RECEIVED, DISSIMILARITY, KEEP_TOP_K, TAKE_TOKENS
+from exporter.lowering.markers import (
+    ATTENTION_RECEIVED,
+    DISSIMILARITY,
+    KEEP_TOP_K,
+    TAKE_TOKENS,
+)
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
@@ -26,7 +31,10 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
     Sums over patches and channels are ReduceSum: `exporter.lowering.decisions` walks back to the first product, and
     keeps all behind it fp32.
     """
-    receiving, comparing = markers(graph, ATTENTION_RECEIVED), markers(graph, DISSIMILARITY)
+    receiving, comparing = (
+        markers(graph, ATTENTION_RECEIVED),
+        markers(graph, DISSIMILARITY),
+    )
     for node in receiving:
         _expand_received(graph, node)
     for node in comparing:
@@ -65,7 +73,9 @@ def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     key, prefix = node.inputs[0], node.attrs["num_prefix_tokens"]
     live = node.inputs[1] if len(node.inputs) > 1 else None
     op = Builder(graph, node, prefix=node.outputs[0].name)
-    patches = op.Slice(write_directions(op, key, heads), [prefix], [END], [1], name="patches")
+    patches = op.Slice(
+        write_directions(op, key, heads), [prefix], [END], [1], name="patches"
+    )
     if live is None:
         mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
     else:
@@ -137,7 +147,9 @@ def _is_weighed_log(node: gs.Node) -> bool:
 
 def _is_lookup(node: gs.Node) -> bool:
     """Whether the node is a constant row of scores, fixed or looked up by position, with one reader."""
-    if node.op not in ("Expand", "GatherND") or not isinstance(node.inputs[0], gs.Constant):
+    if node.op not in ("Expand", "GatherND") or not isinstance(
+        node.inputs[0], gs.Constant
+    ):
         return False
     table, index = node.inputs
     if table.values.ndim != 1 or len(node.outputs[0].outputs) != 1:
@@ -211,7 +223,9 @@ def _ranking(keep: gs.Node) -> Ranking | None:
     if not isinstance(table, gs.Constant) or table.values.ndim != 1:
         return None
     return (
-        Ranking(keep, weigh, cut, lookup) if lookup is None or lookup.op == "Gather" else None
+        Ranking(keep, weigh, cut, lookup)
+        if lookup is None or lookup.op == "Gather"
+        else None
     )
 
 
@@ -231,7 +245,9 @@ def _widen(ranking: Ranking, prefix: int) -> None:
     node, slot = (weigh, 1) if lookup is None else (lookup, 0)
     table = node.inputs[slot]
     values = np.concatenate([np.full(prefix, LARGEST), table.values]).astype(np.float32)
-    node.inputs[slot] = gs.Constant(f"{table.name}/{ranking.keep.outputs[0].name}", values)
+    node.inputs[slot] = gs.Constant(
+        f"{table.name}/{ranking.keep.outputs[0].name}", values
+    )
     for tensor in _between(ranking):
         if tensor.shape is not None:
             tensor.shape = [tensor.shape[0], tensor.shape[1] + prefix]
@@ -254,7 +270,10 @@ def _between(ranking: Ranking) -> Iterator[gs.Variable]:
     if ranking.lookup is not None:
         yield from ranking.lookup.outputs
     for reader in ranking.keep.outputs[0].outputs:
-        if reader.op == "GatherElements" and reader.inputs[1] is ranking.keep.outputs[0]:
+        if (
+            reader.op == "GatherElements"
+            and reader.inputs[1] is ranking.keep.outputs[0]
+        ):
             yield from reader.outputs
 
 
@@ -266,7 +285,9 @@ def sort_once(graph: gs.Graph, artefact: Artefact) -> int:
     TopK stay then. Which of two equal scores at the cut survives is undefined from the second pruning layer on.
     """
     single = artefact.spec.num_prefix_tokens == 1
-    ranked = {ranked_name(layer) for layer in artefact.schedule.pruning_layers if single}
+    ranked = {
+        ranked_name(layer) for layer in artefact.schedule.pruning_layers if single
+    }
     changed = 0
     for choosing, sorting in _sorted_twice(graph):
         survivors = sorting.outputs[0]

@@ -42,11 +42,19 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
             index = keep
             if prefix:
                 if prefixes is None:
-                    prefixes = prefix_rows(Builder(graph, node, prefix="prefix"), keep, prefix)
+                    prefixes = prefix_rows(
+                        Builder(graph, node, prefix="prefix"), keep, prefix
+                    )
                 index = behind_prefix(op, keep, prefixes, prefix)
-            rows[keep.name] = op.Unsqueeze(index, [-1], name="column", out=rows_of(keep.name))
+            rows[keep.name] = op.Unsqueeze(
+                index, [-1], name="column", out=rows_of(keep.name)
+            )
         op = Builder(graph, node, prefix=node.outputs[0].name)
-        replace(graph, node, op.GatherND(tokens, rows[keep.name], batch_dims=1, name="gather"))
+        replace(
+            graph,
+            node,
+            op.GatherND(tokens, rows[keep.name], batch_dims=1, name="gather"),
+        )
     return len(choosing) + len(taking)
 
 
@@ -113,7 +121,9 @@ def select_early(graph: gs.Graph, _: Artefact) -> int:
     return changed
 
 
-def _move_up(graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Variable) -> None:
+def _move_up(
+    graph: gs.Graph, node: gs.Node, tokens: gs.Variable, keep: gs.Variable
+) -> None:
     """Let the nodes before the marker work on the survivors' rows, as far up as they have no other reader."""
     taken = node.outputs[0]
 
@@ -207,7 +217,9 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
     share the offset index. GatherND stays where the number of tokens is not static.
     """
-    gathers = [node for node in nodes_of(graph, "GatherND") if _takes_counted_rows(node)]
+    gathers = [
+        node for node in nodes_of(graph, "GatherND") if _takes_counted_rows(node)
+    ]
     if not gathers:
         return 0
     places = _places_in_batch(graph, gathers[0])
@@ -224,7 +236,9 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
         op = Builder(graph, node, prefix=taken.name)
         matrix = op.Reshape(tokens, [-1, width], name="flatten")
         picked = op.Gather(matrix, indices[key], axis=0, name="gather")
-        replace(graph, node, op.Reshape(picked, [-1, *taken.shape[1:]], name="unflatten"))
+        replace(
+            graph, node, op.Reshape(picked, [-1, *taken.shape[1:]], name="unflatten")
+        )
     return len(gathers)
 
 
@@ -260,14 +274,18 @@ def _expand(graph: gs.Graph, node: gs.Node) -> None:
     columns = op.Range(0, op.Add(width, prefix, name="tokens"), 1, name="columns")
     tokens = op.Unsqueeze(op.Add(count, prefix, name="own"), [1], name="own_column")
     live = op.Less(columns, tokens, name="live")
-    places = op.Reshape(op.NonZero(op.Reshape(live, [-1], name="flat")), [-1], name="places")
+    places = op.Reshape(
+        op.NonZero(op.Reshape(live, [-1], name="flat")), [-1], name="places"
+    )
 
     # The packed rows to take: those that stood in the old grid where the new one has its own.
     before = op.Slice(slots, [0], [prefix], [1], name="prefix")
     patches = op.Slice(slots, [prefix], [2**62], [1], name="patches")
     survivors = op.GatherElements(patches, index, axis=1, name="survivors")
     taken = op.Concat(before, survivors, axis=1, name="taken")
-    rows = op.Gather(op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows")
+    rows = op.Gather(
+        op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows"
+    )
 
     # Padding reads the image's last survivor again.
     start = op.CumSum(tokens, 0, exclusive=1, name="start")

@@ -20,7 +20,9 @@ def max_as_clip(graph: gs.Graph, _: Artefact) -> int:
             continue
         (tensor,) = (value for value in node.inputs if value is not numbers[0])
         op = Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
-        replace(graph, node, op.Clip(tensor, numbers[0].values.reshape(()), name="clip"))
+        replace(
+            graph, node, op.Clip(tensor, numbers[0].values.reshape(()), name="clip")
+        )
         changed += 1
     return changed
 

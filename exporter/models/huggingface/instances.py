@@ -29,7 +29,9 @@ def is_instance(model: nn.Module) -> bool:
     return any(base.__module__ == "transformers.modeling_utils" for base in bases)
 
 
-def results_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def results_of(
+    model: Any, images: Tensor
+) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """Run the library's model as its documentation does, at the size of the images.
 
     Returns:
@@ -44,7 +46,9 @@ def results_of(model: Any, images: Tensor) -> tuple[tuple[Tensor, ...], dict[str
         settings[argument] = True
     output = model(pixel_values=images, **settings)
     tokens = output.hidden_states or ()
-    results = {name: output[field] for field, name in RESULTS if output.get(field) is not None}
+    results = {
+        name: output[field] for field, name in RESULTS if output.get(field) is not None
+    }
     if tokens and TOKENS in results and results[TOKENS].equal(tokens[-1]):
         del results[TOKENS]  # CLIP's: without the final norm
     return tokens, results
@@ -63,7 +67,9 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     classes = [base.__name__ for base in type(model).__mro__]
     config = copy.copy(model.config)
     # A subclass of the user's is one of the library's with other methods, as the border check will say.
-    config.architectures = [next((known for known in classes if known in KINDS), classes[0])]
+    config.architectures = [
+        next((known for known in classes if known in KINDS), classes[0])
+    ]
     architecture, kwargs = network_of(config, name)
     network = timm.create_model(architecture, **arguments(kwargs, name))
     load_instance(network, model, name)

@@ -20,7 +20,10 @@ RENAMES = (
         r"\.(attention\.attention\.|attention\.|self_attn\.)(q|k|v)(uery|ey|alue|_proj)\.",
         r".attn.\2.",
     ),
-    (r"\.(attention\.output\.dense|attention\.o_proj|self_attn\.out_proj)\.", ".attn.proj."),
+    (
+        r"\.(attention\.output\.dense|attention\.o_proj|self_attn\.out_proj)\.",
+        ".attn.proj.",
+    ),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
     (r"\.mlp\.(weights_in|up_proj)\.", ".mlp.fc1."),
@@ -61,7 +64,9 @@ def timm_weights(model: Any, size: tuple[int, int]) -> dict[str, Tensor]:
         weights["pos_embed"] = _positions(model, weights["pos_embed"], size)
     _shape_tokens(weights, is_eva=is_eva)
     if "head.weight" in weights and "head.bias" not in weights:
-        weights["head.bias"] = weights["head.weight"].new_zeros(len(weights["head.weight"]))
+        weights["head.bias"] = weights["head.weight"].new_zeros(
+            len(weights["head.weight"])
+        )
     return weights
 
 
@@ -88,10 +93,14 @@ def _positions(model: Any, positions: Tensor, size: tuple[int, int]) -> Tensor:
     if size == trained:
         return positions
     height, width = sides_of(model.config.patch_size)
-    num_prefix_tokens = positions.shape[1] - trained[0] // height * (trained[1] // width)
+    num_prefix_tokens = positions.shape[1] - trained[0] // height * (
+        trained[1] // width
+    )
     tokens = num_prefix_tokens + size[0] // height * (size[1] // width)
     embeddings = next(
-        module for module in model.modules() if hasattr(module, "interpolate_pos_encoding")
+        module
+        for module in model.modules()
+        if hasattr(module, "interpolate_pos_encoding")
     )
     # Of the tokens, the method reads the shape.
     like = positions.new_empty(1, tokens, positions.shape[-1])
@@ -137,7 +146,11 @@ def _shape_tokens(weights: dict[str, Tensor], *, is_eva: bool) -> None:
     """Give tokens and positions the shapes of timm's; with registers, the class token takes its position in."""
     if "cls_token" in weights:
         weights["cls_token"] = weights["cls_token"].reshape(1, 1, -1)
-    if "reg_token" in weights and "pos_embed" in weights and "blocks.0.ls1.gamma" in weights:
+    if (
+        "reg_token" in weights
+        and "pos_embed" in weights
+        and "blocks.0.ls1.gamma" in weights
+    ):
         weights["cls_token"] = weights["cls_token"] + weights["pos_embed"][:, :1]
         weights["pos_embed"] = weights["pos_embed"][:, 1:]
     if is_eva and not weights["reg_token"].shape[1]:

@@ -15,7 +15,10 @@ from exporter.errors import ModelError
 from exporter.models.timm_arguments import SWIGLU
 
 # Models of images and text → their vision tower.
-PAIRS = {"CLIPModel": "CLIPVisionModelWithProjection", "SiglipModel": "SiglipVisionModel"}
+PAIRS = {
+    "CLIPModel": "CLIPVisionModelWithProjection",
+    "SiglipModel": "SiglipVisionModel",
+}
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -32,7 +35,11 @@ CLIP = {
     "crop_mode": "center",
     "crop_rounding": "down",
 }
-DINO = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD, "interpolation": "bicubic"}
+DINO = {
+    "mean": IMAGENET_DEFAULT_MEAN,
+    "std": IMAGENET_DEFAULT_STD,
+    "interpolation": "bicubic",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,9 @@ def tower_config(config: Any) -> Any:
     if pair in PAIRS:
         tower.architectures = [PAIRS[pair]]
     if hasattr(config, "projection_dim"):
-        tower.projection_dim = config.projection_dim  # both towers are projected to one size
+        tower.projection_dim = (
+            config.projection_dim
+        )  # both towers are projected to one size
     return tower
 
 
@@ -129,7 +138,10 @@ def _plain(_: Any) -> dict[str, Any]:
 def _projected(config: Any) -> dict[str, Any]:
     channels = config.projection_dim
     # A head of the size of the pretrained projection is what tells that it is one.
-    return {"num_classes": channels, "pretrained_cfg_overlay": {"num_classes": channels}}
+    return {
+        "num_classes": channels,
+        "pretrained_cfg_overlay": {"num_classes": channels},
+    }
 
 
 def _siglip(config: Any) -> dict[str, Any]:
@@ -148,7 +160,11 @@ def _dinov2(config: Any) -> dict[str, Any]:
         # The library rounds two thirds of the MLP up to a multiple of 8.
         dim = config.hidden_size
         half = (int(int(dim * config.mlp_ratio) * 2 / 3) + 7) // 8 * 8
-        kwargs |= {"mlp_layer": SWIGLU, "act_layer": "silu", "mlp_ratio": _ratio(2 * half, dim)}
+        kwargs |= {
+            "mlp_layer": SWIGLU,
+            "act_layer": "silu",
+            "mlp_ratio": _ratio(2 * half, dim),
+        }
     return kwargs
 
 
@@ -182,7 +198,9 @@ KINDS: Mapping[str, Kind] = {
         "deit_base_distilled_patch16_224", _classifier
     ),
     "CLIPVisionModel": Kind("vit_base_patch32_clip_224.openai", _plain, CLIP),
-    "CLIPVisionModelWithProjection": Kind("vit_base_patch32_clip_224.openai", _projected, CLIP),
+    "CLIPVisionModelWithProjection": Kind(
+        "vit_base_patch32_clip_224.openai", _projected, CLIP
+    ),
     "SiglipVisionModel": Kind(
         "vit_base_patch16_siglip_224", _siglip, {"interpolation": "bicubic"}
     ),

@@ -40,7 +40,8 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
     """
     images = _noise(processor, source)
     batches = [
-        np.asarray(processor(image, return_tensors="np")["pixel_values"]) for image in images
+        np.asarray(processor(image, return_tensors="np")["pixel_values"])
+        for image in images
     ]
     shapes = {batch.shape[2:] for batch in batches if batch.shape[:2] == (1, 3)}
     if len(shapes) != 1 or batches[0].ndim != 4:
@@ -59,7 +60,9 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
         raise ModelError(source, error.got, error.expected, ALL_GIVEN) from None
     level = 1 / 255 / np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
     for image, batch in zip(images, batches, strict=True):
-        pixels = normalise(to_pixels(to_input_size(image, preprocessing)), preprocessing)
+        pixels = normalise(
+            to_pixels(to_input_size(image, preprocessing)), preprocessing
+        )
         levels = float((np.abs(batch[0] - pixels) / level).mean())
         if not levels <= GREY_LEVELS:  # nor NaN
             got = f"pixels that differ from ours by {levels:.3g} grey levels"
@@ -88,7 +91,10 @@ def _geometry(processor: Any, size: Size, source: str) -> dict[str, Any]:
     if sides.keys() == {"height", "width"}:
         mode, resized = CropMode.SQUASH, (sides["height"], sides["width"])
     elif sides.keys() == {"shortest_edge"}:
-        mode, resized = CropMode.CENTER, (sides["shortest_edge"], sides["shortest_edge"])
+        mode, resized = (
+            CropMode.CENTER,
+            (sides["shortest_edge"], sides["shortest_edge"]),
+        )
     else:
         raise _refused(processor, source, f"size={sides}")
     try:

@@ -32,7 +32,12 @@ from exporter.models.class_names import ClassNames, config_names
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.instances import load_instance
 from exporter.models.huggingface.keys import UNUSED
-from exporter.models.huggingface.kinds import class_of, kind_of, network_of, tower_config
+from exporter.models.huggingface.kinds import (
+    class_of,
+    kind_of,
+    network_of,
+    tower_config,
+)
 from exporter.models.huggingface.preprocessing import (
     ALL_GIVEN,
     preprocessing_of,
@@ -42,7 +47,10 @@ from exporter.records import GUESS
 
 CONFIG = "config.json"
 # What may have an image processor, and the text that tells that it has one.
-PROCESSOR_FILES = {"preprocessor_config.json": "", "processor_config.json": '"image_processor"'}
+PROCESSOR_FILES = {
+    "preprocessor_config.json": "",
+    "processor_config.json": '"image_processor"',
+}
 ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # The library's types of timm's own models.
 TIMM = "timm_wrapper"
@@ -80,14 +88,18 @@ class Repository:
         what is not done here.
         """
         try:
-            processor = self._load(PROCESSOR, _library().AutoImageProcessor.from_pretrained)
+            processor = self._load(
+                PROCESSOR, _library().AutoImageProcessor.from_pretrained
+            )
         except ModelError:
             if not self._lacks_processor():
                 raise
             values = usual_preprocessing(kind_of(self.config, self.root))
             return values, f"{GUESS}the usual one of a {class_of(self.config)}"
         with one_line(self.root, PROCESSOR):
-            return preprocessing_of(processor, f"{self.root}: image processor"), PROCESSOR
+            return preprocessing_of(
+                processor, f"{self.root}: image processor"
+            ), PROCESSOR
 
     def _lacks_processor(self) -> bool:
         """Whether it is known that no file has an image processor; of an id, the cache may not know."""
@@ -118,14 +130,20 @@ class Repository:
             raise ModelError(self.root, got, "its vision tower", hint)
         if self.part and tower is config:
             got = f"{name}, which has no tower"
-            raise ModelError(f"{self.root}#{self.part}", got, "a model of images and text")
+            raise ModelError(
+                f"{self.root}#{self.part}", got, "a model of images and text"
+            )
         return tower
 
     @cached_property
     def _parent(self) -> Any:
         config = self._load("its config", _library().AutoConfig.from_pretrained)
         if config.model_type == TIMM:
-            place = f"local-dir:{self.root}" if _is_folder(self.root) else f"hf-hub:{self.root}"
+            place = (
+                f"local-dir:{self.root}"
+                if _is_folder(self.root)
+                else f"hf-hub:{self.root}"
+            )
             raise ModelError(
                 self.root, "a model of timm's", "its name in timm", f"--model {place}"
             )
@@ -192,7 +210,9 @@ class Repository:
 
 
 @contextmanager
-def one_line(source: str, subject: str, kind: type[UserError] = ModelError) -> Iterator[None]:
+def one_line(
+    source: str, subject: str, kind: type[UserError] = ModelError
+) -> Iterator[None]:
     """Turn what the library raises into one line: what was asked of it, and what it said."""
     try:
         yield
@@ -207,7 +227,9 @@ def one_line(source: str, subject: str, kind: type[UserError] = ModelError) -> I
         expected = "a folder that its save_pretrained wrote"
         if kind is HubError:
             expected = "a hub that can be reached, or a local folder with a config.json"
-        raise kind(source, got, expected, ALL_GIVEN if subject == PROCESSOR else "") from None
+        raise kind(
+            source, got, expected, ALL_GIVEN if subject == PROCESSOR else ""
+        ) from None
 
 
 @contextmanager

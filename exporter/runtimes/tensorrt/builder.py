@@ -19,7 +19,12 @@ from exporter.runtimes.tensorrt.layer_info import layers_path
 from exporter.runtimes.tensorrt.manifest import EngineManifest, manifest_path
 from exporter.runtimes.tensorrt.plugin_library import register_library
 from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import error_log, major_version, member, started
+from exporter.runtimes.tensorrt.tensorrt_api import (
+    error_log,
+    major_version,
+    member,
+    started,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +40,9 @@ def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
     runtime.engine_host_code_allowed = True
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
-        raise ArtefactError("the engine just built", log.cause or "no reason", "one that loads")
+        raise ArtefactError(
+            "the engine just built", log.cause or "no reason", "one that loads"
+        )
     form = member(trt, "LayerInformationFormat", "JSON", "the audit")
     return tuple(
         _inspect(trt, log, engine, profile, form)
@@ -49,7 +56,9 @@ def _inspect(trt: Any, log: Any, engine: Any, profile: int, form: Any) -> str:
     if context is None or not _at_largest(trt, engine, context, profile):
         got = log.cause or "no reason"
         raise ArtefactError(
-            f"profile {profile} of the engine just built", got, "one that TensorRT can run"
+            f"profile {profile} of the engine just built",
+            got,
+            "one that TensorRT can run",
         )
     inspector = engine.create_engine_inspector()
     inspector.execution_context = context
@@ -61,9 +70,13 @@ def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
     if not context.set_optimization_profile_async(profile, _STREAM):
         return False
     names = (engine.get_tensor_name(index) for index in range(engine.num_io_tensors))
-    inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+    inputs = [
+        name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+    ]
     return all(
-        context.set_input_shape(name, engine.get_tensor_profile_shape(name, profile)[-1])
+        context.set_input_shape(
+            name, engine.get_tensor_profile_shape(name, profile)[-1]
+        )
         for name in inputs
     )
 
@@ -109,7 +122,9 @@ def _strongly_typed(trt: Any) -> int:
     """Return the flag for strong typing, as a bit; 11 is always strongly typed and deprecates it."""
     if major_version(trt.__version__) > 10:
         return 0
-    return 1 << int(member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED", "the build"))
+    return 1 << int(
+        member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED", "the build")
+    )
 
 
 def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
@@ -139,7 +154,9 @@ def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
     tf32 = member(trt, "BuilderFlag", "TF32", "--tf32")
     (config.set_flag if settings.tf32 else config.clear_flag)(tf32)
     # The audit needs details; without this the inspector gives layer names only.
-    config.profiling_verbosity = member(trt, "ProfilingVerbosity", "DETAILED", "the audit")
+    config.profiling_verbosity = member(
+        trt, "ProfilingVerbosity", "DETAILED", "the audit"
+    )
     if settings.hardware != "none":
         level = settings.hardware.upper().replace("-", "_")
         config.hardware_compatibility_level = member(
@@ -168,9 +185,14 @@ def profile_of(
         if any(size < 0 for size in sizes) and tensor.name not in widths:
             got = f"{tensor.name} of sizes {list(sizes)}"
             expected = "static sizes except for the batch"
-            raise UserError("engine", got, expected, 'layout = "padded" in a recipe has them')
+            raise UserError(
+                "engine", got, expected, 'layout = "padded" in a recipe has them'
+            )
         least = (batches[0], *(1 if size < 0 else size for size in sizes))
-        most = (batches[1], *(widths[tensor.name] if size < 0 else size for size in sizes))
+        most = (
+            batches[1],
+            *(widths[tensor.name] if size < 0 else size for size in sizes),
+        )
         profile.set_shape(tensor.name, least, most, most)
     return profile
 

@@ -64,7 +64,14 @@ def clocks_of(lines: Iterable[str]) -> Clocks:
     active = int(np.bitwise_or.reduce([int(row[-1]) for row in rows]))
     slowed = tuple(words for bit, words in _SLOWED_BY.items() if active & bit)
     return Clocks(
-        len(rows), sm, float(table[:, 0].min()), most, memory, power, temperature, slowed
+        len(rows),
+        sm,
+        float(table[:, 0].min()),
+        most,
+        memory,
+        power,
+        temperature,
+        slowed,
     )
 
 
@@ -106,7 +113,9 @@ def _reasons_of(gpu: str) -> str:
     if not gpu or shutil.which("nvidia-smi") is None:
         return ""
     for name in _REASONS:
-        done = subprocess.run(_query(gpu, [name]), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            _query(gpu, [name]), capture_output=True, text=True, check=False
+        )
         if done.returncode == 0:
             return name
     return ""

@@ -141,7 +141,9 @@ def product_of(layer: EngineLayer) -> Product | None:
     if layer.kind == CONVOLUTION and reads:
         channels, *window = reads[1]
         batch, _, *grid = layer.writes[0].sizes or ()
-        return Product(layer.reads[0].dtype, 1, batch * prod(grid), channels, prod(window))
+        return Product(
+            layer.reads[0].dtype, 1, batch * prod(grid), channels, prod(window)
+        )
     result = layer.writes[0].sizes if layer.product else None
     if result is None:
         return None
@@ -158,5 +160,7 @@ def _matrices(
         depth = left[-1]
         if left[-2] == rows and right[-2:] == (depth, columns):
             count = prod(right[:-2])
-            return Product(dtype, count, prod(result) // (count * columns), columns, depth)
+            return Product(
+                dtype, count, prod(result) // (count * columns), columns, depth
+            )
     return None

@@ -127,7 +127,9 @@ def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
     """Read the layers of a profile that `build` saved."""
     path = layers_path(engine)
     try:
-        text = json.dumps(json.loads(path.read_text(encoding="utf-8"))["profiles"][profile])
+        text = json.dumps(
+            json.loads(path.read_text(encoding="utf-8"))["profiles"][profile]
+        )
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         got = reason_of(error)
         raise ArtefactError(
@@ -144,7 +146,9 @@ def _layer(described: Mapping[str, Any]) -> EngineLayer:
         tactic=tactic,
         nodes=nodes_in(str(described.get("Metadata", ""))),
         reads=tuple(_tensor(tensor, tactic) for tensor in described.get("Inputs", ())),
-        writes=tuple(_tensor(tensor, tactic) for tensor in described.get("Outputs", ())),
+        writes=tuple(
+            _tensor(tensor, tactic) for tensor in described.get("Outputs", ())
+        ),
     )
 
 
@@ -194,11 +198,15 @@ class Audit:
     @property
     def unfused(self) -> tuple[int, ...]:
         """The 1-based blocks without a fused attention kernel."""
-        return tuple(attention.block for attention in self.blocks if not attention.fused)
+        return tuple(
+            attention.block for attention in self.blocks if not attention.fused
+        )
 
 
 def audit(
-    layers: Iterable[EngineLayer], blocks: Iterable[int], memory_bytes: int | None = None
+    layers: Iterable[EngineLayer],
+    blocks: Iterable[int],
+    memory_bytes: int | None = None,
 ) -> Audit:
     """Count a profile's layers by dtype, and find the fused attention of each of the 1-based blocks that have any.
 
@@ -222,7 +230,9 @@ def audit(
 
 
 # Tensors of a pruning layer, by whose names its nodes are named (`exporter.tensor_names`).
-_CHOOSES = re.compile(r"^(?:class_row|score|keep|count|into|gap|sizes|factor|rows)_(\d\d)\b")
+_CHOOSES = re.compile(
+    r"^(?:class_row|score|keep|count|into|gap|sizes|factor|rows)_(\d\d)\b"
+)
 _QUANTIZED = re.compile(r"/(int8|fp8)/dequantize$")
 
 
@@ -239,7 +249,9 @@ def _unquantized(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
     """Return the nodes of products whose operands are quantized in the graph, and that multiply in another type."""
     unkept = []
     for layer in layers:
-        wanted = {match[1] for node in layer.nodes if (match := _QUANTIZED.search(node))}
+        wanted = {
+            match[1] for node in layer.nodes if (match := _QUANTIZED.search(node))
+        }
         if layer.product and wanted and layer.product not in wanted:
             names = sorted(node for node in layer.nodes if not _QUANTIZED.search(node))
             name = names[0] if names else layer.name
@@ -262,7 +274,11 @@ def broken_promises(
     times the memory of the `dense` model's at the same batch size, where both are known.
     """
     lost = [] if target.precision == Precision.FP32 else result.unfused
-    blocks = (f"attention is not fused in block {', '.join(map(str, lost))}",) if lost else ()
+    blocks = (
+        (f"attention is not fused in block {', '.join(map(str, lost))}",)
+        if lost
+        else ()
+    )
     return (*blocks, *result.unkept, *_excess_memory(result, dense))
 
 
@@ -285,15 +301,21 @@ def explain_audit(result: Audit) -> list[str]:
         f"{result.fused_kernels} fused attention kernels",
     ]
     if result.products:
-        products = ", ".join(f"{count} × {dtype}" for dtype, count in result.products.items())
+        products = ", ".join(
+            f"{count} × {dtype}" for dtype, count in result.products.items()
+        )
         lines.append(
             f"matrix products: {products}; layers that only convert or copy: {result.moves}"
         )
     if result.selection:
-        counts = ", ".join(f"{count} in {layer}" for layer, count in result.selection.items())
+        counts = ", ".join(
+            f"{count} in {layer}" for layer, count in result.selection.items()
+        )
         lines.append(f"layers of the selection, by pruning layer: {counts}")
     if result.memory_bytes is not None:
-        lines.append(f"memory of the activations: {result.memory_bytes / 2**20:.1f} MiB")
+        lines.append(
+            f"memory of the activations: {result.memory_bytes / 2**20:.1f} MiB"
+        )
     for gpu, milliseconds in result.estimated_ms.items():
         lines.append(f"estimated, not measured: {milliseconds:.2f} ms on {gpu}")
     lines += [f"not quantized: {product}" for product in result.unkept]

@@ -96,7 +96,10 @@ def read_manifest(engine: Path) -> EngineManifest:
     """Read the manifest beside an engine."""
     if not engine.is_file():
         raise ArtefactError(
-            str(engine), "no such file", "an engine", "star-export build FOLDER makes it"
+            str(engine),
+            "no such file",
+            "an engine",
+            "star-export build FOLDER makes it",
         )
     path = manifest_path(engine)
     if not path.is_file():
@@ -129,7 +132,9 @@ def check_manifest(
             raise _mismatch(engine, got, f"{name} {present}, which is here")
     if version_numbers(manifest.built.tensorrt) > version_numbers(here.tensorrt):
         got = f"an engine of TensorRT {manifest.built.tensorrt}"
-        raise _mismatch(engine, got, f"one of {here.tensorrt}, which is here, or earlier")
+        raise _mismatch(
+            engine, got, f"one of {here.tensorrt}, which is here, or earlier"
+        )
     return manifest
 
 
@@ -161,4 +166,6 @@ def _binding(manifest: EngineManifest) -> tuple[str, ...]:
 
 
 def _mismatch(engine: Path, got: str, need: str) -> ArtefactError:
-    return ArtefactError(str(engine), got, need, "star-export build FOLDER builds it again")
+    return ArtefactError(
+        str(engine), got, need, "star-export build FOLDER builds it again"
+    )

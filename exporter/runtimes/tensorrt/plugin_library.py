@@ -71,7 +71,9 @@ def checked_library(path: Path, tensorrt: str) -> Path:
 def _opened(path: Path) -> ctypes.CDLL:
     """Load the library, and check its entry points: TensorRT says little of one that does not fit."""
     if not path.is_file():
-        raise ArtefactError(str(path), "no such file", "the built CdfRetain library", _HINT)
+        raise ArtefactError(
+            str(path), "no such file", "the built CdfRetain library", _HINT
+        )
     try:
         library = ctypes.CDLL(str(path.resolve()))
     except OSError as error:
@@ -80,7 +82,10 @@ def _opened(path: Path) -> ctypes.CDLL:
         ) from None
     if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
         raise ArtefactError(
-            str(path), "a library without its entry points", "the CdfRetain library", _HINT
+            str(path),
+            "a library without its entry points",
+            "the CdfRetain library",
+            _HINT,
         )
     return library
 

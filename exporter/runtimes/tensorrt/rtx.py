@@ -65,7 +65,9 @@ def build_ahead(
     network = builder.create_network(0)
     parse(rtx, network, log, onnx)
     if log.cause:
-        raise ArtefactError(str(onnx), log.cause, "a model that its parser takes as it is")
+        raise ArtefactError(
+            str(onnx), log.cause, "a model that its parser takes as it is"
+        )
     config = builder.create_builder_config()
     config.num_compute_capabilities = 1
     config.set_compute_capability(getattr(rtx.ComputeCapability, f"SM{sm}"), 0)
@@ -75,7 +77,9 @@ def build_ahead(
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise ArtefactError(
-            str(onnx), log.cause or "no reason", "a model that TensorRT for RTX can build"
+            str(onnx),
+            log.cause or "no reason",
+            "a model that TensorRT for RTX can build",
         )
     return bytes(plan)
 
@@ -100,7 +104,9 @@ def read_programs(plan: bytes) -> tuple[Steps, ...]:
 def _program(text: str) -> tuple[EngineLayer, ...]:
     tensors = {}
     for sizes, name, kind in _TENSOR.findall(text):
-        tensors[name] = EngineTensor(_TYPES.get(kind, kind), tuple(map(int, sizes.split())))
+        tensors[name] = EngineTensor(
+            _TYPES.get(kind, kind), tuple(map(int, sizes.split()))
+        )
     main = _MAIN.search(text)
     return tuple(_steps(_STEP.findall(main[1]) if main else [], tensors))
 
@@ -111,7 +117,9 @@ def _steps(
     for kind, name, rest in steps:
         if kind in _SERVICE:
             continue
-        reads, writes = (_tensors_of(side, rest, tensors) for side in (_INPUTS, _OUTPUTS))
+        reads, writes = (
+            _tensors_of(side, rest, tensors) for side in (_INPUTS, _OUTPUTS)
+        )
         yield EngineLayer(
             name=name,
             kind=kind,
@@ -132,7 +140,10 @@ def _tensors_of(
 
 
 def _operands(
-    kind: str, name: str, reads: tuple[EngineTensor, ...], writes: tuple[EngineTensor, ...]
+    kind: str,
+    name: str,
+    reads: tuple[EngineTensor, ...],
+    writes: tuple[EngineTensor, ...],
 ) -> str:
     """Return the type that a matrix product multiplies in; "" for another step.
 
@@ -140,5 +151,7 @@ def _operands(
     """
     if kind not in _PRODUCTS or not reads:
         return ""
-    before = name.removeprefix(_FUSED).partition("Fc")[0] if name.startswith(_FUSED) else ""
+    before = (
+        name.removeprefix(_FUSED).partition("Fc")[0] if name.startswith(_FUSED) else ""
+    )
     return (writes if "Cast" in before and writes else reads)[0].dtype

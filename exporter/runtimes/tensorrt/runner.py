@@ -69,7 +69,11 @@ def this_machine(tensorrt: str) -> Built:
     major, minor = (part.value for part in parts)
     cuda_version = f"{version.value // 1000}.{version.value % 1000 // 10}"
     return Built(
-        tensorrt, cuda_version, _driver_version(), name.value.decode(), f"{major}.{minor}"
+        tensorrt,
+        cuda_version,
+        _driver_version(),
+        name.value.decode(),
+        f"{major}.{minor}",
     )
 
 
@@ -78,7 +82,9 @@ def engine_here(onnx: Path, tool: Runtime, batch: int = 0) -> Path:
     folder = onnx.parent / ENGINES
     if not tool.ahead:
         return engine_path(folder, onnx, batch)
-    return engine_path(folder, onnx, batch, sm=int(this_machine("").sm.replace(".", "")))
+    return engine_path(
+        folder, onnx, batch, sm=int(this_machine("").sm.replace(".", ""))
+    )
 
 
 def gpu_uuid() -> str:
@@ -92,7 +98,9 @@ def gpu_uuid() -> str:
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         return ""
     return (
-        "" if cuda.cuDeviceGetUuid_v2(number, handle) else f"GPU-{uuid.UUID(bytes=number.raw)}"
+        ""
+        if cuda.cuDeviceGetUuid_v2(number, handle)
+        else f"GPU-{uuid.UUID(bytes=number.raw)}"
     )
 
 
@@ -124,11 +132,14 @@ class LoadedEngine:
     def tensors(self, mode: str) -> tuple[TensorInfo, ...]:
         """Return the model's inputs ("INPUT") or outputs ("OUTPUT"), in the engine's order."""
         names = [
-            self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)
+            self.engine.get_tensor_name(index)
+            for index in range(self.engine.num_io_tensors)
         ]
         wanted = getattr(self.trt.TensorIOMode, mode)
         return tuple(
-            self._info(name) for name in names if self.engine.get_tensor_mode(name) == wanted
+            self._info(name)
+            for name in names
+            if self.engine.get_tensor_mode(name) == wanted
         )
 
     def _info(self, name: str) -> TensorInfo:
@@ -140,7 +151,9 @@ class LoadedEngine:
         return TensorInfo(name, sizes, dtype.name)
 
 
-def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> LoadedEngine:
+def load_engine(
+    engine: Path, onnx: Path, *, plugin: Path | None = None
+) -> LoadedEngine:
     """Load an engine that `build` wrote of an ONNX file; its manifest is beside it.
 
     `plugin` is the CdfRetain library, for an engine that needs it and does not contain it.
@@ -153,7 +166,9 @@ def load_engine(engine: Path, onnx: Path, *, plugin: Path | None = None) -> Load
     if tool.plugins:
         trt.init_libnvinfer_plugins(log, "")
     if manifest.needs_plugin and library is None:
-        raise ArtefactError(engine.name, "no plugin", "the CdfRetain library", "--plugin FILE")
+        raise ArtefactError(
+            engine.name, "no plugin", "the CdfRetain library", "--plugin FILE"
+        )
     runtime = started(trt, "Runtime", log)
     # A version-compatible engine contains code, and may contain the plugin; its checksum matches the manifest's.
     runtime.engine_host_code_allowed = manifest.settings.version_compatible
@@ -183,7 +198,9 @@ class CompiledKernels:
         if self._path.is_file():
             self._cache.deserialize(self._path.read_bytes())
         self._config.set_runtime_cache(self._cache)
-        graphs = member(loaded.trt, "CudaGraphStrategy", "WHOLE_GRAPH_CAPTURE", "CUDA graphs")
+        graphs = member(
+            loaded.trt, "CudaGraphStrategy", "WHOLE_GRAPH_CAPTURE", "CUDA graphs"
+        )
         self._config.cuda_graph_strategy = graphs
         self.context = loaded.engine.create_execution_context(self._config)
 
@@ -214,7 +231,9 @@ class TensorRtRunner(Runner):
         make, self._error = _import_polygraphy(tool)
         kernels = CompiledKernels(loaded) if tool.ahead else None
         with self._in_one_line(loaded):
-            runner = make(loaded.engine if kernels is None else kernels.context, name=self.name)
+            runner = make(
+                loaded.engine if kernels is None else kernels.context, name=self.name
+            )
             runner.activate()
         # Engines with details mark their layers for profilers, which costs time at each launch.
         runner.context.nvtx_verbosity = member(
@@ -258,14 +277,18 @@ class TensorRtRunner(Runner):
         except OSError as error:
             # Polygraphy does not look for libcudart where TensorRT's wheels have it.
             reason = reason_of(error)
-            raise UserError(self.name, reason, "CUDA's runtime library", _CUDART) from None
+            raise UserError(
+                self.name, reason, "CUDA's runtime library", _CUDART
+            ) from None
 
 
 def _import_polygraphy(tool: Runtime) -> tuple[Any, type[Exception]]:
     """Import Polygraphy for one of the two tools: which of them it takes is settled for the whole process."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # its own, on Python 3.13
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # its own, on Python 3.13
             config: Any = importlib.import_module("polygraphy.config")
             config.USE_TENSORRT_RTX = tool.ahead
             backend, exception, logger = (

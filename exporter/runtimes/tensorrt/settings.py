@@ -37,14 +37,18 @@ class BuildSettings(Settings):
         (runtime.name for runtime in RUNTIMES.values() if runtime.engines),
     )
     sm: tuple[Positive, ...] = option(
-        (), f"Compute capabilities to build for with --runtime {RTX.name}: some of {_KNOWN}."
+        (),
+        f"Compute capabilities to build for with --runtime {RTX.name}: some of {_KNOWN}.",
     )
     any_batch: bool = option(
         False,
         "Let each profile also take smaller batches, above the previous size; Triton needs this.",
     )
     hardware: str = option(
-        "none", "Other GPUs on which the engine should also run.", HARDWARE, group="advanced"
+        "none",
+        "Other GPUs on which the engine should also run.",
+        HARDWARE,
+        group="advanced",
     )
     version_compatible: bool = option(
         False, "Let later versions of TensorRT load the engine.", group="advanced"
@@ -82,7 +86,9 @@ class BuildSettings(Settings):
         TensorRT for RTX has no compatible engines, and no way to add a plugin from Python.
         """
         self.require(
-            "batches", tuple(sorted(set(self.batches))) == self.batches, "each once, ascending"
+            "batches",
+            tuple(sorted(set(self.batches))) == self.batches,
+            "each once, ascending",
         )
         self.require(
             "serialise_plugin",
@@ -94,7 +100,9 @@ class BuildSettings(Settings):
         with_rtx = f"with --runtime {RTX.name}"
         self.require("sm", known, f"{with_rtx}, some of {_KNOWN}; without it, none")
         for name, none in (("hardware", "none"), ("version_compatible", False)):
-            self.require(name, not ahead or getattr(self, name) == none, f"{none} {with_rtx}")
+            self.require(
+                name, not ahead or getattr(self, name) == none, f"{none} {with_rtx}"
+            )
         takes_plugin = self.tool.plugins or self.plugin is None
         self.require("plugin", takes_plugin, f"none {with_rtx}, which takes none")
 

@@ -17,9 +17,7 @@ INSTALL = (
     "pip install tensorrt-cu13 polygraphy --extra-index-url https://pypi.nvidia.com, "
     "or one of NVIDIA's TensorRT containers"
 )
-_OLD_DRIVER = (
-    "a driver for TensorRT's CUDA: a newer one, or tensorrt-cu12 in place of tensorrt-cu13"
-)
+_OLD_DRIVER = "a driver for TensorRT's CUDA: a newer one, or tensorrt-cu12 in place of tensorrt-cu13"
 
 # Where the driver is older than TensorRT's CUDA, an object is made, and its first use ends the process.
 _PROBE = """
@@ -38,7 +36,9 @@ def import_tensorrt() -> Any:
     except ModuleNotFoundError:
         raise MissingDependencyError("tensorrt", "tensorrt", INSTALL) from None
     except ImportError as error:
-        raise UserError("tensorrt", str(error), "a library that loads", INSTALL) from None
+        raise UserError(
+            "tensorrt", str(error), "a library that loads", INSTALL
+        ) from None
     reason = (
         _why_it_does_not_start() if has_driver() else ""
     )  # without one, nothing of TensorRT is made
@@ -78,7 +78,11 @@ def _why_it_does_not_start() -> str:
         return f"a first use that does not end in {_PROBE_LIMIT_S} s"
     if not done.returncode:
         return ""
-    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    said = [
+        line.strip()
+        for line in (done.stdout + done.stderr).splitlines()
+        if line.strip()
+    ]
     logged = [line for line in said if "[TRT]" in line]
     ended = (
         f"signal {-done.returncode}"
@@ -93,7 +97,9 @@ def started(trt: Any, kind: str, log: Any) -> Any:
     try:
         return getattr(trt, kind)(log)
     except TypeError as error:
-        raise UserError(f"TensorRT's {kind}", log.cause or str(error), _OLD_DRIVER) from None
+        raise UserError(
+            f"TensorRT's {kind}", log.cause or str(error), _OLD_DRIVER
+        ) from None
 
 
 def error_log(trt: Any, also: tuple[str, ...] = ()) -> Any:

@@ -17,7 +17,11 @@ from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError, UserError, reason_of
 from exporter.files import written_beside
 from exporter.records import Pair
-from exporter.runtimes.tensorrt.manifest import EngineManifest, commands_path, profile_for
+from exporter.runtimes.tensorrt.manifest import (
+    EngineManifest,
+    commands_path,
+    profile_for,
+)
 from exporter.runtimes.tensorrt.plugin_library import LIBRARY, calls_plugin
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import major_version, version_numbers
@@ -58,7 +62,9 @@ def build_command(
     if tool.ahead:
         words.append(f"--computeCapabilities={','.join(map(str, settings.sm))}")
     elif major_version(tensorrt) == 10:
-        words.append("--stronglyTyped")  # 11 always uses strong typing and has no such flag
+        words.append(
+            "--stronglyTyped"
+        )  # 11 always uses strong typing and has no such flag
     if not settings.tf32:
         words.append("--noTF32")
     if settings.version_compatible:
@@ -96,7 +102,12 @@ def again_command(
     images = _raw(onnx.parent, batch) if raw else None
     timed = _timed(settings.tool, tensorrt, plan, _shape(batch, image), images)
     beside = None if settings.serialise_plugin else settings.plugin
-    return [settings.tool.program, f"--loadEngine={plan}", *timed, *_loaded(settings, beside)]
+    return [
+        settings.tool.program,
+        f"--loadEngine={plan}",
+        *timed,
+        *_loaded(settings, beside),
+    ]
 
 
 def load_command(
@@ -125,7 +136,8 @@ def load_command(
         f"--useProfile={profile_for(manifest, batch, engine.name)}",
         *timed,
         *_loaded(
-            manifest.settings, (plugin or Path(LIBRARY)) if manifest.needs_plugin else None
+            manifest.settings,
+            (plugin or Path(LIBRARY)) if manifest.needs_plugin else None,
         ),
     ]
 
@@ -187,7 +199,9 @@ def build_lines(
     onnx = model.path
     plugin = settings.plugin or Path(LIBRARY)
     fitting = (
-        replace(settings, plugin=plugin) if calls_plugin(onnx) else settings.without_plugin
+        replace(settings, plugin=plugin)
+        if calls_plugin(onnx)
+        else settings.without_plugin
     )
     fitting = fitting.of_model(model.artefact)
     plain = replace(fitting, runtime=TRT.name, sm=())
@@ -199,8 +213,12 @@ def build_lines(
     lines = list[str]()
     for batch in settings.batches:
         for title, build, version in tools:
-            words = build_command(file, image, batch, build, tensorrt=version, raw=not alone)
-            again = again_command(file, image, batch, build, tensorrt=version, raw=not alone)
+            words = build_command(
+                file, image, batch, build, tensorrt=version, raw=not alone
+            )
+            again = again_command(
+                file, image, batch, build, tensorrt=version, raw=not alone
+            )
             lines += [f"# {title}, batch {batch}: {onnx.name}", shlex.join(words)]
             lines += ["# the same engine again", shlex.join(again)]
     return lines
@@ -261,7 +279,9 @@ def require_program(tool: Runtime, tensorrt: str) -> None:
     """Raise UserError unless NVIDIA's program that times engines is on PATH, and trtexec is of their version."""
     if shutil.which(tool.program) is None:
         expected = f"{tool.program} of {tool.title} on PATH, which measures GPU time"
-        raise UserError(tool.program, "no such program", expected, "or bench --no-gpu-time")
+        raise UserError(
+            tool.program, "no such program", expected, "or bench --no-gpu-time"
+        )
     if tool.ahead:
         return  # it refuses an engine of another version itself
     here = _trtexec_version()
@@ -269,12 +289,16 @@ def require_program(tool: Runtime, tensorrt: str) -> None:
     if here != wanted:
         version = ".".join(map(str, here)) or "an unknown version"
         expected = f"that of the engines, {tensorrt}"
-        raise UserError(tool.program, f"TensorRT {version}", expected, "or bench --no-gpu-time")
+        raise UserError(
+            tool.program, f"TensorRT {version}", expected, "or bench --no-gpu-time"
+        )
 
 
 def _trtexec_version() -> tuple[int, ...]:
     """Return the major, minor and patch number that trtexec prints at its start; () if it prints none."""
-    done = subprocess.run([TRT.program, "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [TRT.program, "--help"], capture_output=True, text=True, check=False
+    )
     banner = _BANNER.search(done.stdout + done.stderr)
     if banner is None:
         return ()
@@ -287,7 +311,8 @@ def run_trtexec(words: list[str], *more: str) -> RunTimes:
     """Run a command of this module with `more` flags, and read its times."""
     runs, graph = _exported(words, more)
     copied_in, computed, copied_out = (
-        tuple(float(run[key]) for run in runs) for key in ("h2dMs", "computeMs", "d2hMs")
+        tuple(float(run[key]) for run in runs)
+        for key in ("h2dMs", "computeMs", "d2hMs")
     )
     return RunTimes(copied_in, computed, copied_out, graph)
 
@@ -329,11 +354,15 @@ def _layer_times(path: Path) -> dict[str, float]:
                 times[name] = times.get(name, 0.0) + float(record["averageMs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = reason_of(error)
-        raise ArtefactError(str(path), got, "layer times that trtexec exported") from None
+        raise ArtefactError(
+            str(path), got, "layer times that trtexec exported"
+        ) from None
     return times
 
 
-def _exported(words: list[str], more: Sequence[str]) -> tuple[list[dict[str, Any]], bool]:
+def _exported(
+    words: list[str], more: Sequence[str]
+) -> tuple[list[dict[str, Any]], bool]:
     """Run trtexec; return the record of each run that it exports, and whether a CUDA graph was captured."""
     if shutil.which(words[0]) is None:
         raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
@@ -354,7 +383,9 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     expected = "times that trtexec exported"
     try:
         runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        numbers = all(isinstance(run[key], int | float) for run in runs for key in _TIMES)
+        numbers = all(
+            isinstance(run[key], int | float) for run in runs for key in _TIMES
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(str(path), reason_of(error), expected) from None
     if not runs or not numbers:
@@ -366,7 +397,8 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
 def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Load:
     """Return what runs that overlap, under sustained load, tell of latencies."""
     start, end, latency = (
-        np.array([run[key] for run in runs]) for key in ("startEnqMs", "endD2hMs", "latencyMs")
+        np.array([run[key] for run in runs])
+        for key in ("startEnqMs", "endD2hMs", "latencyMs")
     )
     elapsed_s = float(end.max() - start.min()) / 1e3
     return Load(

@@ -79,11 +79,14 @@ class Bench:
     @property
     def lacks_selection(self) -> bool:
         """Whether the selection cost is a ratio of time that was not measured; a-STAR has none."""
-        return not self.schedule.adaptive and all(at.selection is None for at in self.batches)
+        return not self.schedule.adaptive and all(
+            at.selection is None for at in self.batches
+        )
 
     def __repr__(self) -> str:
         faster = ", ".join(
-            f"{times.comparison.speedup:.2f} × at batch {times.batch}" for times in self.batches
+            f"{times.comparison.speedup:.2f} × at batch {times.batch}"
+            for times in self.batches
         )
         return f"<Bench {self.model}, {self.schedule.method}, {self.runtime}: {faster}>"
 
@@ -108,7 +111,9 @@ def bench(
     with stages.stage("models"):
         for model in (models.dense, models.pruned):
             require_runtime(model.path, {IMAGES: images[:1]}, pruned.target, runtime)
-        macs = Pair(useful_macs(models.dense, reference), useful_macs(models.pruned, reference))
+        macs = Pair(
+            useful_macs(models.dense, reference), useful_macs(models.pruned, reference)
+        )
         engines = _engines(models, program, settings) if program.engines else None
     batches = _by_host(models, images, macs, settings, runtime, stages, clock)
     gpu: tuple[AtBatch, ...] = ()
@@ -143,7 +148,9 @@ def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
         raise ArtefactError(
             "the reference", "no survivors of a-STAR", f"those of {model.path.name}"
         )
-    return mean_macs(spec, patches_left(reference, spec.depth, spec.num_patches), schedule)
+    return mean_macs(
+        spec, patches_left(reference, spec.depth, spec.num_patches), schedule
+    )
 
 
 def _by_host(  # noqa: PLR0917  (all of them are measured with)
@@ -160,7 +167,8 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     on_cpu = runtime_for(target, runtime).profiled
     sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
     runners = {
-        role: runner_for(file.path, target, runtime) for role, file in vars(models).items()
+        role: runner_for(file.path, target, runtime)
+        for role, file in vars(models).items()
     }
     if sliced.model is not None:
         runners["sliced"] = OnnxRuntimeRunner(
@@ -185,10 +193,14 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         return Pair(breakdown(dense), breakdown(pruned, sliced.selection))
 
     with stages.stage("profile"):
-        return tuple(replace(times, breakdown_ms=by_class(times.batch)) for times in measured)
+        return tuple(
+            replace(times, breakdown_ms=by_class(times.batch)) for times in measured
+        )
 
 
-def _engines(models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings) -> Engines:
+def _engines(
+    models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings
+) -> Engines:
     """Return the engines of both files, after checking that they can run every batch.
 
     The sliced variant's are there if `build` built them.

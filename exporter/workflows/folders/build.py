@@ -9,7 +9,12 @@ from exporter.artefact import Artefact, LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.cost_model import estimated_ms, slower_than
-from exporter.runtimes.tensorrt.layer_info import Audit, audit, broken_promises, read_layers
+from exporter.runtimes.tensorrt.layer_info import (
+    Audit,
+    audit,
+    broken_promises,
+    read_layers,
+)
 from exporter.runtimes.tensorrt.manifest import (
     ENGINES,
     Built,
@@ -27,7 +32,11 @@ from exporter.runtimes.tensorrt.tensorrt_api import (
     require_version,
     version_numbers,
 )
-from exporter.runtimes.tensorrt.trtexec import build_command, folder_lines, save_commands
+from exporter.runtimes.tensorrt.trtexec import (
+    build_command,
+    folder_lines,
+    save_commands,
+)
 from exporter.targets import RTX, TENSORRT, Target
 from exporter.tensor_names import IMAGES, INSTRUMENTED, SLICED, instrumented_path
 from exporter.vocabulary import Precision
@@ -91,9 +100,12 @@ def build_folder(
                 trt, model.path, engine_settings, cache, artefact.schedule.widths
             )
             audits = tuple(
-                audit(read_layers(text), artefact.spec.attention_layers) for text in layers
+                audit(read_layers(text), artefact.spec.attention_layers)
+                for text in layers
             )
-            manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
+            manifest = manifest_of(
+                plan, model.path, engine_settings, here, audits=audits
+            )
             save_engine(path, plan, manifest, layers)
             built.append(_with_commands(path, manifest, model, engine_settings, {}))
     list_built(folder)
@@ -120,7 +132,8 @@ def _build_ahead(
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
     rtx, artefact = import_rtx(), export.models.pruned.artefact
     machines = {
-        sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}") for sm in settings.sm
+        sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}")
+        for sm in settings.sm
     }
     for here in machines.values():
         check_gpu(export.target, here)
@@ -147,7 +160,9 @@ def _build_ahead(
                     _audited(program, artefact, engine_settings, here)
                     for program in read_programs(plan)
                 )
-                manifest = manifest_of(plan, model.path, engine_settings, here, audits=audits)
+                manifest = manifest_of(
+                    plan, model.path, engine_settings, here, audits=audits
+                )
                 save_engine(path, plan, manifest)
                 by_batch = dict(zip(engine_settings.batches, audits, strict=True))
                 if model is export.models.dense:
@@ -160,10 +175,14 @@ def _build_ahead(
     list_built(export.place)
 
 
-def _audited(program: Steps, artefact: Artefact, settings: BuildSettings, here: Built) -> Audit:
+def _audited(
+    program: Steps, artefact: Artefact, settings: BuildSettings, here: Built
+) -> Audit:
     steps, memory = program
     result = audit(steps, artefact.spec.attention_layers, memory)
-    return replace(result, estimated_ms=estimated_ms(steps, here.sm, tf32=settings.tf32))
+    return replace(
+        result, estimated_ms=estimated_ms(steps, here.sm, tf32=settings.tf32)
+    )
 
 
 def _slow(pruned: Mapping[int, Audit], dense: Mapping[int, Audit]) -> tuple[str, ...]:
@@ -208,7 +227,10 @@ def _jobs(
 
 def _check_runtime(folder: Path, target: Target) -> None:
     if not target.runtime.engines:
-        expected, hint = "models for TensorRT", f"star-export compile --target {TENSORRT.name}"
+        expected, hint = (
+            "models for TensorRT",
+            f"star-export compile --target {TENSORRT.name}",
+        )
         raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
 
 
@@ -246,7 +268,11 @@ def reports_on(artefact: Artefact, version: str) -> list[str]:
     for report in REPORTS:
         is_meant = report.precision in (None, artefact.target.precision)
         name = artefact.spec.name
-        if is_meant and report.models in name.lower() and report.first <= here <= report.last:
+        if (
+            is_meant
+            and report.models in name.lower()
+            and report.first <= here <= report.last
+        ):
             lines.append(
                 f"{name}: it is reported that TensorRT {version} computes such models wrongly "
                 f"(NVIDIA/TensorRT, issue {report.issues}): run star-export check on the engine"
@@ -259,7 +285,10 @@ def check_gpu(target: Target, here: Built) -> None:
     if version_numbers(here.sm) < target.least_sm:
         expected = f"a GPU of SM {'.'.join(map(str, target.least_sm))} or later"
         raise UserError(
-            f"target {target.name}", f"{here.gpu} (SM {here.sm})", expected, _instead_of(target)
+            f"target {target.name}",
+            f"{here.gpu} (SM {here.sm})",
+            expected,
+            _instead_of(target),
         )
 
 
@@ -267,13 +296,18 @@ def _instead_of(target: Target) -> str:
     return f"or star-export compile --target {target.instead}" if target.instead else ""
 
 
-def _check_retention(pruned: LoweredFile, settings: BuildSettings, version: str) -> None:
+def _check_retention(
+    pruned: LoweredFile, settings: BuildSettings, version: str
+) -> None:
     """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise."""
     artefact = pruned.artefact
     if settings.plugin is None and artefact.follows_image:
         hint = f"build --plugin FILE, or {_PADDED}"
         raise UserError(
-            pruned.path.name, "no plugin", "the library of --plugin-source, which selects", hint
+            pruned.path.name,
+            "no plugin",
+            "the library of --plugin-source, which selects",
+            hint,
         )
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
@@ -296,13 +330,18 @@ def _with_commands(
     `dense` are the audits of the dense model by batch size, as far as its memory is known.
     """
     save_commands(path, manifest, model, settings)
-    image, version = model.artefact.spec.preprocessing.input_size, manifest.built.tensorrt
+    image, version = (
+        model.artefact.spec.preprocessing.input_size,
+        manifest.built.tensorrt,
+    )
     lines = tuple(
         tuple(build_command(model.path, image, batch, settings, tensorrt=version))
         for batch in settings.batches
     )
     broken: dict[str, list[str]] = {}
-    for batch, result in zip(settings.batches, manifest.audits, strict=bool(manifest.audits)):
+    for batch, result in zip(
+        settings.batches, manifest.audits, strict=bool(manifest.audits)
+    ):
         for promise in broken_promises(result, model.artefact.target, dense.get(batch)):
             broken.setdefault(promise, []).append(str(batch))
     messages = tuple(

@@ -17,7 +17,12 @@ from exporter.formats.large_onnx import load_whole
 from exporter.lowering.largest_values import largest_halves
 from exporter.records import Pair
 from exporter.runtimes.base import PartRunner, Runner
-from exporter.runtimes.choice import RunSettings, require_runtime, runner_for, runtime_for
+from exporter.runtimes.choice import (
+    RunSettings,
+    require_runtime,
+    runner_for,
+    runtime_for,
+)
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import EngineManifest, read_manifest
 from exporter.runtimes.tensorrt.runner import engine_here
@@ -68,7 +73,10 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
         return Pair(
             _compared(dense, export.models.dense, settings, split),
             _compared(
-                PlaybackRunner(reference, outputs), export.models.pruned, settings, split
+                PlaybackRunner(reference, outputs),
+                export.models.pruned,
+                settings,
+                split,
             ),
         )
 

@@ -84,16 +84,28 @@ def read_folder(folder: Path) -> ExportFolder:
         content = read_json(report)
         # Only the file name is used, so a report cannot point outside the folder.
         files = Pair(
-            *(folder / Path(content["files"][role]).name for role in ("dense", "pruned"))
+            *(
+                folder / Path(content["files"][role]).name
+                for role in ("dense", "pruned")
+            )
         )
         images = int(content["parity"]["pruned"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(report), reason_of(error), "the report of a compilation"
         ) from None
-    for name in (REPORT, REFERENCE, SCHEDULE, MODEL, files.dense.name, files.pruned.name):
+    for name in (
+        REPORT,
+        REFERENCE,
+        SCHEDULE,
+        MODEL,
+        files.dense.name,
+        files.pruned.name,
+    ):
         if name not in sums:
-            raise ArtefactError(str(folder / CHECKSUMS), f"no line for {name}", expected)
+            raise ArtefactError(
+                str(folder / CHECKSUMS), f"no line for {name}", expected
+            )
     models = read_pair(files)
     _check_documents(folder, content, models.pruned)
     export = ExportFolder(folder, models, folder / REFERENCE, images)
@@ -115,7 +127,10 @@ def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) 
         if not fits:
             got = "another target, schedule or shape"
             raise ArtefactError(
-                str(folder / name), got, f"what {pruned.path.name} says", "compile it again"
+                str(folder / name),
+                got,
+                f"what {pruned.path.name} says",
+                "compile it again",
             )
 
 
@@ -128,7 +143,10 @@ def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
         variant = instrumented_path(export.models.pruned.path, role)
         if variant.exists() and variant.name not in sums:
             raise ArtefactError(
-                str(variant), f"no line in {CHECKSUMS}", "one for each variant", "remove it"
+                str(variant),
+                f"no line in {CHECKSUMS}",
+                "one for each variant",
+                "remove it",
             )
     for path, batch in raw_images_in(export.place):
         if _name_in(export.place, path) in sums:
@@ -140,7 +158,9 @@ def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
             path.stat().st_size != size
             or regular(path).read_bytes() != filled_batch(images, batch).tobytes()
         ):
-            raise ArtefactError(str(path), "other images", f"those of {REFERENCE}", "remove it")
+            raise ArtefactError(
+                str(path), "other images", f"those of {REFERENCE}", "remove it"
+            )
 
 
 def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
@@ -164,7 +184,9 @@ def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list
 def add_raw_images(images: Array, batches: Iterable[int], folder: Path) -> None:
     """Write the images as `save_raw_images` does, for those batch sizes for which the folder has no file."""
     lacking = [
-        batch for batch in batches if not (folder / RAW_IMAGES.format(batch=batch)).is_file()
+        batch
+        for batch in batches
+        if not (folder / RAW_IMAGES.format(batch=batch)).is_file()
     ]
     save_raw_images(images, lacking, folder)
 
@@ -173,7 +195,8 @@ def save_checksums(folder: Path, names: Iterable[str]) -> None:
     """Write `SHA256SUMS` over the named files."""
     expected = "the file just written: does another command write here?"
     lines = [
-        f"{_digest(folder / name, OutputError, expected)}  {name}\n" for name in sorted(names)
+        f"{_digest(folder / name, OutputError, expected)}  {name}\n"
+        for name in sorted(names)
     ]
     with written_beside(folder / CHECKSUMS) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
@@ -208,7 +231,9 @@ def read_checksums(folder: Path) -> dict[str, str]:
     path = folder / CHECKSUMS
     try:
         lines = regular(path).read_text(encoding="utf-8").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        sums = {
+            name: digest for digest, name in (line.split("  ", 1) for line in lines)
+        }
         for name in sums:
             path_of(str(folder.absolute() / name))
     except (OSError, ValueError) as error:
@@ -216,9 +241,13 @@ def read_checksums(folder: Path) -> dict[str, str]:
             str(path), reason_of(error), "a list that star-export compile wrote"
         ) from None
     if not sums:
-        raise ArtefactError(str(path), "an empty list", "a list that star-export compile wrote")
+        raise ArtefactError(
+            str(path), "an empty list", "a list that star-export compile wrote"
+        )
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
-        raise ArtefactError(str(path), "a file outside the folder", "only files of the folder")
+        raise ArtefactError(
+            str(path), "a file outside the folder", "only files of the folder"
+        )
     return sums
 
 
@@ -233,11 +262,15 @@ def verify_checksums(folder: Path) -> dict[str, str]:
             continue
         file = folder / name
         if not file.is_file():
-            raise ArtefactError(str(file), "no such file", f"the one that {CHECKSUMS} lists")
+            raise ArtefactError(
+                str(file), "no such file", f"the one that {CHECKSUMS} lists"
+            )
         got = _digest(file, ArtefactError, "a file that can be read")
         if got != expected:
             listed = f"{expected[:12]}… of {CHECKSUMS}"
-            raise ArtefactError(str(file), f"sha256 {got[:12]}…", listed, "copy it again")
+            raise ArtefactError(
+                str(file), f"sha256 {got[:12]}…", listed, "copy it again"
+            )
     return sums
 
 
@@ -248,14 +281,18 @@ def _digest(path: Path, kind: type[UserError], expected: str) -> str:
         raise kind(str(path), reason_of(error), expected) from None
 
 
-def finish_folder(folder: Path, names: Collection[str], calibration: Path | None) -> None:
+def finish_folder(
+    folder: Path, names: Collection[str], calibration: Path | None
+) -> None:
     """Remove what an earlier compilation left, and write the list of the new one's files.
 
     `names` are the files of the new compilation, already written. `calibration` is the one that it was given; as a
     file of the folder, it stays.
     """
     staying = set[str]()
-    if calibration is not None and calibration.resolve().is_relative_to(folder.resolve()):
+    if calibration is not None and calibration.resolve().is_relative_to(
+        folder.resolve()
+    ):
         staying = {str(calibration.resolve().relative_to(folder.resolve()))}
     remove_stale(folder, {*names, *staying})
     # Of methods that were compared before, one may have left it in a folder of its own: it is no file of this list.
@@ -299,7 +336,12 @@ def _old_engines(folder: Path) -> set[Path]:
         except ArtefactError:
             fits = False
         if not fits:
-            old |= {engine, manifest_path(engine), layers_path(engine), commands_path(engine)}
+            old |= {
+                engine,
+                manifest_path(engine),
+                layers_path(engine),
+                commands_path(engine),
+            }
     return old
 
 
@@ -320,9 +362,13 @@ def read_reference(path: Path) -> dict[str, Array]:
         isinstance(array, np.ndarray) and array.dtype.kind in "fiu"
         for array in reference.values()
     ):
-        raise ArtefactError(str(path), "a member that is no array of real numbers", expected)
+        raise ArtefactError(
+            str(path), "a member that is no array of real numbers", expected
+        )
     if images.ndim != 4 or not len(images):
-        raise ArtefactError(str(path), f"images of shape {list(images.shape)}", expected)
+        raise ArtefactError(
+            str(path), f"images of shape {list(images.shape)}", expected
+        )
     if images.dtype.kind not in "fu" or not np.isfinite(images).all():
         raise ArtefactError(
             str(path), f"images of {images.dtype} that are no finite pixels", expected
@@ -348,7 +394,10 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
     for name in sorted(reference.keys() ^ wanted.keys()):
         got = f"no {name}" if name in wanted else f"an unknown member {name}"
         raise ArtefactError(
-            str(path), got, f"the members {', '.join(sorted(wanted))}", "compile it again"
+            str(path),
+            got,
+            f"the members {', '.join(sorted(wanted))}",
+            "compile it again",
         )
     for name, array in reference.items():
         info = TensorInfo(name, (images, *wanted[name].shape[1:]), wanted[name].dtype)
@@ -376,7 +425,10 @@ def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
     """Raise ArtefactError where the patches that a layer keeps are no whole numbers for each image."""
     images = len(reference[IMAGES])
     for layer in keep_layers(reference):
-        for name, shape in ((keep_name(layer), [images, "k"]), (count_name(layer), [images])):
+        for name, shape in (
+            (keep_name(layer), [images, "k"]),
+            (count_name(layer), [images]),
+        ):
             array = reference.get(name)
             if array is None:
                 continue
@@ -404,7 +456,10 @@ def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) 
         arrays = {
             IMAGES: images,
             **results,
-            **{dense_name(name): array for name, array in dense.run({IMAGES: images}).items()},
+            **{
+                dense_name(name): array
+                for name, array in dense.run({IMAGES: images}).items()
+            },
         }
     with written_beside(path) as partial, partial.open("wb") as file:
         # NumPy 1 would store a keyword as an array; the stub takes an array's name for one.

@@ -30,7 +30,14 @@ FILES = {
 # By which models and schedules are told apart.
 TOLD_APART = ("method", "schedule_sha256", "weights_sha256")
 # Pillow's numbers of its filters.
-RESAMPLING = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
+RESAMPLING = {
+    "nearest": 0,
+    "lanczos": 1,
+    "bilinear": 2,
+    "bicubic": 3,
+    "box": 4,
+    "hamming": 5,
+}
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,9 @@ def config_of(artefact: Artefact, outputs: dict[OutputKind, Output]) -> dict[str
     _, height, width = spec.preprocessing.input_size
     rows, columns = spec.grid
     opened = CLASSES[next(iter(outputs))]
-    names = spec.class_names or tuple(f"LABEL_{index}" for index in range(spec.num_classes))
+    names = spec.class_names or tuple(
+        f"LABEL_{index}" for index in range(spec.num_classes)
+    )
     return {
         "model_type": opened.model_type,
         "architectures": [opened.architecture],
@@ -159,7 +168,10 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
         ArtefactError: It has none for this preprocessing.
     """
     _, height, width = preprocessing.input_size
-    scaled = floor(height / preprocessing.crop_pct), floor(width / preprocessing.crop_pct)
+    scaled = (
+        floor(height / preprocessing.crop_pct),
+        floor(width / preprocessing.crop_pct),
+    )
     mode = preprocessing.crop_mode
     _check_crop(preprocessing, scaled, source)
     size = {"height": scaled[0], "width": scaled[1]}
@@ -179,7 +191,9 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
     }
 
 
-def _check_crop(preprocessing: Preprocessing, scaled: tuple[int, int], source: str) -> None:
+def _check_crop(
+    preprocessing: Preprocessing, scaled: tuple[int, int], source: str
+) -> None:
     """Raise ArtefactError where the library's processors fit an image otherwise; they crop from the lower pixel."""
     mode, (_, height, width) = preprocessing.crop_mode, preprocessing.input_size
     is_oblong = mode == CropMode.CENTER and height != width
@@ -188,8 +202,12 @@ def _check_crop(preprocessing: Preprocessing, scaled: tuple[int, int], source: s
         hint = f"compile with --set model.preprocess.crop_mode={CropMode.SQUASH}"
         raise ArtefactError(source, got, "what Hugging Face's processors do", hint)
     margins = ((scaled[0] - height) / 2, (scaled[1] - width) / 2)
-    is_known = mode == CropMode.SQUASH and all(round(half) == floor(half) for half in margins)
+    is_known = mode == CropMode.SQUASH and all(
+        round(half) == floor(half) for half in margins
+    )
     if preprocessing.crop_rounding != CropRounding.DOWN and not is_known:
         got = f"crop_rounding {preprocessing.crop_rounding}"
         hint = f"compile with --set model.preprocess.crop_rounding={CropRounding.DOWN}"
-        raise ArtefactError(source, got, f"{CropRounding.DOWN}, as Hugging Face's", hint)
+        raise ArtefactError(
+            source, got, f"{CropRounding.DOWN}, as Hugging Face's", hint
+        )

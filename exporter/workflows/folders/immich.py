@@ -54,9 +54,13 @@ def preprocess_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
         mode == CropMode.CENTER and rounding == CropRounding.DOWN
     )
     if not is_known or height != width or preprocessing.crop_pct != 1:
-        expected = "a square of the input's size: squash, or center with crop_rounding down"
+        expected = (
+            "a square of the input's size: squash, or center with crop_rounding down"
+        )
         hint = f"compile with --set model.preprocess.crop_rounding={CropRounding.DOWN}"
-        raise ArtefactError(source, f"{preprocessing.words}, {rounding}", expected, hint)
+        raise ArtefactError(
+            source, f"{preprocessing.words}, {rounding}", expected, hint
+        )
     return {
         "size": [height, width],
         "mode": "RGB",

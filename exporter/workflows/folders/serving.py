@@ -50,7 +50,9 @@ class ServeSettings(Settings):
         """Refuse what only Triton is told where another program loads the folder."""
         for name in changes_of(self):
             holds = name == "loader" or self.loader == TRITON
-            self.require(name, holds, f"none: it is Triton's, not of --loader {self.loader}")
+            self.require(
+                name, holds, f"none: it is Triton's, not of --loader {self.loader}"
+            )
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,9 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
                 manifests.append(manifest)
             (place / "1").mkdir(parents=True)
             shutil.copyfile(source, place / "1" / file)
-            for data in files_of(source)[1:]:  # under the name by which the model knows them
+            for data in files_of(source)[
+                1:
+            ]:  # under the name by which the model knows them
                 shutil.copyfile(data, place / "1" / data.name)
             text = config_text(
                 place.name, artefact, settings, backend=backend, manifest=manifest
@@ -155,7 +157,10 @@ def _outputs(artefact: Artefact) -> list[str]:
         if is_tokens:
             entries[token_positions_name(output.name)] = ("INT64", "[ -1 ]")
             # Triton takes no empty shape.
-            entries[token_count_name(output.name)] = ("INT64", "[ 1 ] reshape { shape: [ ] }")
+            entries[token_count_name(output.name)] = (
+                "INT64",
+                "[ 1 ] reshape { shape: [ ] }",
+            )
         lines += [
             f'output [ {{ name: "{tensor}" data_type: TYPE_{kind} dims: {sizes} }} ]'
             for tensor, (kind, sizes) in entries.items()

@@ -51,7 +51,12 @@ class Book:
                 self._seconds[line["key"]] = float(line["seconds"])
 
     def record(
-        self, subject: str, of: object, measure: Callable[[], Any], *, together: bool = False
+        self,
+        subject: str,
+        of: object,
+        measure: Callable[[], Any],
+        *,
+        together: bool = False,
     ) -> Any:
         """Return plain values, measured unless they are known.
 
@@ -73,14 +78,21 @@ class Book:
         self.spent_s += self._seconds.pop(key, 0.0)
         return known
 
-    def calibration(self, network: Network, path: Path) -> tuple[Calibration, dict[str, str]]:
+    def calibration(
+        self, network: Network, path: Path
+    ) -> tuple[Calibration, dict[str, str]]:
         """Calibrate a network into a file, for variants of any scorer; return also why images were skipped."""
         settings = replace(network.recipe.calibrate, relevance=True)
         with network.stages.stage("calibration") as advance:
 
             def calibrate() -> dict[str, Any]:
-                done = calibrate_to(path, network.full, network.folder, settings, advance)
-                return {"inter_sha256": done.inter_sha256, "skipped": dict(done.skipped)}
+                done = calibrate_to(
+                    path, network.full, network.folder, settings, advance
+                )
+                return {
+                    "inter_sha256": done.inter_sha256,
+                    "skipped": dict(done.skipped),
+                }
 
             of = (listing_sha256(network.folder), settings, network.full.weights_sha256)
             measured = self.record("calibration", of, calibrate, together=True)
@@ -108,7 +120,8 @@ class Book:
         measured = self.record(subject, of, partial(time_together, variants, pixels))
         source = "a measurement"
         return {
-            name: from_json(Timed, to_json(measured[name]), source=source) for name in variants
+            name: from_json(Timed, to_json(measured[name]), source=source)
+            for name in variants
         }
 
     def useful_macs(self, variant: Variant, pixels: Array) -> float:
@@ -144,7 +157,9 @@ def identity_of(variant: Variant) -> list[Any]:
     PyTorch's answers hold on any machine; another CPU takes other times, and rounds INT8 otherwise.
     """
     model = variant.network.full
-    target = "" if variant.lowering is None else f"{variant.target.name} on {cpu_model()}"
+    target = (
+        "" if variant.lowering is None else f"{variant.target.name} on {cpu_model()}"
+    )
     return [variant.schedule, target, model.spec, model.weights_sha256]
 
 

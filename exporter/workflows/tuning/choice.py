@@ -68,14 +68,20 @@ class TuneSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError unless exactly one goal is given."""
         super().check()
-        goals = sum(goal is not None for goal in (self.max_drop, self.max_ms, self.speedup))
+        goals = sum(
+            goal is not None for goal in (self.max_drop, self.max_ms, self.speedup)
+        )
         self.require("max_drop", goals == 1, "one goal: max_drop, max_ms or speedup")
 
     def reached(self, median_ms: float, gain: Ratio) -> bool:
         """Whether a time reaches the goal; where that is a loss, whether it is better than the unpruned model's."""
         if self.max_ms is not None:
             return median_ms <= self.max_ms
-        return gain.median > 1 if self.speedup is None else gain.quartiles[0] >= self.speedup
+        return (
+            gain.median > 1
+            if self.speedup is None
+            else gain.quartiles[0] >= self.speedup
+        )
 
 
 @dataclass(frozen=True)
@@ -148,9 +154,7 @@ class TuneResult:
     def __repr__(self) -> str:
         if self.choice is None or self.judged is None:
             return f"<TuneResult {self.model}: nothing found>"
-        return (
-            f"<TuneResult {self.model}: {self.choice.gain.median:.2f} ×, {self.judged.status}>"
-        )
+        return f"<TuneResult {self.model}: {self.choice.gain.median:.2f} ×, {self.judged.status}>"
 
 
 def point_of(
@@ -233,7 +237,9 @@ def around(
 
 def qualifies(point: Point, settings: TuneSettings) -> bool:
     """Whether a candidate is fast, and within the loss with its errors, on the search half."""
-    within = settings.max_drop is None or point.margin_points <= settings.max_drop + ROUNDING
+    within = (
+        settings.max_drop is None or point.margin_points <= settings.max_drop + ROUNDING
+    )
     return within and settings.reached(point.median_ms, point.gain)
 
 
@@ -250,7 +256,9 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
         if qualified:
             return max(qualified, key=lambda point: point.images_per_s)
         within = [point for point in points if point.loss_points <= limit + ROUNDING]
-        qualified = [point for point in within if settings.reached(point.median_ms, point.gain)]
+        qualified = [
+            point for point in within if settings.reached(point.median_ms, point.gain)
+        ]
     return min(
         qualified,
         key=lambda point: (point.margin_points, -point.loss.agreement, point.median_ms),
@@ -265,7 +273,9 @@ def judged(answers: Pair[Predictions], max_drop: float | None) -> Judged:
     """
     loss, status = loss_of_choice(answers), Status.MET
     assert (
-        loss.lost is not None and loss.gained is not None and loss.loss_bound_points is not None
+        loss.lost is not None
+        and loss.gained is not None
+        and loss.loss_bound_points is not None
     )
     if max_drop is not None and loss.loss_bound_points > max_drop:
         least = loss_interval(loss.lost, loss.gained, loss.images, confidence=0.9)[0]
@@ -280,6 +290,9 @@ def images_needed(max_drop: float, changed: float = 0.0) -> int:
     """
 
     def shows(images: int) -> bool:
-        return 100 * loss_bound(changed / 2 * images, changed / 2 * images, images) <= max_drop
+        return (
+            100 * loss_bound(changed / 2 * images, changed / 2 * images, images)
+            <= max_drop
+        )
 
     return least_images(shows)

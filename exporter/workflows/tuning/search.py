@@ -152,13 +152,17 @@ class Search:
         with self.stages.stage("the unpruned model"):
             top1 = 100 * self.answers(UNPRUNED, "screen").accuracy.top1
         if self.settings.metric == "top1" and drop is not None and drop >= top1:
-            raise RecipeError("max_drop", f"{drop:g}", f"less than the accuracy, {top1:.3g} %")
+            raise RecipeError(
+                "max_drop", f"{drop:g}", f"less than the accuracy, {top1:.3g} %"
+            )
 
     @cached_property
     def rates(self) -> dict[str, float]:
         """Images per second of the unpruned model on every target."""
         targets = dict.fromkeys((*self.targets, ONNXRUNTIME))
-        with self.stages.stage(f"speed of the unpruned model on {len(targets)} targets"):
+        with self.stages.stage(
+            f"speed of the unpruned model on {len(targets)} targets"
+        ):
             speeds = self.speeds([UNPRUNED.on(target.name) for target in targets])
         rates = {}
         for candidate, timed in speeds.items():
@@ -191,7 +195,11 @@ class Search:
         timed = max(TIMED, OF_A_WAY * left)
         whole_s = (ways + STEPS * left) * way_s + timed * candidate_s
         calibrates = any(way[0].calibrated for way in self.ways)
-        more = " and a calibration" if calibrates and not self.network.has_calibration else ""
+        more = (
+            " and a calibration"
+            if calibrates and not self.network.has_calibration
+            else ""
+        )
         self.stages.say(
             f"the whole search takes about {timedelta(seconds=round(whole_s))}{more}: {ways} ways, then about "
             f"{timed} candidates; Ctrl-C keeps the best so far, and the same command goes on"
@@ -199,18 +207,24 @@ class Search:
 
     def screened(self) -> list[Way]:
         """Return different ways that lose little on a few images, at about one share; calibrate if one needs it."""
-        for name in dict.fromkeys(way[0].weights for way in self.ways if way[0].calibrated):
+        for name in dict.fromkeys(
+            way[0].weights for way in self.ways if way[0].calibrated
+        ):
             self._calibrate(name)
         images, right = len(self.parts["screen"].files), dict[Way, int]()
         with self.stages.stage(f"ways to prune, by {images} images") as advance:
             for done, way in enumerate(self.ways, 1):
-                reached = tuple(candidate for candidate in way if self.variant(candidate))
+                reached = tuple(
+                    candidate for candidate in way if self.variant(candidate)
+                )
                 if reached:
                     predictions = self.answers(min(reached, key=_off), "screen")
                     right[reached] = predictions.accuracy.top1_hits
                 advance(done, len(self.ways))
         if not right:
-            expected = "a smaller amount, or --images where scores or rates need a calibration"
+            expected = (
+                "a smaller amount, or --images where scores or rates need a calibration"
+            )
             raise RecipeError("tune", "no candidate that can be pruned so", expected)
         return different(list(right), right.__getitem__)
 
@@ -225,7 +239,9 @@ class Search:
         is_known = opened.given is not None or network.has_calibration
         if is_known or network.recipe.images.images is None:
             return
-        calibration, skipped = self.book.calibration(network, self.calibration_file(name))
+        calibration, skipped = self.book.calibration(
+            network, self.calibration_file(name)
+        )
         self.opened[name] = replace(opened, measured=calibration)
         self.calibration_skipped.update(skipped)
 
@@ -299,7 +315,9 @@ class Search:
                 for point in (*known, *points)
             )
             if is_fp32 or on_target.target == targets[0] or not is_beaten:
-                answers = self.paired(candidate if is_fp32 else on_target, "screen", "rest")
+                answers = self.paired(
+                    candidate if is_fp32 else on_target, "screen", "rest"
+                )
                 macs = self.macs(candidate)
                 points.append(point_of(on_target, macs, answers, times, self.base_rate))
         return points
@@ -307,7 +325,10 @@ class Search:
     def _say_best(self, choice: Point | None, before: Point | None) -> None:
         """Say the best choice so far where it is a new one."""
         if choice is not None and choice != before:
-            speed, loss = f"{choice.gain.median:.2f} ×", points_words(choice.loss_points)
+            speed, loss = (
+                f"{choice.gain.median:.2f} ×",
+                points_words(choice.loss_points),
+            )
             self.stages.say(
                 f"the best so far: {choice.candidate.label}: {speed}, points of top-1: {loss}"
             )
@@ -316,7 +337,9 @@ class Search:
         """Judge the choice on the final half, on its runtime, against the unpruned fp32 model."""
         images = len(self.parts["final"].files)
         with self.stages.stage(f"{images} images that no choice has read"):
-            return judged(self.paired(choice.candidate, "final"), self.settings.max_drop)
+            return judged(
+                self.paired(choice.candidate, "final"), self.settings.max_drop
+            )
 
     def variant(self, candidate: Candidate) -> Variant | None:
         """Return the variant of a candidate; None where its amount is out of reach, or a calibration is missing."""
@@ -397,7 +420,9 @@ class Search:
             if images.files:
                 answers = self.book.answers(candidate.label, variant, part, images)
                 self.skipped.update(answers["skipped"])
-                columns.append(np.array([answers["classes"], answers["labels"]], np.int64))
+                columns.append(
+                    np.array([answers["classes"], answers["labels"]], np.int64)
+                )
         classes, labels = np.concatenate(columns, axis=1)
         if self.settings.metric != "top1":
             is_base = candidate == UNPRUNED

@@ -97,7 +97,9 @@ def tune(
     parts = _parts(network, settings)
     book = Book(place / MEASUREMENTS, _identity(network, parts))
     with TemporaryDirectory(prefix="star-export-") as scratch:
-        search = Search(opened, _ways(opened), settings, book, parts, place, Path(scratch))
+        search = Search(
+            opened, _ways(opened), settings, book, parts, place, Path(scratch)
+        )
 
         def keep(points: Sequence[Point]) -> None:
             """Write the best choice so far as the recipe: an interrupted search has a result too."""
@@ -121,7 +123,9 @@ def tune(
             return result
         choice = result.choice.candidate
         best = _recipe_of(recipes[choice.weights], choice, search)
-        save_recipe(best, place / RECIPE, f"Found by: {shlex.join(command)}" if command else "")
+        save_recipe(
+            best, place / RECIPE, f"Found by: {shlex.join(command)}" if command else ""
+        )
         if choice.prune is not None:
             caller_model = model if choice.weights == OWN else None
             report = compile_model(
@@ -138,7 +142,11 @@ def tune(
 
 
 def dry_tune(
-    recipe: Recipe, settings: TuneSettings, out: PathLike, *, weights: Sequence[PathLike] = ()
+    recipe: Recipe,
+    settings: TuneSettings,
+    out: PathLike,
+    *,
+    weights: Sequence[PathLike] = (),
 ) -> DryRun:
     """Check what `tune` checks before its first measurement, weights included; nothing is written."""
     writable_folder(Path(out))
@@ -182,7 +190,10 @@ def _opened(
     if amount != UNSAID and not isinstance(amount, Rho | MacShare):
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
         raise RecipeError(
-            "tune", "rates", "rho, mac_reduction, or no amount: it is searched for", hint
+            "tune",
+            "rates",
+            "rho, mac_reduction, or no amount: it is searched for",
+            hint,
         )
     if ranged := next((target for target in targets if target.takes_ranges), None):
         expected = f"a folder of images, for the activation ranges of {ranged.name}; or --runtime onnxruntime"
@@ -227,12 +238,20 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
     search, final = split(sampled, 0.5, images.seed)
     count, most = len(final.files), settings.max_drop
     if not count:
-        raise ImageError(str(place), f"{len(folder.files)} images", "at least 2 for each class")
+        raise ImageError(
+            str(place), f"{len(folder.files)} images", "at least 2 for each class"
+        )
     if most is not None and count < images_needed(most, USUAL):
         logger.warning(
             "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
             "%g %% do; give twice as many (--eval-images, --max-eval-images)",
-            *(count, most, images_needed(most), images_needed(most, USUAL), 100 * USUAL),
+            *(
+                count,
+                most,
+                images_needed(most),
+                images_needed(most, USUAL),
+                100 * USUAL,
+            ),
         )
     rest, screen = split(search, min(1.0, SCREENED / len(search.files)), images.seed)
     return {"screen": screen, "rest": rest, "final": final}
@@ -297,7 +316,11 @@ def _trade_off(result: TuneResult, batch: int) -> TradeOff:
     """Return every measured point with its loss on the search half, two standard errors to each side."""
     points = []
     for point in result.tried:
-        name, loss, margin = point.candidate.label, point.loss_points, point.margin_points
+        name, loss, margin = (
+            point.candidate.label,
+            point.loss_points,
+            point.margin_points,
+        )
         limits, front = (2 * loss - margin, margin), name in result.front
         points.append(TradePoint(name, point.images_per_s, loss, limits, front=front))
     metric, images = result.settings.metric, result.images

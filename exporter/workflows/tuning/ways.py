@@ -62,7 +62,9 @@ class Candidate:
     @property
     def label(self) -> str:
         """A short name for people."""
-        return ", ".join(part for part in (self.weights, *self._how(), self.target) if part)
+        return ", ".join(
+            part for part in (self.weights, *self._how(), self.target) if part
+        )
 
     def _how(self) -> Iterator[str]:
         prune, policy = self.prune, self.policy
@@ -141,7 +143,8 @@ def _axes(spec: ModelSpec, pinned: Prune) -> dict[str, tuple[Any, ...]]:
         axes["scorer"] = tried or scorers[:1]
     if not spec.num_class_tokens and pinned.scorer is None:
         axes["scorer"] = tuple(
-            RECEIVED.name if scorer == INTRA.name else scorer for scorer in axes["scorer"]
+            RECEIVED.name if scorer == INTRA.name else scorer
+            for scorer in axes["scorer"]
         )
     return axes
 

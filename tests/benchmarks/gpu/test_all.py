@@ -20,7 +20,9 @@ TABLE = "| batch | img/s |\n|---|---|\n| 1 | 100 |"
 
 
 def printing(name: str, text: str, code: int = 0) -> object:
-    program = f"import sys; print({text!r}); sys.stderr.write('why | not'); sys.exit({code})"
+    program = (
+        f"import sys; print({text!r}); sys.stderr.write('why | not'); sys.exit({code})"
+    )
     return Step(name, f"{name} on a GPU", (sys.executable, "-c", program))
 
 
@@ -37,7 +39,9 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(out: Path, *flags: str, machine: str = MACHINE) -> int:
-    return int(module.run(module._parser().parse_args(["--out", str(out), *flags]), machine))
+    return int(
+        module.run(module._parser().parse_args(["--out", str(out), *flags]), machine)
+    )
 
 
 def test_the_report_has_every_table_or_says_why_not(
@@ -65,7 +69,8 @@ def test_chosen_steps_alone(out: Path) -> None:
     report = (out / "report.md").read_text()
     assert "## lines: lines on a GPU\n\nWaiting: no call has come to it yet\n" in report
     with pytest.raises(
-        UserError, match=r"steps \| got tables \| need of table, lines, engines, training"
+        UserError,
+        match=r"steps \| got tables \| need of table, lines, engines, training",
     ):
         run(out, "--steps", "tables,table")
 
@@ -79,7 +84,8 @@ def test_a_folder_holds_the_results_of_one_gpu(out: Path) -> None:
     run(out)
     run(out, machine="NVIDIA H200, SM 9.0, driver 590.1, CUDA 13.1")
     with pytest.raises(
-        UserError, match=r"got results of NVIDIA H200, .* need those of NVIDIA A100.*--out"
+        UserError,
+        match=r"got results of NVIDIA H200, .* need those of NVIDIA A100.*--out",
     ):
         run(out, machine="NVIDIA A100, SM 8.0, driver 580.159.03, CUDA 13.0")
 
@@ -102,7 +108,12 @@ def test_one_line_without_a_gpu(words: list[str], tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "out"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False
+    )
     assert done.returncode == 2
-    assert done.stderr == "error: GPU | got no libcuda.so.1 | need a GPU with NVIDIA's driver\n"
+    assert (
+        done.stderr
+        == "error: GPU | got no libcuda.so.1 | need a GPU with NVIDIA's driver\n"
+    )
     assert not (tmp_path / "out").exists()

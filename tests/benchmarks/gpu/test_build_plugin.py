@@ -36,7 +36,9 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         put_on_path(name, text, programs, monkeypatch)
     monkeypatch.setenv("TENSORRT_INCLUDE_DIR", "/headers")
     monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt("10.16.1.11"))
-    monkeypatch.setattr(sys, "argv", ["build_plugin.py", "--out", str(tmp_path / "plugin")])
+    monkeypatch.setattr(
+        sys, "argv", ["build_plugin.py", "--out", str(tmp_path / "plugin")]
+    )
     return programs
 
 

@@ -21,7 +21,9 @@ def test_a_row_for_each_batch_and_the_second_call_builds_nothing(
     monkeypatch.setattr(module, "SHARES", (0.3,))
     monkeypatch.setattr(module, "BATCHES", (1, 8))
     estimates = module.Estimates(tmp_path)
-    rows = {gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS}
+    rows = {
+        gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS
+    }
     monkeypatch.setattr(module, "build_ahead", None)
     assert rows == {
         gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS

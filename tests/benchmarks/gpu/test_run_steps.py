@@ -35,10 +35,13 @@ def run(tmp_path: Path) -> Callable[..., dict[str, tuple[str, str]]]:
             )
             for each in asked
         ]
-        module.run_steps(placed, tmp_path, limit_s=limit_s, again=again, tell=lambda: None)
+        module.run_steps(
+            placed, tmp_path, limit_s=limit_s, again=again, tell=lambda: None
+        )
         found = [module.outcome_of(each, tmp_path) for each in placed]
         return {
-            each.name: (it.state, it.reason) for each, it in zip(placed, found, strict=True)
+            each.name: (it.state, it.reason)
+            for each, it in zip(placed, found, strict=True)
         }
 
     return run_here
@@ -58,10 +61,15 @@ def gone(process: int) -> bool:
     return False
 
 
-def test_a_failure_does_not_stop_the_next(run: Callable[..., object], tmp_path: Path) -> None:
-    fails = step("fails", "print('half a table'); sys.exit('error: GPU | got 0 | need 1')")
+def test_a_failure_does_not_stop_the_next(
+    run: Callable[..., object], tmp_path: Path
+) -> None:
+    fails = step(
+        "fails", "print('half a table'); sys.exit('error: GPU | got 0 | need 1')"
+    )
     refuses = step(
-        "refuses", "sys.stderr.write('error: tensorrt | got none | need 10\\n'); sys.exit(2)"
+        "refuses",
+        "sys.stderr.write('error: tensorrt | got none | need 10\\n'); sys.exit(2)",
     )
     assert run(step("first", "print('a table')"), fails, refuses, step("last", "")) == {
         "first": ("done", ""),
@@ -90,7 +98,9 @@ def test_what_is_done_is_not_repeated_unless_asked(
         assert log(tmp_path) == ran
 
 
-def test_another_command_is_another_step(run: Callable[..., object], tmp_path: Path) -> None:
+def test_another_command_is_another_step(
+    run: Callable[..., object], tmp_path: Path
+) -> None:
     run(step("good", ""))
     run(step("good", "pass"))
     assert log(tmp_path) == "good good"
@@ -134,8 +144,12 @@ def test_a_call_that_is_killed_leaves_its_step_interrupted(
 
 def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     lacking = Step("training", "training", lacks="--cifar FOLDER")
-    missing = Step("missing", "a program that is not there", (str(tmp_path / "python"),))
-    module.run_steps([lacking, missing], tmp_path, limit_s=60, again=False, tell=lambda: None)
+    missing = Step(
+        "missing", "a program that is not there", (str(tmp_path / "python"),)
+    )
+    module.run_steps(
+        [lacking, missing], tmp_path, limit_s=60, again=False, tell=lambda: None
+    )
     assert module.outcome_of(lacking, tmp_path).reason == "needs --cifar FOLDER"
     found = module.outcome_of(missing, tmp_path)
     assert (found.state, found.reason) == (

@@ -29,7 +29,13 @@ LIBRARY = "out/plugin/build/libcdf_retain_plugin.so"
 def test_the_order() -> None:
     for request in (NOTHING, ALL):
         assert [step.name for step in module.steps(request)] == [
-            *("kernel", "pytorch", "onnxruntime", "onnxruntime-check", "onnxruntime-bench"),
+            *(
+                "kernel",
+                "pytorch",
+                "onnxruntime",
+                "onnxruntime-check",
+                "onnxruntime-bench",
+            ),
             *("cifar", "cifar196", "cifar196-calibrate", "cifar196-finetune"),
             *("plugin", "tensorrt", "engines-build", "engines-check", "engines-bench"),
             *("shrinking-build", "shrinking-check", "shrinking-bench"),
@@ -46,18 +52,26 @@ def test_without_folders_it_says_what_to_give() -> None:
 
 def test_the_verbs_and_their_flags_exist() -> None:
     verbs = [
-        step.command for step in module.steps(ALL) if step.command[1:3] == ("-m", "exporter")
+        step.command
+        for step in module.steps(ALL)
+        if step.command[1:3] == ("-m", "exporter")
     ]
     assert len(verbs) == 9
     asked = [vars(build_parser().parse_args(command[3:])) for command in verbs]
-    with_plugin = [each["folder"] for each in asked if str(each.get("plugin")) == LIBRARY]
+    with_plugin = [
+        each["folder"] for each in asked if str(each.get("plugin")) == LIBRARY
+    ]
     assert with_plugin == [Path("deit-a-star")] * 3
     assert sum("plugin" in each for each in asked) == 3
 
 
 def test_the_plugin_is_built_where_engines_look_for_it() -> None:
     commands = {step.name: step.command for step in module.steps(ALL)}
-    assert commands["plugin"][1:] == ("benchmarks/gpu/build_plugin.py", "--out", "out/plugin")
+    assert commands["plugin"][1:] == (
+        "benchmarks/gpu/build_plugin.py",
+        "--out",
+        "out/plugin",
+    )
     assert ("--plugin", LIBRARY) in pairwise(commands["tensorrt"])
     assert "--plugin" not in commands["onnxruntime"] + commands["pytorch"]
 
@@ -109,12 +123,16 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
     words = commands["cifar196-finetune"]
     assert words[1] == "benchmarks/finetuning.py"
 
-    def tables(amount: dict[str, float], recipe: Any, *_: object) -> dict[str, list[Any]]:
+    def tables(
+        amount: dict[str, float], recipe: Any, *_: object
+    ) -> dict[str, list[Any]]:
         asked.append((amount["mac_reduction"], recipe))
         return {}
 
     monkeypatch.setattr(finetuning, "_table", tables)
-    monkeypatch.setattr(finetuning, "preset_values", lambda *_: {})  # there are no weights yet
+    monkeypatch.setattr(
+        finetuning, "preset_values", lambda *_: {}
+    )  # there are no weights yet
     assert finetuning.main([*words[2:], "--out", str(tmp_path)]) == 0
     assert [share for share, _ in asked] == [0.2, 0.35, 0.48, 0.65]
     recipe = asked[0][1]
@@ -123,5 +141,8 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
     assert recipe.prune.calibration == calibrated.out
     assert request.checkpoint == weights
     assert request.model_kwargs == settings.model_kwargs
-    assert (request.device, tuple(request.preprocess["mean"])) == ("cuda", settings.mean)
+    assert (request.device, tuple(request.preprocess["mean"])) == (
+        "cuda",
+        settings.mean,
+    )
     assert to_json(recipe_of(calibrated).model) == to_json(request)

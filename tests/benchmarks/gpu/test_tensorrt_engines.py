@@ -52,13 +52,25 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     module.require()
     times = module.prepared(case)()
     stock = (files.STOCK,) * (mode not in ("int8", "fp8"))
-    names = ["dense", *stock, "STAR 0.7", "STAR 0.5", "matching 0.9", "ToMe 0.7", "a-STAR 0.7"]
+    names = [
+        "dense",
+        *stock,
+        "STAR 0.7",
+        "STAR 0.5",
+        "matching 0.9",
+        "ToMe 0.7",
+        "a-STAR 0.7",
+    ]
     if mode == module.SHRINKING:
         names = ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"]
     assert list(times) == names
-    assert times["dense"].median_ms == pytest.approx(4.1)  # what the stand-in for trtexec says
+    assert times["dense"].median_ms == pytest.approx(
+        4.1
+    )  # what the stand-in for trtexec says
     engines = sorted(
-        (tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob("*.batch8.engine")
+        (tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob(
+            "*.batch8.engine"
+        )
     )
     assert len(engines) == len(times)
     for engine in engines:
@@ -80,7 +92,9 @@ def test_what_this_machine_does_not_take_has_its_reason(
 
     def lacking(version: str, sm: str, plugin: Path | None) -> dict[str, str]:
         monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt(version))
-        monkeypatch.setattr(module, "this_machine", lambda version: replace(BUILT, sm=sm))
+        monkeypatch.setattr(
+            module, "this_machine", lambda version: replace(BUILT, sm=sm)
+        )
         found = {mode: module.why_not(mode, plugin) for mode in module.MODES}
         return {mode: reason for mode, reason in found.items() if reason}
 
@@ -120,5 +134,7 @@ def test_what_is_measured_has_its_estimate_beside_it(
     milliseconds = module.estimated(files.Case(tiny_deit, "fp16", 8, 5, tmp_path))
     assert milliseconds.keys() == {"dense", files.STOCK, "STAR 0.5"}
     assert 0 < milliseconds["dense"] < milliseconds["STAR 0.5"] < 1
-    monkeypatch.setattr(module, "this_machine", lambda version: replace(BUILT, sm="7.5"))
+    monkeypatch.setattr(
+        module, "this_machine", lambda version: replace(BUILT, sm="7.5")
+    )
     assert not module.estimated(files.Case(tiny_deit, "fp16", 8, 5, tmp_path))

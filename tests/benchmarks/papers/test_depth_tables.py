@@ -17,7 +17,9 @@ TABLES = script("papers/depth_tables.py").TABLES
 def test_plans_fit_the_model_and_their_labels() -> None:
     rows = TABLES["depth-models"].rows
     units = [
-        (len(row.way.depth.attention), len(row.way.depth.activation)) for row in rows if row.way
+        (len(row.way.depth.attention), len(row.way.depth.activation))
+        for row in rows
+        if row.way
     ]
     assert units == [(0, 0), (6, 0), (5, 5), (0, 0)]
     for row in rows:
@@ -44,9 +46,9 @@ def test_every_unit_is_trained_twice_from_the_same_accuracy() -> None:
     before: dict[Any, list[float]] = {}
     for row in rows:
         assert row.way.depth.units == 1
-        before.setdefault((row.way.depth.attention, row.way.depth.activation), []).append(
-            row.printed[0]
-        )
+        before.setdefault(
+            (row.way.depth.attention, row.way.depth.activation), []
+        ).append(row.printed[0])
         assert row.printed[1] > 83
     assert len(before) == 2 * DEPTH
     assert all(first == second for first, second in before.values())
@@ -60,7 +62,9 @@ def test_every_unit_is_trained_twice_from_the_same_accuracy() -> None:
 def test_the_shorter_trainings_are_those_of_the_papers() -> None:
     """The learning rate is 5e-5 for 512 images of a batch."""
     tuned = [
-        row.way.training for row in TABLES["depth-models"].rows if row.way and row.way.training
+        row.way.training
+        for row in TABLES["depth-models"].rows
+        if row.way and row.way.training
     ]
     assert len(tuned) == 2
     for training in tuned:
@@ -75,4 +79,6 @@ def test_a_collection_of_eight_units_has_every_printed_sample() -> None:
         gone = gone if step.place > 1 else Counter()
         gone[step.unit] += step.count
         found.add((gone[UnitType.ATTENTION], gone[UnitType.ACTIVATION]))
-    assert {row.way.collected for row in TABLES["depth-samples"].rows} <= found | {(0, 0)}
+    assert {row.way.collected for row in TABLES["depth-samples"].rows} <= found | {
+        (0, 0)
+    }

@@ -30,4 +30,6 @@ def test_relevance_is_the_mean_over_rounds_and_acs_that_of_its_own_images(
     np.testing.assert_allclose(found.inter, np.mean(tables, axis=0), rtol=1e-12)
     np.testing.assert_array_equal(found.acs, protocol.calibrate_acs(vit, images, 5).acs)
     save_calibration(found, tmp_path / "c.safetensors")
-    assert load_calibration(tmp_path / "c.safetensors").inter_sha256 == found.inter_sha256
+    assert (
+        load_calibration(tmp_path / "c.safetensors").inter_sha256 == found.inter_sha256
+    )

@@ -45,23 +45,37 @@ def shown(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def cells_of(shown: str) -> dict[str, list[str]]:
     """Our cells of each row by its label."""
     lines = [
-        line for line in shown.splitlines() if line.startswith("| ") and "printed" not in line
+        line
+        for line in shown.splitlines()
+        if line.startswith("| ") and "printed" not in line
     ]
     rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
     return {cells[0]: cells[2::2] for cells in rows}
 
 
-@pytest.mark.parametrize("name", [also(name) if name in LONG else name for name in TABLES])
+@pytest.mark.parametrize(
+    "name", [also(name) if name in LONG else name for name in TABLES]
+)
 def test_every_number_of_the_bundled_model_stands_in_its_cell(
-    name: str, bundled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    bundled: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = replace(TABLES[name], rows=rows_of(name))
     monkeypatch.setitem(TABLES, name, table)
-    found, lab = cells_of(shown(name, capsys, *flags(bundled))), measure.Lab(bundled, TUNING)
+    found, lab = (
+        cells_of(shown(name, capsys, *flags(bundled))),
+        measure.Lab(bundled, TUNING),
+    )
     assert list(found) == [reproduce._name(row) for row in table.rows]
     for row in table.rows:
-        numbers = {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
-        for column, text in zip(table.columns, found[reproduce._name(row)], strict=True):
+        numbers = (
+            {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
+        )
+        for column, text in zip(
+            table.columns, found[reproduce._name(row)], strict=True
+        ):
             number = numbers.get(column)
             mine = "" if number is None else f"{number:.{COLUMNS[column]}f}"
             assert text == ("–" if row.way is None else mine), (row.label, column)
@@ -79,7 +93,9 @@ def test_every_panel_of_a_figure_of_the_bundled_model_has_its_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for table in ("star-1", "star-4"):
-        monkeypatch.setitem(FIGURE_TABLES, table, replace(TABLES[table], rows=rows_of(table)))
+        monkeypatch.setitem(
+            FIGURE_TABLES, table, replace(TABLES[table], rows=rows_of(table))
+        )
     path = Path(shown(name, capsys, *flags(bundled), "--models", DEIT_B).strip())
     assert path == bundled.out / f"{name}.png"
     with Image.open(path) as image:
@@ -96,21 +112,30 @@ def test_weights_of_a_folder_fill_in_what_needs_no_images(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     weights = tmp_path / "weights"
     weights.mkdir()
-    torch.save({"model": timm.create_model(DEIT_T).state_dict()}, weights / f"{DEIT_T}.pth")
-    found = shown("star-4", capsys, "--weights", weights, "--models", DEIT_T, "--out", tmp_path)
+    torch.save(
+        {"model": timm.create_model(DEIT_T).state_dict()}, weights / f"{DEIT_T}.pth"
+    )
+    found = shown(
+        "star-4", capsys, "--weights", weights, "--models", DEIT_T, "--out", tmp_path
+    )
     assert "| DeiT-Tiny, ρ 1 | 1.3 | 1.25 | 72.2 |  | 91.1 |  |" in found
     assert "| DeiT-Tiny, ρ 0.9 | 0.9 |  | 71.3 |  | 90.7 |  |" in found
 
 
 @pytest.mark.parametrize("name", ["star-6", "star-8"])
 def test_nothing_is_measured_twice(
-    name: str, place: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    place: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = (*flags(place), "--models", rows_of(name)[0].model)
     first = shown(name, capsys, *words)
     kept = measure.kept
 
-    def found(folder: Path, record: object, suffix: str, _: Callable[[Path], object]) -> Path:
+    def found(
+        folder: Path, record: object, suffix: str, _: Callable[[Path], object]
+    ) -> Path:
         def refused(path: Path) -> None:
             raise AssertionError(f"made again: {path}")
 
@@ -126,10 +151,19 @@ def test_without_images_only_what_needs_none_is_filled_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = shown(
-        "star-4", capsys, "--stand-in", "digits_vit", "--models", DEIT_B, "--out", tmp_path
+        "star-4",
+        capsys,
+        "--stand-in",
+        "digits_vit",
+        "--models",
+        DEIT_B,
+        "--out",
+        tmp_path,
     )
     first, second = (
-        line for line in found.splitlines() if "DeiT-Base, ρ 1" in line or "ρ 0.9" in line
+        line
+        for line in found.splitlines()
+        if "DeiT-Base, ρ 1" in line or "ρ 0.9" in line
     )
     assert first.endswith("| 17.6 | 0.59 | 81.8 |  | 95.6 |  |")
     assert second.endswith("| 14.0 |  | 81.6 |  | 95.5 |  |")
@@ -139,7 +173,9 @@ def test_a_model_without_weights_is_blank_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert reproduce.main(["star-5", "--models", "lvvit_s", "--out", str(tmp_path)]) == 0
+    assert (
+        reproduce.main(["star-5", "--models", "lvvit_s", "--out", str(tmp_path)]) == 0
+    )
     printed = capsys.readouterr()
     assert "lvvit_s: " in printed.err
     assert "| LV-ViT-S, ρ 1 | 6.5 | 6.48 | 83.3 |  | 96.3 |  |" in printed.out
@@ -154,10 +190,15 @@ def test_a_model_without_weights_is_blank_and_named(
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
-    words: tuple[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert (
-        reproduce.main(["star-4", "--stand-in", "digits_vit", *words, "--out", str(tmp_path)])
+        reproduce.main(
+            ["star-4", "--stand-in", "digits_vit", *words, "--out", str(tmp_path)]
+        )
         == 2
     )
     assert message in capsys.readouterr().err

@@ -16,7 +16,9 @@ def layer_result(
 
 
 def measured(
-    diff: list[float], layers: list[LayerResult] | None = None, finite: list[bool] | None = None
+    diff: list[float],
+    layers: list[LayerResult] | None = None,
+    finite: list[bool] | None = None,
 ) -> Differences:
     zeros, ones = np.zeros(len(diff)), np.ones(len(diff))
     live = np.array(finite or [True] * len(diff))

@@ -21,10 +21,12 @@ _PATCHES = {2: 16, 4: 10}
 _IMAGES = TensorInfo("images", ("batch", 3, SIDE, SIDE), "float32")
 _LOGITS = TensorInfo("logits", ("batch", WEIGHT.shape[1]), "float32")
 _KEEPS = tuple(
-    TensorInfo(f"keep_{layer:02d}", ("batch", count), "int64") for layer, count in KEEP.items()
+    TensorInfo(f"keep_{layer:02d}", ("batch", count), "int64")
+    for layer, count in KEEP.items()
 )
 _SCORES = tuple(
-    TensorInfo(f"score_{layer:02d}", ("batch", n), "float32") for layer, n in _PATCHES.items()
+    TensorInfo(f"score_{layer:02d}", ("batch", n), "float32")
+    for layer, n in _PATCHES.items()
 )
 
 
@@ -94,7 +96,9 @@ def compared(
     """Compare on batches, or on a stream of them; at the tolerance of fp32 unless `more` has another."""
     outputs = {"outputs": more.pop("outputs")} if "outputs" in more else {}
     models = Models(**vars(family), **outputs)
-    return compare(models, batches or stream or (images(),), **{"tolerance": FP32, **more})
+    return compare(
+        models, batches or stream or (images(),), **{"tolerance": FP32, **more}
+    )
 
 
 def failing(report: ParityReport) -> list[str]:
@@ -108,7 +112,9 @@ def _forward(feed: Feed, rescore: Rescore = lambda _, score: score) -> dict[str,
     results: dict[str, Array] = {}
     for channel, (layer, count) in enumerate(KEEP.items()):
         score = tokens[:, :, channel]
-        best = np.argsort(-rescore(layer, score.copy()), axis=1, kind="stable")[:, :count]
+        best = np.argsort(-rescore(layer, score.copy()), axis=1, kind="stable")[
+            :, :count
+        ]
         keep = feed.get(f"keep_{layer:02d}", np.sort(best, axis=1))
         results |= {f"keep_{layer:02d}": keep, f"score_{layer:02d}": score}
         tokens = np.take_along_axis(tokens, keep[:, :, None], axis=1)

@@ -22,7 +22,9 @@ from tests.vits import make_model, random_images
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME, TENSORRT], ids=lambda target: target.name
+)
 def test_a_distilled_model_is_scored_by_both_its_tokens(target: Target) -> None:
     """A file that reads the class token alone keeps other patches."""
     pruned = star("distilled", "intra")
@@ -43,7 +45,9 @@ def scored_by_one(vit: PrunableViT) -> PrunableViT:
 def test_with_another_head() -> None:
     pruned = star()
     model = lowered(pruned)
-    head = next(each for each in model.graph.initializer if each.name.endswith("head.weight"))
+    head = next(
+        each for each in model.graph.initializer if each.name.endswith("head.weight")
+    )
     changed = onnx.numpy_helper.to_array(head) * np.float32(1.01)
     head.CopyFrom(onnx.numpy_helper.from_array(changed, head.name))
     report = check(pruned, model, random_images(pruned.vit, 4).numpy(), threads=1)

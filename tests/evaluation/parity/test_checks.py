@@ -45,7 +45,10 @@ def test_models_that_agree_pass_every_check() -> None:
     report = compared(pruned_family())
     assert [check.name for check in report.checks] == CHECKS
     assert (failing(report), report.passed, bool(report)) == ([], True, True)
-    assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (0.0, 0.0)
+    assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (
+        0.0,
+        0.0,
+    )
     assert report.kept_set_overlap == 1
     assert (report.first_differing_layer, report.largest_flip_margin) == (None, None)
     assert (report.outputs[0].agreement, report.outputs[0].top5_agreement) == (1, 1)
@@ -87,7 +90,8 @@ def test_another_dtype_fails_the_interface() -> None:
 def test_a_logit_that_is_not_finite_fails_its_check(role: str, value: float) -> None:
     family = pruned_family()
     with_outputs(
-        getattr(family, role), lambda results: results["logits"].__setitem__((2, 1), value)
+        getattr(family, role),
+        lambda results: results["logits"].__setitem__((2, 1), value),
     )
     report = compared(family)
     assert failing(report) == ["finite_logits"]
@@ -110,9 +114,12 @@ def test_logits_that_are_nowhere_finite_leave_nothing_to_compare() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "check"), {"tracing": "tracing_is_shipped", "forced": "forced_logits"}.items()
+    ("role", "check"),
+    {"tracing": "tracing_is_shipped", "forced": "forced_logits"}.items(),
 )
-def test_arithmetic_of_a_variant_fails_its_own_check_alone(role: str, check: str) -> None:
+def test_arithmetic_of_a_variant_fails_its_own_check_alone(
+    role: str, check: str
+) -> None:
     family = pruned_family()
     with_outputs(getattr(family, role), shift)
     assert failing(compared(family)) == [check]
@@ -132,7 +139,8 @@ def test_indices_out_of_order_or_range_fail_their_check(wrong: list[int]) -> Non
 def test_the_right_set_in_the_wrong_order_fails_kept_indices_alone() -> None:
     family = pruned_family()
     with_outputs(
-        family.tracing, lambda results: results.update(keep_04=results["keep_04"][:, ::-1])
+        family.tracing,
+        lambda results: results.update(keep_04=results["keep_04"][:, ::-1]),
     )
     report = compared(family)
     assert failing(report) == ["kept_indices"]
@@ -186,7 +194,12 @@ def test_another_class_within_the_logit_tolerance_fails_top1() -> None:
         return change
 
     family = pruned_family()
-    for role, winner in (("reference", 5), ("shipped", 6), ("tracing", 6), ("forced", 6)):
+    for role, winner in (
+        ("reference", 5),
+        ("shipped", 6),
+        ("tracing", 6),
+        ("forced", 6),
+    ):
         with_outputs(getattr(family, role), nearly_tied(winner))  # type: ignore[arg-type]
     report = compared(family)
     assert failing(report) == ["top1", "top1_all"]
@@ -212,7 +225,10 @@ def test_a_dense_model_has_four_checks() -> None:
         "top1",
     ]
     assert report.passed
-    assert (report.kept_set_overlap, report.outputs[0].max_abs_diff_forced) == (None, None)
+    assert (report.kept_set_overlap, report.outputs[0].max_abs_diff_forced) == (
+        None,
+        None,
+    )
 
 
 def test_a_dense_model_that_differs_fails() -> None:
@@ -234,7 +250,9 @@ TOLERANCE = Tolerance(
 )
 
 
-def report(what: Differences, faults: tuple[str, ...] = (), std: float = 1.0) -> ParityReport:
+def report(
+    what: Differences, faults: tuple[str, ...] = (), std: float = 1.0
+) -> ParityReport:
     deviations = {LOGITS: std}
     return report_on(
         ("PyTorch", "file"),
@@ -254,7 +272,11 @@ def test_the_allowance_is_in_standard_deviations() -> None:
 def test_an_image_that_flips_is_judged_by_its_margin_not_its_logits() -> None:
     made = report(measured([9.0, 0.05], [layer_result([True, False], [0.4, np.nan])]))
     assert made.passed
-    assert (made.flipped_images, made.largest_flip_margin, made.first_differing_layer) == (
+    assert (
+        made.flipped_images,
+        made.largest_flip_margin,
+        made.first_differing_layer,
+    ) == (
         1,
         0.4,
         3,
@@ -271,7 +293,9 @@ def test_where_every_class_is_to_be_equal_one_image_fails(
 ) -> None:
     """The interval of a share below 1 does not reach 1, however few the images."""
     what = measured([0.0] * 4)
-    what.outputs["logits"].agreements["top1"] = np.array([1.0] * (4 - others) + [0.0] * others)
+    what.outputs["logits"].agreements["top1"] = np.array(
+        [1.0] * (4 - others) + [0.0] * others
+    )
     assert failing(report(what)) == fails
 
 
@@ -287,10 +311,15 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     what = measured([0.0] * images, layers)
     classes = np.array([1.0] * (images - others) + [0.0] * others)
     own = what.outputs["logits"]
-    own.agreements["top1"], own.forced_agreements["top1"] = np.ones(images), np.ones(images)
+    own.agreements["top1"], own.forced_agreements["top1"] = (
+        np.ones(images),
+        np.ones(images),
+    )
     (own.forced_agreements if forced else own.agreements)["top1"] = classes
     tolerance = replace(TOLERANCE, top1_agreement=0.97, top1_agreement_all=0.5)
-    made = report_on(("PyTorch", "file"), (), what, {LOGITS: 1.0}, tolerance, flip_margin=0.5)
+    made = report_on(
+        ("PyTorch", "file"), (), what, {LOGITS: 1.0}, tolerance, flip_margin=0.5
+    )
     assert failing(made) == fails
     check = next(each for each in made.checks if each.name == "top1")
     assert check.measured == wilson(images - others, images)[1]
@@ -305,7 +334,9 @@ def test_an_image_whose_best_classes_nearly_tie_is_not_asked_for_its_class(
 ) -> None:
     """The margin of the reference counts in deviations of its logits; of the other images all agree."""
     what = measured([0.0] * 4)
-    logits = replace(what.outputs["logits"], class_margin=np.array([margin, 9.0, 9.0, 9.0]))
+    logits = replace(
+        what.outputs["logits"], class_margin=np.array([margin, 9.0, 9.0, 9.0])
+    )
     logits.agreements["top1"] = np.array([0.0, 1.0, 1.0, 1.0])
     made = report(replace(what, outputs={"logits": logits}), std=std)
     assert failing(made) == fails

@@ -138,13 +138,33 @@ def infos(runner: NumpyRunner | None, side: str) -> dict[str, TensorInfo]:
     [
         ("reference", "outputs", "logits", None),
         ("reference", "outputs", "score_04", None),
-        ("reference", "outputs", "count_02", TensorInfo("count_02", ("batch",), "int64")),
+        (
+            "reference",
+            "outputs",
+            "count_02",
+            TensorInfo("count_02", ("batch",), "int64"),
+        ),
         ("reference", "inputs", "extra", TensorInfo("extra", (1,), "int64")),
         ("shipped", "outputs", "logits", None),
         ("shipped", "outputs", "logits", TensorInfo("logits", ("batch", 9), "float32")),
-        ("shipped", "outputs", "logits", TensorInfo("logits", ("batch", 8, 1), "float32")),
-        ("shipped", "inputs", "images", TensorInfo("images", ("batch", 3, 4, 4), "uint8")),
-        ("shipped", "inputs", "images", TensorInfo("images", ("batch", 3, 8, 8), "float32")),
+        (
+            "shipped",
+            "outputs",
+            "logits",
+            TensorInfo("logits", ("batch", 8, 1), "float32"),
+        ),
+        (
+            "shipped",
+            "inputs",
+            "images",
+            TensorInfo("images", ("batch", 3, 4, 4), "uint8"),
+        ),
+        (
+            "shipped",
+            "inputs",
+            "images",
+            TensorInfo("images", ("batch", 3, 8, 8), "float32"),
+        ),
         ("tracing", "outputs", "keep_04", None),
         ("forced", "inputs", "keep_02", None),
         ("forced", "inputs", "more", TensorInfo("more", ("batch",), "int64")),
@@ -222,10 +242,14 @@ def test_the_words_tell_arithmetic_from_decisions() -> None:
 def test_nothing_measured_is_said() -> None:
     report = compared(pruned_family(), images(4))
     outputs = tuple(
-        replace(each, max_abs_diff=None, max_abs_diff_forced=None) for each in report.outputs
+        replace(each, max_abs_diff=None, max_abs_diff_forced=None)
+        for each in report.outputs
     )
     nothing = replace(
-        report, outputs=outputs, layers=(), checks=(Check("top1", None, ">=", 1.0, False),)
+        report,
+        outputs=outputs,
+        layers=(),
+        checks=(Check("top1", None, ">=", 1.0, False),),
     )
     lines = explain(nothing)
     assert "max |Δlogit| nothing measured without a flip, logit" in lines[1]

@@ -59,9 +59,17 @@ def layer(kept: list[int], other: list[int]) -> LayerResult:
 
 def test_the_same_sets() -> None:
     result = layer([0, 1], [0, 1])
-    assert (result.layer, result.patches.tolist(), result.kept.tolist()) == (3, [4], [2])
+    assert (result.layer, result.patches.tolist(), result.kept.tolist()) == (
+        3,
+        [4],
+        [2],
+    )
     assert result.overlap.tolist() == [1.0]
-    assert not result.differs.any() and not result.flipped.any() and not result.malformed.any()
+    assert (
+        not result.differs.any()
+        and not result.flipped.any()
+        and not result.malformed.any()
+    )
     assert np.isnan(result.margin).all()
 
 
@@ -151,14 +159,19 @@ MARGINS = (
 )
 
 
-def merging_family(rejoin: Rejoin = lambda into, gap: None, gap: float | None = None) -> Family:
+def merging_family(
+    rejoin: Rejoin = lambda into, gap: None, gap: float | None = None
+) -> Family:
     """Models that agree, but that the shipped one and its tracing variant let patches join by `rejoin`.
 
     With `gap` the reference says of all patches that they nearly joined another one.
     """
 
     def runner(
-        name: str, returned: tuple[TensorInfo, ...], wrong: Rejoin | None, *taken: TensorInfo
+        name: str,
+        returned: tuple[TensorInfo, ...],
+        wrong: Rejoin | None,
+        *taken: TensorInfo,
     ) -> NumpyRunner:
         def run(feed: Feed) -> dict[str, Array]:
             results = forward(feed, wrong, gap)
@@ -180,14 +193,22 @@ def forward(feed: Feed, rejoin: Rejoin | None, gap: float | None) -> dict[str, A
     tokens = batch.reshape(len(batch), 3, -1).transpose(0, 2, 1)
     score = tokens[:, :, 0]
     keep = np.sort(np.argsort(-score, axis=1, kind="stable")[:, :KEPT], axis=1)
-    pairs = [reference_into(own[None], kept, 0) for own, kept in zip(tokens, keep, strict=True)]
+    pairs = [
+        reference_into(own[None], kept, 0)
+        for own, kept in zip(tokens, keep, strict=True)
+    ]
     into, gaps = (np.stack(each) for each in zip(*pairs, strict=True))
-    gaps = gaps.astype(np.float32) if gap is None else np.full(gaps.shape, gap, np.float32)
+    gaps = (
+        gaps.astype(np.float32) if gap is None else np.full(gaps.shape, gap, np.float32)
+    )
     if rejoin is not None:
         rejoin(into, keep)
     into = feed.get("into_02", into)
     merged = np.stack(
-        [reference_mean(*each, None, KEPT, 0)[0] for each in zip(tokens, into, strict=True)]
+        [
+            reference_mean(*each, None, KEPT, 0)[0]
+            for each in zip(tokens, into, strict=True)
+        ]
     )
     logits = (merged.mean(axis=1) @ WEIGHT).astype(np.float32)
     return {
@@ -209,16 +230,24 @@ def test_models_that_agree_pass() -> None:
     report = compared(merging_family())
     assert failing(report) == []
     (layer,) = report.layers
-    assert (layer.merge_agreement, layer.merge_flipped_images, layer.largest_merge_gap) == (
+    assert (
+        layer.merge_agreement,
+        layer.merge_flipped_images,
+        layer.largest_merge_gap,
+    ) == (
         1.0,
         0,
         None,
     )
-    assert "1.000000 of the patches join the same survivor" in "\n".join(explain(report))
+    assert "1.000000 of the patches join the same survivor" in "\n".join(
+        explain(report)
+    )
 
 
 @pytest.mark.parametrize(("gap", "passes"), [(0.0, True), (1e-6, True), (1e-4, False)])
-def test_a_patch_may_join_another_survivor_only_near_a_tie(gap: float, passes: bool) -> None:
+def test_a_patch_may_join_another_survivor_only_near_a_tie(
+    gap: float, passes: bool
+) -> None:
     report = compared(merging_family(rejoin_one, gap))
     assert failing(report) == ([] if passes else ["merges"])
     assert_one_image_merges_otherwise(report)
@@ -251,9 +280,9 @@ def assert_one_image_merges_otherwise(report: ParityReport) -> None:
     assert (report.flipped_images, report.first_differing_layer) == (1, 2)
     assert report.layers[0].merge_flipped_images == 1
     assert report.layers[0].merge_agreement == pytest.approx(1 - 1 / PATCHES / 6)
-    assert next(each.detail for each in report.checks if each.name == "logits").startswith(
-        "5 of 6"
-    )
+    assert next(
+        each.detail for each in report.checks if each.name == "logits"
+    ).startswith("5 of 6")
 
 
 def test_a_survivor_that_joins_another_one_is_malformed() -> None:
@@ -299,7 +328,9 @@ def merges_of(
 
 def test_only_the_first_flipped_layer_counts() -> None:
     """A patch that joined another survivor changes tokens: what is kept of them later is no fault of its own."""
-    tested = two_layers(into_01=[0, 1, 2, 3, 0, 2], keep_02=[0, 2], into_02=[0, 0, 1, 1])
+    tested = two_layers(
+        into_01=[0, 1, 2, 3, 0, 2], keep_02=[0, 2], into_02=[0, 0, 1, 1]
+    )
     kept, (first, second) = merges_of(two_layers(), tested)
     assert kept == [False, False]
     assert (first.flipped[0], first.gap[0], second.flipped[0]) == (True, 0.25, False)

@@ -43,7 +43,11 @@ def test_logits_agree_in_classes() -> None:
     told = agreements(LOGITS, {"logits": ours}, {"logits": theirs})
     assert told["top1"].tolist() == [1.0, 0.0, 1.0]
     assert told["top5"].tolist() == [1.0, 1.0, 0.8]
-    assert distance(LOGITS, {"logits": ours}, {"logits": theirs}).tolist() == [1.0, 1.0, 3.0]
+    assert distance(LOGITS, {"logits": ours}, {"logits": theirs}).tolist() == [
+        1.0,
+        1.0,
+        3.0,
+    ]
 
 
 def test_embeddings_agree_in_direction() -> None:
@@ -57,7 +61,9 @@ def test_tokens_are_matched_by_position_and_padding_is_not_read() -> None:
     theirs = tokens([[[0, 1], [1, 0.5], [-7, np.nan]]], [[5, 2, 1]], [2])
     assert distance(TOKENS, OURS, theirs).tolist() == [0.5]
     assert finite(TOKENS, theirs).tolist() == [True]
-    assert agreements(TOKENS, OURS, theirs)["cosine"][0] == pytest.approx(1 / np.sqrt(1.25))
+    assert agreements(TOKENS, OURS, theirs)["cosine"][0] == pytest.approx(
+        1 / np.sqrt(1.25)
+    )
     assert own_values(TOKENS, OURS).tolist() == [1, 0, 0, 1]
 
 
@@ -82,7 +88,9 @@ def test_shapes_that_cannot_stand_beside_each_other() -> None:
     fewer = tokens([[[1, 0]]], [[2]], [1])
     check_shapes("m", TOKENS, fewer, OURS)
     with pytest.raises(ParityError, match="m: logits"):
-        check_shapes("m", LOGITS, {"logits": np.zeros((2, 3))}, {"logits": np.zeros((2, 4))})
+        check_shapes(
+            "m", LOGITS, {"logits": np.zeros((2, 3))}, {"logits": np.zeros((2, 4))}
+        )
     with pytest.raises(ParityError, match="m: tokens"):
         check_shapes("m", TOKENS, tokens([[[1]]], [[2]], [1]), OURS)
 

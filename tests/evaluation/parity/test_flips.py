@@ -52,12 +52,17 @@ def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> No
     assert report.passed is passes
 
 
-def test_a_flip_leaves_the_other_images_and_the_forced_indices_to_the_arithmetic() -> None:
+def test_a_flip_leaves_the_other_images_and_the_forced_indices_to_the_arithmetic() -> (
+    None
+):
     report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0))
-    assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (0.0, 0.0)
-    assert next(check.detail for check in report.checks if check.name == "logits").startswith(
-        "5 of 6"
+    assert (report.outputs[0].max_abs_diff, report.outputs[0].max_abs_diff_forced) == (
+        0.0,
+        0.0,
     )
+    assert next(
+        check.detail for check in report.checks if check.name == "logits"
+    ).startswith("5 of 6")
 
 
 def test_where_every_image_flips_the_logits_are_those_of_forced_indices() -> None:
@@ -76,14 +81,20 @@ def test_only_the_first_flipped_layer_of_an_image_counts() -> None:
     batch = cut_at(0.0)(0)
     report = compared(pruned_family(swap_at_the_cut), batch)
     first, second = report.layers
-    assert (first.flipped_images, first.differing_images, first.largest_flip_margin) == (
+    assert (
+        first.flipped_images,
+        first.differing_images,
+        first.largest_flip_margin,
+    ) == (
         1,
         1,
         0.0,
     )
     assert (second.flipped_images, second.largest_flip_margin) == (0, None)
     assert first.kept_set_overlap == pytest.approx((5 + 9 / 11) / 6)
-    assert report.kept_set_overlap == min(first.kept_set_overlap, second.kept_set_overlap)
+    assert report.kept_set_overlap == min(
+        first.kept_set_overlap, second.kept_set_overlap
+    )
 
 
 def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
@@ -138,7 +149,9 @@ def adaptive(
 
 
 def test_images_may_keep_different_numbers_of_patches() -> None:
-    reference = adaptive([[0.5, 0.3, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]], [[0, 1], [1, 0]], [2, 1])
+    reference = adaptive(
+        [[0.5, 0.3, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]], [[0, 1], [1, 0]], [2, 1]
+    )
     tested = {"keep_01": np.array([[0, 1, 2], [1, 0, 0]]), "count_01": np.array([3, 1])}
     (result,) = compare_layers([1], reference, tested, {1: 0.79})
     assert result.flipped.tolist() == [True, False]
@@ -155,13 +168,20 @@ def test_padding_is_in_no_set() -> None:
         "score_01": np.array([[0.0, 9.0, 0.0, 0.0]])
     }
     (result,) = compare_layers(
-        [1], reference, {"keep_01": np.array([[1, 0]]), "count_01": np.array([1])}, {1: 0.5}
+        [1],
+        reference,
+        {"keep_01": np.array([[1, 0]]), "count_01": np.array([1])},
+        {1: 0.5},
     )
     assert not result.differs.any()
 
 
-@pytest.mark.parametrize(("keep", "count"), [([[1, 0]], [2]), ([[0, 1]], [0]), ([[0, 9]], [2])])
-def test_a_row_that_is_no_set_is_malformed(keep: list[list[int]], count: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("keep", "count"), [([[1, 0]], [2]), ([[0, 1]], [0]), ([[0, 9]], [2])]
+)
+def test_a_row_that_is_no_set_is_malformed(
+    keep: list[list[int]], count: list[int]
+) -> None:
     reference = adaptive([[0.5, 0.3, 0.1, 0.1]], [[0, 1]], [2])
     tested = {"keep_01": np.array(keep), "count_01": np.array(count)}
     (result,) = compare_layers([1], reference, tested, {1: 0.7})

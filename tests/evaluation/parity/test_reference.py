@@ -25,9 +25,16 @@ def test_the_trace_under_its_names() -> None:
     assert results.keys() == declared.keys()
     np.testing.assert_array_equal(results["logits"], trace.logits.numpy())
     for layer, decision in trace.decisions.items():
-        np.testing.assert_array_equal(results[f"keep_{layer:02d}"], decision.index.numpy())
-        np.testing.assert_array_equal(results[f"score_{layer:02d}"], trace.score[layer].numpy())
-        assert declared[f"keep_{layer:02d}"].shape == ("batch", pruned.schedule.keep[layer - 1])
+        np.testing.assert_array_equal(
+            results[f"keep_{layer:02d}"], decision.index.numpy()
+        )
+        np.testing.assert_array_equal(
+            results[f"score_{layer:02d}"], trace.score[layer].numpy()
+        )
+        assert declared[f"keep_{layer:02d}"].shape == (
+            "batch",
+            pruned.schedule.keep[layer - 1],
+        )
 
 
 def test_a_dense_model_has_logits_alone(tiny_vit: PrunableViT) -> None:
@@ -42,13 +49,15 @@ def test_pixels_are_normalised_first(tiny_vit: PrunableViT) -> None:
     with reference_runner(pruned, "uint8") as runner, reference_runner(pruned) as plain:
         assert [info.dtype for info in runner.inputs] == ["uint8"]
         np.testing.assert_array_equal(
-            runner.run({"images": pixels})["logits"], plain.run({"images": images})["logits"]
+            runner.run({"images": pixels})["logits"],
+            plain.run({"images": images})["logits"],
         )
 
 
 def test_counts_of_a_star_have_no_static_size(tiny_vit: PrunableViT) -> None:
     declared = {
-        info.name: info.shape for info in reference_runner(make_adaptive(tiny_vit)).outputs
+        info.name: info.shape
+        for info in reference_runner(make_adaptive(tiny_vit)).outputs
     }
     assert (declared["keep_01"], declared["score_02"], declared["count_04"]) == (
         ("batch", ""),
@@ -58,7 +67,9 @@ def test_counts_of_a_star_have_no_static_size(tiny_vit: PrunableViT) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
-def test_patches_left_do_not_depend_on_the_batch(tiny_vit: PrunableViT, batch: int) -> None:
+def test_patches_left_do_not_depend_on_the_batch(
+    tiny_vit: PrunableViT, batch: int
+) -> None:
     pruned, images = make_adaptive(tiny_vit), varied_images(tiny_vit, 5)
     with torch.inference_mode():
         expected = pruned.patches_left(images).numpy()

@@ -12,7 +12,9 @@ def test_every_target_has_its_row(target: Target) -> None:
 
 
 def test_fewer_digits_allow_more() -> None:
-    rows = [TOLERANCES[precision] for precision in ("fp32", "fp16", "bf16", "int8", "fp8")]
+    rows = [
+        TOLERANCES[precision] for precision in ("fp32", "fp16", "bf16", "int8", "fp8")
+    ]
     for name in ("logit_diff_per_std", "flip_margin", "flip_mass"):
         values = [getattr(row, name) for row in rows]
         assert values == sorted(values) and values[0] < values[-1]

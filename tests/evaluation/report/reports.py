@@ -55,7 +55,10 @@ def full_report() -> Report:
     return replace(
         small_report(),
         accuracy=Pair(
-            *(Accuracy.of(top1_hits=hits, top5_hits=100, images=100) for hits in (90, 85))
+            *(
+                Accuracy.of(top1_hits=hits, top5_hits=100, images=100)
+                for hits in (90, 85)
+            )
         ),
         pair=compare_predictions(dense, pruned, ("dense", "pruned"), {}),
         batches=batches,
@@ -71,7 +74,9 @@ def full_report() -> Report:
 def times(ms: float, batch: int = 8) -> Throughput:
     """Rounds around a median."""
     rounds = tuple(ms * factor for factor in (0.9, 0.95, 1.0, 1.05, 1.1))
-    return Throughput(batch, 1e3 * batch / ms, ms, 1.1 * ms, (0.95 * ms, 1.05 * ms), rounds)
+    return Throughput(
+        batch, 1e3 * batch / ms, ms, 1.1 * ms, (0.95 * ms, 1.05 * ms), rounds
+    )
 
 
 def trade_off() -> TradeOff:

@@ -22,10 +22,13 @@ from tests.evaluation.report.reports import full_report
 from tests.folders import artefacts
 
 CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
 )
 REQUIRED = os.environ.get("STAR_EXPORT_REQUIRE_BROWSER", "") not in ("", "0")
-pytestmark = pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason="no Chromium on PATH")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None and not REQUIRED, reason="no Chromium on PATH"
+)
 
 # What the page looks like from within.
 PROBE = """<script>addEventListener("load", () => {
@@ -46,14 +49,20 @@ addEventListener("message", (event) => {{ document.documentElement.dataset.probe
 
 
 @pytest.fixture(scope="module", params=["one method", "several"])
-def page(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def page(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
     folder, report = tmp_path_factory.mktemp("page"), full_report()
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     heat = [np.random.default_rng(0).random((1, 16))]
-    pictures = drawn({IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4), heat)
+    pictures = drawn(
+        {IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4), heat
+    )
     report = replace(report, calibration=CalibratedOn(2, 0))
     if request.param == "several":
-        made = dict.fromkeys(("star", "a-star", "a-star-batch", "tome"), (report, pictures))
+        made = dict.fromkeys(
+            ("star", "a-star", "a-star-batch", "tome"), (report, pictures)
+        )
         save_comparison(made, folder / "report.html", page="own.html")
     else:
         save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures)
@@ -97,7 +106,12 @@ def test_it_fits_and_runs_without_an_error(
     assert "CONSOLE" not in done.stderr, done.stderr
     (told,) = re.findall('data-probe="([^"]*)"', done.stdout)
     seen = json.loads(unescape(told))
-    assert (seen["width"], seen["dark"], seen["broken"], seen["wide"]) == (width, dark, 0, [])
+    assert (seen["width"], seen["dark"], seen["broken"], seen["wide"]) == (
+        width,
+        dark,
+        0,
+        [],
+    )
     assert seen["scrolled"] <= width
     assert seen["background"] == ("rgb(22, 27, 36)" if dark else "rgb(255, 255, 255)")
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")

@@ -26,7 +26,9 @@ def test_the_same_points_give_the_same_bytes_whatever_the_users_settings() -> No
 def test_speed_against_loss_in_either_palette() -> None:
     for palette in (LIGHT, DARK):
         picture = np.asarray(
-            Image.open(BytesIO(trade_off_chart(trade_off(), "deit", palette))).convert("RGB")
+            Image.open(BytesIO(trade_off_chart(trade_off(), "deit", palette))).convert(
+                "RGB"
+            )
         )
         assert tuple(picture[0, 0]) == tuple(bytes.fromhex(palette.page[1:]))
         for name in (palette.dense, palette.pruned, palette.faint):
@@ -36,8 +38,12 @@ def test_speed_against_loss_in_either_palette() -> None:
 
 def test_a_single_point_is_drawn_whether_or_not_it_is_a_gain() -> None:
     for front, colour in ((True, LIGHT.pruned), (False, LIGHT.faint)):
-        alone = replace(trade_off(), points=(replace(trade_off().points[0], front=front),))
-        picture = np.asarray(Image.open(BytesIO(trade_off_chart(alone, "deit"))).convert("RGB"))
+        alone = replace(
+            trade_off(), points=(replace(trade_off().points[0], front=front),)
+        )
+        picture = np.asarray(
+            Image.open(BytesIO(trade_off_chart(alone, "deit"))).convert("RGB")
+        )
         assert (picture == tuple(bytes.fromhex(colour[1:]))).all(axis=-1).sum() > 30
 
 

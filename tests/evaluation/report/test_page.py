@@ -43,7 +43,9 @@ def decoded(address: str) -> np.ndarray:
 
 
 def test_survivors_keep_their_light() -> None:
-    picture = faded(np.full((3, 8, 8), 200, dtype=np.uint8), np.array([0, 3]), grid=(2, 2))
+    picture = faded(
+        np.full((3, 8, 8), 200, dtype=np.uint8), np.array([0, 3]), grid=(2, 2)
+    )
     gone = [int(GONE_SHARE * 200 + (1 - GONE_SHARE) * each) for each in GONE_COLOUR]
     for channel, colour in enumerate(gone):
         quarters = [
@@ -56,7 +58,10 @@ def test_survivors_keep_their_light() -> None:
 
 def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
+    keep = {
+        keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]),
+        keep_name(4): np.array([[1], [2]]),
+    }
     pictures = drawn({IMAGES: pixels, **keep}, (4, 4))
     assert [[(frame.layer, frame.left) for frame in each] for each in pictures] == [
         [(0, 16), (2, 3), (4, 1)]
@@ -75,27 +80,44 @@ def test_an_image_of_a_star_shows_its_own_count() -> None:
 def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
     pixels = np.stack([np.full((8, 8), each, np.uint8) for each in (60, 120, 180)])
     picture = heated(
-        pixels, np.array([0.0, LEAST_RELEVANCE, LEAST_RELEVANCE**0.5, 1.0]) * 7, grid=(2, 2)
+        pixels,
+        np.array([0.0, LEAST_RELEVANCE, LEAST_RELEVANCE**0.5, 1.0]) * 7,
+        grid=(2, 2),
     )
-    for place, stop in (((0, 0), 0), ((0, 4), 0), ((4, 0), len(HEAT) // 2), ((4, 4), -1)):
+    for place, stop in (
+        ((0, 0), 0),
+        ((0, 4), 0),
+        ((4, 0), len(HEAT) // 2),
+        ((4, 4), -1),
+    ):
         expected = HEAT_SHARE * np.array(HEAT[stop]) + (1 - HEAT_SHARE) * 120
         np.testing.assert_allclose(
             picture[:, place[0] : place[0] + 4, place[1]].mean(axis=1), expected, atol=1
         )
     assert (
-        len(np.unique(heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1), axis=1)[0]) == 1
+        len(
+            np.unique(heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1), axis=1)[
+                0
+            ]
+        )
+        == 1
     )
 
 
 def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    keep = {keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]), keep_name(4): np.array([[1], [2]])}
+    keep = {
+        keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]),
+        keep_name(4): np.array([[1], [2]]),
+    }
     scores = np.random.default_rng(1).random((4, 16))
     first, second = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
     assert [bool(each.heat) for each in first] == [False, True, True]
     assert not any(each.heat for each in second)
     whole = decoded(first[2].heat)[1::3, 1::3].astype(int)
-    assert abs(whole - heated(pixels[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
+    assert (
+        abs(whole - heated(pixels[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
+    )
     again, _ = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
     assert again == first
 
@@ -124,8 +146,14 @@ def test_a_check_says_what_was_measured_and_the_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("embedding", "With the model's own decisions, embedding differ by rounding alone"),
-        ("forced_embedding", "With PyTorch's decisions, embedding differ by rounding alone"),
+        (
+            "embedding",
+            "With the model's own decisions, embedding differ by rounding alone",
+        ),
+        (
+            "forced_embedding",
+            "With PyTorch's decisions, embedding differ by rounding alone",
+        ),
         ("embedding_cosine", "embedding points the same way (lowest cosine)"),
         ("finite_tokens", "All values of tokens are finite"),
     ],
@@ -134,7 +162,10 @@ def test_outputs_are_named(name: str, words: str) -> None:
     assert check_in_words(Check(name, None, "<=", 0.1, False), prunes=True) == words
 
 
-FRAMES = {IMAGES: np.zeros((2, 3, 8, 8), np.uint8), keep_name(1): np.array([[0, 1], [2, 3]])}
+FRAMES = {
+    IMAGES: np.zeros((2, 3, 8, 8), np.uint8),
+    keep_name(1): np.array([[0, 1], [2, 3]]),
+}
 
 
 def page_of(report: Report, folder: Path) -> str:
@@ -148,7 +179,10 @@ def test_it_says_what_the_report_says(tmp_path: Path) -> None:
     page = page_of(report, tmp_path)
     assert "&lt;vit&gt;" in page and "<vit>" not in page
     assert "the other patches: drop;" in page
-    assert page.count('<td class="mark yes">✓</td>') == len(report.parity.pruned.checks) * 2
+    assert (
+        page.count('<td class="mark yes">✓</td>')
+        == len(report.parity.pruned.checks) * 2
+    )
     assert "Both predict the same class" in page and "<pre>" not in page
 
 
@@ -178,10 +212,14 @@ def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(
 def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> None:
     torn = {f"<{at}>.png": "torn" for at in range(6)}
     report = replace(
-        small_report(), skipped=torn, calibration=CalibratedOn(2, 1, None, {"c.png": "torn"})
+        small_report(),
+        skipped=torn,
+        calibration=CalibratedOn(2, 1, None, {"c.png": "torn"}),
     )
     page = page_of(report, tmp_path)
-    assert "6 images to measure on could not be read: &lt;0&gt;.png, &lt;1&gt;.png" in page
+    assert (
+        "6 images to measure on could not be read: &lt;0&gt;.png, &lt;1&gt;.png" in page
+    )
     assert "&lt;4&gt;.png, …." in page and "&lt;5&gt;.png" not in page
     assert "1 skipped (c.png)" in page
     assert "could not be read" not in page_of(small_report(), tmp_path)
@@ -252,7 +290,9 @@ def test_the_relevance_is_explained_where_it_is_shown(tmp_path: Path) -> None:
     report = replace(full_report(), calibration=CalibratedOn(17, 0))
     heat = drawn(FRAMES, (2, 2), [np.random.default_rng(0).random((1, 4))])
     for pictures, shown in ((heat, 1), (drawn(FRAMES, (2, 2)), 0)):
-        save_page(report, artefacts().pruned, tmp_path / "report.html", pictures=pictures)
+        save_page(
+            report, artefacts().pruned, tmp_path / "report.html", pictures=pictures
+        )
         page = (tmp_path / "report.html").read_text(encoding="utf-8")
         assert page.count("Relevance of the patches at layer 1") == shown
         assert page.count("17 calibration images, with") == shown
@@ -281,7 +321,10 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     ):
         assert text in page
     assert page.count("<figure") == len(first.examples) + len(["the chart"]) == 3
-    assert page.count("Patches left after layer 1") == 4 and page.count('alt="The image"') == 2
+    assert (
+        page.count("Patches left after layer 1") == 4
+        and page.count('alt="The image"') == 2
+    )
     parity = replace(first.parity.pruned, passed=False)
     failed = replace(second, parity=Pair(first.parity.dense, parity))
     save_comparison(
@@ -291,7 +334,9 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     assert "✗ A file does not" in page and page.count('<td class="no">✗') == 1
 
 
-def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Path) -> None:
+def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(
+    tmp_path: Path,
+) -> None:
     layers = (LayerUse(2, 1, 2.0, 3.0, 4, 5),)
     use = PatchUse(7, 2, "padded", layers, 3_000_000_000, 10, 3_456_000_000, 3.6e9)
     page = page_of(replace(small_report(), use=use), tmp_path)
@@ -301,13 +346,19 @@ def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(tmp_path: Pa
 
 def test_the_chart_has_both_forms() -> None:
     chart = chart_of(trade_off(), "deit")
-    assert chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
+    assert (
+        chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
+    )
     assert "1000 images" in chart.words and "batch 8" in chart.words
 
 
 def test_the_page_says_what_the_model_was_made_from(tmp_path: Path) -> None:
     report, artefact = small_report(), artefacts().pruned
-    settings = {"checkpoint": Path("my<vit>.pth"), "rates": {2: 0.5}, "more_batches": (1, 4)}
+    settings = {
+        "checkpoint": Path("my<vit>.pth"),
+        "rates": {2: 0.5},
+        "more_batches": (1, 4),
+    }
     save_page(report, artefact, tmp_path / "a.html", settings=settings)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert '<td>checkpoint</td><td class="name">my&lt;vit&gt;.pth</td>' in page
@@ -334,7 +385,9 @@ def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
     own = [words for _, words in cards if "points of top-1" in words]
     assert len(own) == 3 and own[0] == own[1] and own[0].endswith(tuned.words)
     assert "as finetune recorded on 100 images of cifar10/test" in own[0]
-    assert own[2].startswith("points of top-1 against the fine-tuned weights, unpruned:")
+    assert own[2].startswith(
+        "points of top-1 against the fine-tuned weights, unpruned:"
+    )
 
 
 def losing(low: float, points: float, high: float) -> Report:
@@ -382,7 +435,9 @@ def test_a_page_speaks_of_time_where_something_was_timed(
     if not is_timed:
         report = replace(report, batches=(), run=None)
     shown = (report, drawn(FRAMES, (2, 2)))
-    save_comparison({"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html")
+    save_comparison(
+        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
+    )
     both = (tmp_path / "both.html").read_text(encoding="utf-8")
     for page in (page_of(report, tmp_path), both):
         own = re.sub(r"(?s)<style>.*?</style>", "", page)
@@ -394,7 +449,9 @@ def test_a_page_speaks_of_time_where_something_was_timed(
 
 
 def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> None:
-    retrieval = Retrieval(0.41, (0.34, 0.48), 0.255, (0.2, 0.32), 0.48, 10, Pair(0.335, 0.31))
+    retrieval = Retrieval(
+        0.41, (0.34, 0.48), 0.255, (0.2, 0.32), 0.48, 10, Pair(0.335, 0.31)
+    )
     agreement = Agreement(200, 0.9682, 0.2865, retrieval)
     report = replace(small_report(), agreement=agreement)
     page = page_of(report, tmp_path)
@@ -408,4 +465,6 @@ def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> No
     ):
         assert text in page
     near = replace(agreement, embedding_cosine_least=0.95)
-    assert 'class="badge failed"' not in page_of(replace(report, agreement=near), tmp_path)
+    assert 'class="badge failed"' not in page_of(
+        replace(report, agreement=near), tmp_path
+    )

@@ -20,7 +20,9 @@ from exporter.records import Pair
 from tests.evaluation.report.reports import full_report, small_report, trade_off
 
 SOME = st.lists(
-    st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60
+    st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)),
+    min_size=1,
+    max_size=60,
 )
 
 
@@ -63,7 +65,10 @@ def test_disagreements_come_first_and_take_at_most_half(
     assert sum(differing) <= max(count // 2, count - agreeing)
     for each in shown:
         label, *classes = rows[names.index(each.image)]
-        assert (each.label, each.dense, each.pruned) == (None if label < 0 else label, *classes)
+        assert (each.label, each.dense, each.pruned) == (
+            None if label < 0 else label,
+            *classes,
+        )
 
 
 def test_a_difference_is_lost_or_won_or_neither_is_right() -> None:

@@ -35,7 +35,8 @@ def made(
     preprocessing = replace(how, crop_pct=0.7, mean=(0.4, 0.5, 0.6))
     names = tuple(f"class {each}" for each in range(artefact.spec.num_classes))
     return replace(
-        artefact, spec=replace(artefact.spec, preprocessing=preprocessing, class_names=names)
+        artefact,
+        spec=replace(artefact.spec, preprocessing=preprocessing, class_names=names),
     )
 
 
@@ -61,7 +62,9 @@ def expected(artefact: Artefact, photo: Path) -> list[str]:
         logits = runner.run({IMAGES: pixels})["logits"][0]
     shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     best = shares.argsort()[::-1][:5]
-    return [f"{artefact.spec.class_names[at]} {round(float(shares[at]), 4)}" for at in best]
+    return [
+        f"{artefact.spec.class_names[at]} {round(float(shares[at]), 4)}" for at in best
+    ]
 
 
 def printed(
@@ -90,14 +93,19 @@ def test_it_says_what_the_package_says(
     rounding: CropRounding,
     size: tuple[int, int],
 ) -> None:
-    artefact, photo = made(ONNXRUNTIME, mode, input_kind, rounding), tmp_path / "photo.png"
+    artefact, photo = (
+        made(ONNXRUNTIME, mode, input_kind, rounding),
+        tmp_path / "photo.png",
+    )
     write(artefact, photo, size)
     script = serving_script(artefact, "model.onnx")
     assert script == serving_script(
         made(ONNXRUNTIME, CropMode.CENTER, input_kind), "model.onnx"
     )
     assert "exporter" not in script and len(script.splitlines()) < 55
-    assert printed(script, photo, monkeypatch, capsys).splitlines() == expected(artefact, photo)
+    assert printed(script, photo, monkeypatch, capsys).splitlines() == expected(
+        artefact, photo
+    )
 
 
 def test_grey_that_it_would_clip_is_refused(
@@ -121,7 +129,10 @@ def test_openvino(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("openvino")
-    artefact, photo = made(OPENVINO, CropMode.CENTER, InputKind.FLOAT32), tmp_path / "photo.png"
+    artefact, photo = (
+        made(OPENVINO, CropMode.CENTER, InputKind.FLOAT32),
+        tmp_path / "photo.png",
+    )
     write(artefact, photo, (40, 50))
     told = printed(serving_script(artefact, "model.onnx"), photo, monkeypatch, capsys)
     assert told.splitlines() == expected(artefact, photo)
@@ -129,7 +140,9 @@ def test_openvino(
 
 def test_a_tower_gives_its_values_and_an_engine_has_no_script() -> None:
     artefact = artefacts().pruned
-    tower = replace(artefact.spec, outputs=(Output("embedding", OutputKind.EMBEDDING, 4),))
+    tower = replace(
+        artefact.spec, outputs=(Output("embedding", OutputKind.EMBEDDING, 4),)
+    )
     script = serving_script(replace(artefact, spec=tower), "model.onnx")
     assert 'session.run(["embedding"]' in script and "shares" not in script
     assert serving_script(replace(artefact, target=TENSORRT), "model.onnx") == ""

@@ -45,7 +45,9 @@ def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
     depth, pruning = star().vit.spec.depth, len(RATES)
     assert fused["Attention"] == depth
     assert fused["Split"] == 0
-    assert fused["Softmax"] == pruning  # the class rows; attention's own are inside the nodes
+    assert (
+        fused["Softmax"] == pruning
+    )  # the class rows; attention's own are inside the nodes
     assert plain["Transpose"] - fused["Transpose"] >= 3 * depth  # query, key and value
     assert plain["Attention"] == 0
 
@@ -112,7 +114,8 @@ def test_one_node_on_tokens_computes_what_the_markers_mean(
     projection: str, left: dict[str, int], class_tokens: int
 ) -> None:
     one, other = (
-        with_shapes(fused_block(projection, class_tokens=class_tokens)) for _ in range(2)
+        with_shapes(fused_block(projection, class_tokens=class_tokens))
+        for _ in range(2)
     )
     assert applied(fuse_attention, other) == 1
     counts = operators(other)
@@ -148,11 +151,14 @@ PARTS = " ".join(
 ATTENTION = "c = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v)"
 
 
-def biased_block(between: str = "n = Identity(c)", outputs: str = f"{TOKENS} y") -> gs.Graph:
+def biased_block(
+    between: str = "n = Identity(c)", outputs: str = f"{TOKENS} y"
+) -> gs.Graph:
     read = "n" if between.startswith("n") else "c"
     ending = f"mo = MatMul({read}, wo) y = Add(mo, bo)"
     return graph_of(
-        f"({TOKENS} x) => ({outputs}) {{ {PARTS} {ATTENTION} {between} {ending} }}", WEIGHTS
+        f"({TOKENS} x) => ({outputs}) {{ {PARTS} {ATTENTION} {between} {ending} }}",
+        WEIGHTS,
     )
 
 
@@ -195,13 +201,19 @@ def test_the_numbers_of_the_node(mask: str) -> None:
         graph.inputs.pop()
     feed = {"q": noise(2, 3, 6), "k": noise(2, 5, 6), "v": noise(2, 5, 6)}
     if mask:
-        feed["m"] = np.broadcast_to([True, True, False, True, False], (2, 1, 3, 5)).copy()
+        feed["m"] = np.broadcast_to(
+            [True, True, False, True, False], (2, 1, 3, 5)
+        ).copy()
     expected = run(graph, **feed)["y"]
     assert applied(split_heads, graph) == 1
     assert operators(graph)["Attention"] == 1  # the marker, which has the same name
     applied(expand_attention, graph)
     names = {node.name for node in graph.nodes}
-    assert {"context_01/query_key", "context_01/softmax", "context_01/weigh_value"} <= names
+    assert {
+        "context_01/query_key",
+        "context_01/softmax",
+        "context_01/weigh_value",
+    } <= names
     np.testing.assert_allclose(run(graph, **feed)["y"], expected, atol=1e-5)
 
 
@@ -229,11 +241,15 @@ def test_the_mask_has_a_row_for_every_query() -> None:
     graph.outputs.append(graph.nodes[-1].inputs[3])
     graph.outputs[-1].shape = ["b", 1, 3, 5]
     results = run(graph, q=query, k=key, v=value, m=mask)
-    np.testing.assert_array_equal(results["y/spread_mask"], np.broadcast_to(mask, (2, 1, 3, 5)))
+    np.testing.assert_array_equal(
+        results["y/spread_mask"], np.broadcast_to(mask, (2, 1, 3, 5))
+    )
     for image, kept in enumerate(mask[:, 0, 0]):
         less = masked("")
         less.inputs.pop()
-        alone = run(less, q=query[image : image + 1], k=key[None, image], v=value[None, image])
+        alone = run(
+            less, q=query[image : image + 1], k=key[None, image], v=value[None, image]
+        )
         assert kept.all() == np.allclose(alone["y"], results["y"][image], atol=1e-5)
 
 
@@ -287,7 +303,9 @@ BIAS = noise(2, 1, 1, 5)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("kind", "mask"), [("", None), ("bool", KEYS), ("float", BIAS)])
+@pytest.mark.parametrize(
+    ("kind", "mask"), [("", None), ("bool", KEYS), ("float", BIAS)]
+)
 def test_attention(kind: str, mask: np.ndarray | None) -> None:
     """A mask of booleans says which keys are read, one of floats is added to their logits."""
     query, key, value = (noise(2, 2, 5, 3) for _ in "qkv")
@@ -298,7 +316,9 @@ def test_attention(kind: str, mask: np.ndarray | None) -> None:
         logits = np.where(mask, logits, -np.inf) if kind == "bool" else logits + mask
     expected = softmax(logits) @ value
     feed = {"q": query, "k": key, "v": value, **({} if mask is None else {"m": mask})}
-    np.testing.assert_allclose(run(graph, **feed)["context_01"], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        run(graph, **feed)["context_01"], expected, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.ort
@@ -319,7 +339,9 @@ def test_a_context_of_as_many_queries_as_heads_is_turned_by_a_gather(
 
 @pytest.mark.ort
 @pytest.mark.parametrize(("kind", "operator"), [("bool", "Where"), ("float", "Add")])
-def test_the_parts_have_the_names_that_an_audit_looks_for(kind: str, operator: str) -> None:
+def test_the_parts_have_the_names_that_an_audit_looks_for(
+    kind: str, operator: str
+) -> None:
     graph = expanded(kind)
     applied(expand_attention, graph)
     assert [(node.op, node.name) for node in graph.nodes] == [
@@ -367,7 +389,9 @@ def test_class_row(tokens: int, summed: bool) -> None:
     ],
     ids=["vit", "distilled", "bias apart", "qk norm", "merging", "tome", "a-star"],
 )
-def test_a_projection_without_its_bias_computes_the_same(make: Callable[[], PrunedViT]) -> None:
+def test_a_projection_without_its_bias_computes_the_same(
+    make: Callable[[], PrunedViT],
+) -> None:
     pruned = make()
     images = random_images(pruned.vit, 3).numpy()
     names = tuple(name for name in TENSORRT.passes if name != "bare_projections")
@@ -388,7 +412,9 @@ def test_the_product_of_query_key_and_value_is_read_as_it_is() -> None:
         if node.op == "MatMul" and node.inputs[1].shape == [dim, 3 * dim]
     ]
     assert len(packed) == star().vit.spec.depth
-    assert {reader.op for node in packed for reader in node.outputs[0].outputs} == {"Reshape"}
+    assert {reader.op for node in packed for reader in node.outputs[0].outputs} == {
+        "Reshape"
+    }
     biases = [node.name for node in graph.nodes if node.name.endswith("/add_bias")]
     # One for the query's heads of each block; the others are of linear layers, and named otherwise.
     assert len(biases) == star().vit.spec.depth

@@ -4,7 +4,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from exporter.lowering.passes.linear import linear_as_gemm, patches_as_linear, split_gemm
+from exporter.lowering.passes.linear import (
+    linear_as_gemm,
+    patches_as_linear,
+    split_gemm,
+)
 from tests.lowering.graphs import applied, graph_of, noise, operators, run
 from tests.lowering.models import lowered, operators_of, star
 
@@ -15,7 +19,8 @@ RESULT = "float[n, 3, 2] y"
 
 def graph(between: str, outputs: str = RESULT, tokens: int | str = 3) -> gs.Graph:
     return graph_of(
-        f"(float[n, {tokens}, 4] x) => ({outputs}) {{ {FIRST} {between} {LAST} }}", WEIGHTS
+        f"(float[n, {tokens}, 4] x) => ({outputs}) {{ {FIRST} {between} {LAST} }}",
+        WEIGHTS,
     )
 
 
@@ -26,13 +31,19 @@ def graph(between: str, outputs: str = RESULT, tokens: int | str = 3) -> gs.Grap
         ("g = Gelu(h)", RESULT, 2),
         ("t = Tanh(h) g = Relu(t)", RESULT, 2),
         ("g = Softmax(h)", RESULT, 4),  # not element-wise
-        ("g = Gelu(h) a = Abs(h)", f"{RESULT}, float[n, 3, 6] a", 4),  # read by something else
+        (
+            "g = Gelu(h) a = Abs(h)",
+            f"{RESULT}, float[n, 3, 6] a",
+            4,
+        ),  # read by something else
         ("g = Gelu(h) a = Abs(g)", f"{RESULT}, float[n, 3, 6] a", 4),
         ("s = Sigmoid(h) g = Mul(h, s)", RESULT, 4),
     ],
     ids=["one between", "two", "softmax", "result read", "activation read", "gate"],
 )
-def test_the_numbers_and_the_reshapes(between: str, outputs: str, reshapes: int) -> None:
+def test_the_numbers_and_the_reshapes(
+    between: str, outputs: str, reshapes: int
+) -> None:
     one, other, x = graph(between, outputs), graph(between, outputs), noise(2, 3, 4)
     assert applied(linear_as_gemm, other) == 2
     counts = operators(other)
@@ -63,7 +74,9 @@ def test_reshapes_that_others_wrote_stay_whatever_they_are_called() -> None:
             node.name = f"{node.outputs[0].name}/{ending}"
     assert applied(linear_as_gemm, other) == 1
     assert operators(other)["Reshape"] == 3
-    np.testing.assert_allclose(run(other, x=x)["y"], run(one, x=x)["y"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run(other, x=x)["y"], run(one, x=x)["y"], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_tokens_that_are_not_counted_are_left_alone() -> None:
@@ -75,11 +88,16 @@ def test_tokens_that_are_not_counted_are_left_alone() -> None:
 def test_linear_layers_take_a_matrix_and_an_mlp_stays_one() -> None:
     depth = star().vit.spec.depth
     gemm, plain = operators_of(), operators_of("linear_as_gemm")
-    assert gemm["Gemm"] - plain["Gemm"] == 4 * depth  # query, projection, and two of the MLP
+    assert (
+        gemm["Gemm"] - plain["Gemm"] == 4 * depth
+    )  # query, projection, and two of the MLP
     assert gemm["Reshape"] - plain["Reshape"] == 3 * 2 * depth
     graph = gs.import_onnx(lowered(star()))
     for node in (node for node in graph.nodes if node.op == "Gelu"):
-        assert [node.inputs[0].inputs[0].op, node.outputs[0].outputs[0].op] == ["Gemm", "Gemm"]
+        assert [node.inputs[0].inputs[0].op, node.outputs[0].outputs[0].op] == [
+            "Gemm",
+            "Gemm",
+        ]
 
 
 def gemm(bias: bool, **attributes: float) -> gs.Graph:

@@ -44,7 +44,9 @@ def merging(prefix: int, *, sized: bool, packed: bool = False) -> gs.Graph:
 @pytest.mark.parametrize("packed", [False, True], ids=["by head", "packed"])
 @pytest.mark.parametrize("sized", [False, True])
 @pytest.mark.parametrize("prefix", [0, 1, 3])
-def test_the_numpy_reference_is_computed(prefix: int, sized: bool, packed: bool) -> None:
+def test_the_numpy_reference_is_computed(
+    prefix: int, sized: bool, packed: bool
+) -> None:
     rng = np.random.default_rng(prefix)
     tokens = rng.standard_normal((3, prefix + PATCHES, DIM)).astype(np.float32)
     key = rng.standard_normal((3, HEADS, prefix + PATCHES, WIDTH)).astype(np.float32)
@@ -86,7 +88,9 @@ def pairing(
         opset=20,
     )
     assert applied(expand, graph, artefact(1)) == 1
-    chooses = expand is expand_pairing and kept > len(joined_patches(patches, kept, prefix))
+    chooses = expand is expand_pairing and kept > len(
+        joined_patches(patches, kept, prefix)
+    )
     assert applied(expand_selection, graph) == chooses
     return graph
 
@@ -106,9 +110,15 @@ def test_the_numpy_reference_of_pairs_is_computed(
 ) -> None:
     alternating = len(joined_patches(patches, patches, prefix))
     for kept in (1, 2, alternating - 1, alternating, alternating + 2, patches - 1):
-        keys = np.random.default_rng(kept).standard_normal((3, HEADS, prefix + patches, WIDTH))
+        keys = np.random.default_rng(kept).standard_normal(
+            (3, HEADS, prefix + patches, WIDTH)
+        )
         keys = keys.astype(np.float32)
-        fed = keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1) if packed else keys
+        fed = (
+            keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1)
+            if packed
+            else keys
+        )
         results = run(pairing(patches, kept, prefix, packed, expand), key=fed)
         for image in range(3):
             expected = reference_pairs(keys[image], kept, prefix)
@@ -118,7 +128,9 @@ def test_the_numpy_reference_of_pairs_is_computed(
 
 @EACH
 @pytest.mark.ort
-def test_of_equal_cosines_the_lower_position_stays_and_is_joined(expand: Rewrite) -> None:
+def test_of_equal_cosines_the_lower_position_stays_and_is_joined(
+    expand: Rewrite,
+) -> None:
     directions = np.eye(WIDTH, dtype=np.float32)[
         np.random.default_rng(0).integers(0, 2, (8, 10))
     ]

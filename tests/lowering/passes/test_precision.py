@@ -17,7 +17,13 @@ from exporter.lowering.passes.precision import (
     uint8_input,
 )
 from exporter.lowering.pipeline import lower
-from exporter.targets import ONNXRUNTIME_FP16, OPENVINO, TENSORRT_FP16, TENSORRT_INT8, Target
+from exporter.targets import (
+    ONNXRUNTIME_FP16,
+    OPENVINO,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    Target,
+)
 from tests.lowering import graphs
 from tests.lowering.graphs import (
     BF16,
@@ -43,14 +49,18 @@ BOTH = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize(
-    "target", [ONNXRUNTIME_FP16, TENSORRT_FP16, TENSORRT_INT8], ids=lambda each: each.name
+    "target",
+    [ONNXRUNTIME_FP16, TENSORRT_FP16, TENSORRT_INT8],
+    ids=lambda each: each.name,
 )
 def test_no_node_mixes_precisions(target: Target) -> None:
     model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
     kinds = kinds_of(model)
     for node in model.graph.node:
         floats = {
-            kinds[name] for name in (*node.input, *node.output) if kinds.get(name) in FLOATS
+            kinds[name]
+            for name in (*node.input, *node.output)
+            if kinds.get(name) in FLOATS
         }
         assert len(floats) <= 1 or node.op_type == "Cast", node.name
 
@@ -71,10 +81,14 @@ def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
     ]
     assert [kinds[score] for score in by_score] == [FP32] * len(RATES)
     assert {
-        kinds[name] for name in kinds if name.startswith("class_row_") and "/" not in name
+        kinds[name]
+        for name in kinds
+        if name.startswith("class_row_") and "/" not in name
     } == {FP32}
     assert {kinds[name] for name in ("images", "logits")} == {FP32}
-    matrices = [t for t in model.graph.initializer if len(t.dims) == 2 and min(t.dims) >= 32]
+    matrices = [
+        t for t in model.graph.initializer if len(t.dims) == 2 and min(t.dims) >= 32
+    ]
     assert {tensor.data_type for tensor in matrices} == {FP16}
 
 
@@ -83,7 +97,9 @@ def test_bf16_is_the_same_graph() -> None:
         lowered(star(), replace(OPENVINO, passes=(*OPENVINO.passes, f"to_{half}")))
         for half in ("fp16", "bf16")
     ]
-    fp16, bf16 = (Counter(node.op_type for node in model.graph.node) for model in models)
+    fp16, bf16 = (
+        Counter(node.op_type for node in model.graph.node) for model in models
+    )
     assert fp16 == bf16
     assert BF16 in kinds_of(models[1]).values()
     assert FP16 not in kinds_of(models[1]).values()
@@ -96,13 +112,15 @@ def test_weights_out_of_range_stay_finite() -> None:
         vit.model.get_parameter("head.weight")[0, 0] = 1e6
     model = lower(pruned_of(vit), ONNXRUNTIME_FP16)
     for tensor in model.graph.initializer:
-        assert np.isfinite(onnx.numpy_helper.to_array(tensor).astype(np.float64)).all(), (
-            tensor.name
-        )
+        assert np.isfinite(
+            onnx.numpy_helper.to_array(tensor).astype(np.float64)
+        ).all(), tensor.name
 
 
 @pytest.mark.ort
-def test_a_cast_on_every_edge_between_two_precisions_and_one_for_all_that_read_it() -> None:
+def test_a_cast_on_every_edge_between_two_precisions_and_one_for_all_that_read_it() -> (
+    None
+):
     text = (
         "(float[n, 4] x) => (float[n, 2] y, float[n, 2] z) {"
         " h = LayerNormalization(x, s) a = MatMul(h, w) b = MatMul(h, w) y = Abs(a) z = Neg(b) }"
@@ -134,12 +152,16 @@ def test_what_leads_to_the_survivors_stays_fp32() -> None:
         " m = MatMul(x, w) y = Abs(m) r = ReduceSum <keepdims = 0> (m, axis)"
         " v, i = TopK <axis = 1> (r, k) }"
     )
-    graph = graph_of(text, {"w": noise(4, 2), "axis": np.array([2]), "k": np.array([2])})
+    graph = graph_of(
+        text, {"w": noise(4, 2), "axis": np.array([2]), "k": np.array([2])}
+    )
     for node in graph.nodes:
         node.name = node.outputs[0].name
     graph.outputs[0].name = "keep_01"
     applied(to_bf16, graph, artefact(1))
-    dtypes = {node.op: node.outputs[0].dtype for node in graph.nodes if node.op != "Cast"}
+    dtypes = {
+        node.op: node.outputs[0].dtype for node in graph.nodes if node.op != "Cast"
+    }
     assert dtypes["MatMul"] == dtypes["ReduceSum"] == dtypes["TopK"] == np.float32
     assert dtypes["Abs"].name == "bfloat16"
 
@@ -158,7 +180,9 @@ def test_pixels_are_normalised_in_the_graph() -> None:
     assert [(each.name, each.dtype) for each in graph.inputs] == [("images", np.uint8)]
     assert [node.op for node in graph.nodes][:4] == ["Cast", "Div", "Sub", "Div"]
     expected = np.abs(2 * ((pixels / 255) - mean) / std)
-    np.testing.assert_allclose(run(graph, images=pixels)["y"], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run(graph, images=pixels)["y"], expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.ort
@@ -169,16 +193,16 @@ def test_gelu(approximate: str) -> None:
     assert applied(opset_17, graph) == 1
     assert graph.opset == 17
     x = np.linspace(-6, 6, 64, dtype=np.float32)
-    expected = torch.nn.functional.gelu(torch.from_numpy(x), approximate=approximate).numpy()
+    expected = torch.nn.functional.gelu(
+        torch.from_numpy(x), approximate=approximate
+    ).numpy()
     np.testing.assert_allclose(run(graph, x=x)["y"], expected, atol=1e-6)
 
 
 @pytest.mark.ort
 @pytest.mark.parametrize("operator", sorted(AXES_INPUT_SINCE_18))
 def test_axes_are_an_attribute(operator: str) -> None:
-    text = (
-        f"(float[n, 3, 4] x) => (float[n, 4] y) {{ y = {operator} <keepdims = 0> (x, axes) }}"
-    )
+    text = f"(float[n, 3, 4] x) => (float[n, 4] y) {{ y = {operator} <keepdims = 0> (x, axes) }}"
     graph, x = graph_of(text, {"axes": np.array([1])}, opset=20), np.abs(noise(2, 3, 4))
     expected = run(graph.copy(), x=x)["y"]
     assert applied(opset_17, graph) == 1

@@ -30,7 +30,14 @@ from exporter.targets import ONNXRUNTIME
 from exporter.tensor_names import keep_name, ranked_name
 from tests.lowering import graphs
 from tests.lowering.graphs import applied, artefact, graph_of, noise, operators, run
-from tests.lowering.models import FAMILIES, biased_vit, lowered, operators_of, pruned_of, star
+from tests.lowering.models import (
+    FAMILIES,
+    biased_vit,
+    lowered,
+    operators_of,
+    pruned_of,
+    star,
+)
 from tests.lowering.models import run as run_model
 from tests.pruning.adaptive import RATES
 from tests.vits import make_vit, random_images
@@ -61,13 +68,19 @@ def test_received(stride: int, bias: np.ndarray | None) -> None:
     feed = {"q": query, "k": key, **({} if bias is None else {"z": bias})}
     got = run(graph, **feed)["factor_01"]
     given = None if bias is None else torch.from_numpy(bias)
-    expected = received(torch.from_numpy(query), torch.from_numpy(key), given, SCALE, stride)
+    expected = received(
+        torch.from_numpy(query), torch.from_numpy(key), given, SCALE, stride
+    )
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("packed", [False, True], ids=["by head", "as a projection gives it"])
-@pytest.mark.parametrize("live", [None, np.array([[True] * 5, [True] * 3 + [False] * 2])])
+@pytest.mark.parametrize(
+    "packed", [False, True], ids=["by head", "as a projection gives it"]
+)
+@pytest.mark.parametrize(
+    "live", [None, np.array([[True] * 5, [True] * 3 + [False] * 2])]
+)
 def test_dissimilarity(live: np.ndarray | None, *, packed: bool) -> None:
     key = noise(2, 3, 5, 4)
     shape = "float[b, 5, 12]" if packed else "float[b, 3, 5, 4]"
@@ -98,7 +111,9 @@ BY_POSITION = (
 
 
 def scored(
-    table: np.ndarray, form: tuple[str, dict[str, np.ndarray]], alpha: np.ndarray = ALPHA
+    table: np.ndarray,
+    form: tuple[str, dict[str, np.ndarray]],
+    alpha: np.ndarray = ALPHA,
 ) -> gs.Graph:
     """A score in the exporter's words; the marker behind it stands for what chooses."""
     lookup, constants = form
@@ -165,7 +180,10 @@ def test_a_score_that_is_no_sum_is_left_alone() -> None:
 
 
 def test_scores_are_products_without_a_further_axis() -> None:
-    short, long = operators_of("rank_prefix"), operators_of("shorten_scores", "rank_prefix")
+    short, long = (
+        operators_of("rank_prefix"),
+        operators_of("shorten_scores", "rank_prefix"),
+    )
     assert (short["Log"], long["Log"]) == (0, len(RATES))
     assert short["Expand"] < long["Expand"]
     assert short["Unsqueeze"] < long["Unsqueeze"]
@@ -183,7 +201,8 @@ def test_scores_that_a_product_would_lose_stay_logarithms() -> None:
 
 
 APART = replace(
-    ONNXRUNTIME, passes=tuple(name for name in ONNXRUNTIME.passes if name != "rank_prefix")
+    ONNXRUNTIME,
+    passes=tuple(name for name in ONNXRUNTIME.passes if name != "rank_prefix"),
 )
 
 
@@ -207,7 +226,9 @@ def test_tables_of_many_patches_are_weights_too() -> None:
     """As many as an exporter leaves alone where it folds constants, when all layers lie in one tensor."""
     pruned = pruned_of(make_vit(img_size=(512, 264)))
     assert pruned.vit.spec.depth * pruned.vit.spec.num_patches > 8192
-    names = {name for node in lower(pruned, ONNXRUNTIME).graph.node for name in node.output}
+    names = {
+        name for node in lower(pruned, ONNXRUNTIME).graph.node for name in node.output
+    }
     assert {ranked_name(layer) for layer in RATES} <= names
 
 
@@ -270,7 +291,11 @@ def ranked(reader: str = "") -> gs.Graph:
 
 @pytest.mark.ort
 def test_the_prefix_comes_first_and_the_same_patches_behind_it() -> None:
-    one, other, feed = ranked(), ranked(), {"mean": np.abs(noise(2, 17)), "x": noise(2, 17, 3)}
+    one, other, feed = (
+        ranked(),
+        ranked(),
+        {"mean": np.abs(noise(2, 17)), "x": noise(2, 17, 3)},
+    )
     other.tensors()["table"].values = one.tensors()["table"].values
     assert applied(rank_prefix, other, artefact(1)) == 1
     (node,) = (each for each in other.nodes if each.op == KEEP_TOP_K)
@@ -328,7 +353,9 @@ def test_scores_that_are_read_are_sorted() -> None:
 
 def test_one_top_k_is_enough_behind_one_prefix_token() -> None:
     assert operators_of()["TopK"] == len(RATES)
-    nodes = [node for node in lowered(star("registers")).graph.node if node.op_type == "TopK"]
+    nodes = [
+        node for node in lowered(star("registers")).graph.node if node.op_type == "TopK"
+    ]
     attributes = [{a.name: a.i for a in node.attribute} for node in nodes]
     assert [each["sorted"] for each in attributes] == [0, 1] * len(RATES)
     assert [each["largest"] for each in attributes] == [1, 0] * len(RATES)

@@ -17,7 +17,15 @@ from exporter.lowering.passes.selection import (
 )
 from exporter.ops.selection import keep_top_k, take_tokens
 from exporter.targets import OPENVINO
-from tests.lowering.graphs import RNG, applied, artefact, graph_of, noise, operators, run
+from tests.lowering.graphs import (
+    RNG,
+    applied,
+    artefact,
+    graph_of,
+    noise,
+    operators,
+    run,
+)
 from tests.lowering.models import lowered, star, without
 from tests.ops.references import drawn_choice, packed
 
@@ -38,7 +46,9 @@ def selection(patches: int, k: int, prefix: int) -> gs.Graph:
 @pytest.mark.ort
 @settings(max_examples=25)
 @given(data=st.data())
-def test_ties_go_to_the_lower_position_and_survivors_ascend(data: st.DataObject) -> None:
+def test_ties_go_to_the_lower_position_and_survivors_ascend(
+    data: st.DataObject,
+) -> None:
     patches = data.draw(st.integers(1, 40))
     k, prefix = data.draw(st.integers(1, patches)), data.draw(st.integers(0, 3))
     rows = data.draw(
@@ -50,16 +60,25 @@ def test_ties_go_to_the_lower_position_and_survivors_ascend(data: st.DataObject)
     )
     score = torch.tensor(rows, dtype=torch.float32)
     tokens = torch.randn(len(rows), prefix + patches, 2)
-    results = run(selection(patches, k, prefix), score=score.numpy(), tokens=tokens.numpy())
+    results = run(
+        selection(patches, k, prefix), score=score.numpy(), tokens=tokens.numpy()
+    )
     keep = keep_top_k(score, k)
     np.testing.assert_array_equal(results["keep"], keep.numpy())
-    np.testing.assert_array_equal(results["taken"], take_tokens(tokens, keep, prefix).numpy())
+    np.testing.assert_array_equal(
+        results["taken"], take_tokens(tokens, keep, prefix).numpy()
+    )
 
 
 OF = artefact(1)  # one prefix token
 
 
-WEIGHTS = {"w": noise(6, 6), "b": noise(6), "s": noise(6), "half": np.array(0.5, np.float32)}
+WEIGHTS = {
+    "w": noise(6, 6),
+    "b": noise(6),
+    "s": noise(6),
+    "half": np.array(0.5, np.float32),
+}
 TAKING = "t = star.TakeTokens <num_prefix_tokens = 1> (y, keep)"
 KEEP = np.array([[0, 3], [1, 2]])
 ATTENTION = "c = Attention <q_num_heads = 2, kv_num_heads = 2> (x, k, k)"
@@ -116,12 +135,18 @@ def test_what_cannot_move_stays(body: str, reads: str, outputs: str) -> None:
 
 def test_survivors_are_taken_before_their_queries_meet_the_keys() -> None:
     spec, keep = star().vit.spec, star().schedule.keep
-    graph = gs.import_onnx(onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True))
+    graph = gs.import_onnx(
+        onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True)
+    )
     tensors = graph.tensors()
     for layer in (1, 2, 4):
         query, key, _ = tensors[f"context_{layer:02d}"].inputs[0].inputs
         before = (spec.num_patches, *keep)[layer - 1]
-        assert query.shape == ["batch", spec.num_prefix_tokens + keep[layer - 1], spec.dim]
+        assert query.shape == [
+            "batch",
+            spec.num_prefix_tokens + keep[layer - 1],
+            spec.dim,
+        ]
         assert key.shape == ["batch", spec.num_prefix_tokens + before, spec.dim]
         assert query.inputs[0].op == "GatherND"
         rows = tensors[f"keep_{layer:02d}/rows"]
@@ -176,7 +201,9 @@ def test_openvino_gathers_over_the_whole_batch() -> None:
     assert "GatherND" not in nodes and nodes.count("Attention") == 4
 
 
-COMMON = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+COMMON = settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.ort

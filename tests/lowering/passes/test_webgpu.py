@@ -10,9 +10,7 @@ from tests.lowering.graphs import applied, graph_of, noise, operators, run
 
 
 def test_a_maximum_with_a_number_is_a_clip() -> None:
-    text = (
-        "(float[b, 3] x) => (float[b, 3] y, float[b, 3] z) { y = Max(x, least) z = Max(x, y) }"
-    )
+    text = "(float[b, 3] x) => (float[b, 3] y, float[b, 3] z) { y = Max(x, least) z = Max(x, y) }"
     graph = graph_of(text, {"least": np.array([0.25], np.float32)})
     feed = {"x": noise(4, 3)}
     expected = run(graph, **feed)
@@ -27,7 +25,9 @@ def test_logic_is_arithmetic_of_zeros_and_ones(shape: str) -> None:
     text = f"""(float[b, 5, 1] x, float[{shape}] z) => (bool[k, l, m] y, bool[k, l, m] w)
         {{ p = Less(x, low) q = Less(z, low) y = Or(p, q) r = And(p, q) w = And(r, marks) }}"""
     marks = np.arange(5) % 2 == 0
-    graph = graph_of(text, {"low": np.array(0.3, np.float32), "marks": marks[None, None]})
+    graph = graph_of(
+        text, {"low": np.array(0.3, np.float32), "marks": marks[None, None]}
+    )
     sizes = [int(size.replace("b", "2")) for size in shape.split(", ")]
     feed = {"x": _rising(2, 5, 1), "z": _rising(*sizes)}
     expected = run(graph, **feed)

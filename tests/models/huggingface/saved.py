@@ -25,7 +25,13 @@ TEXT = {
     "num_attention_heads": 2,
     "intermediate_size": 40,
 }
-WORDS = {**TEXT, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+WORDS = {
+    **TEXT,
+    "vocab_size": 50,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
 LLAMA = {**WORDS, "model_type": "llama", "num_key_value_heads": 2}
 
 # A kind's config, its model, and what differs from SHAPE.
@@ -36,7 +42,11 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "ViTForImageClassification",
         {**CLASSES, "qkv_bias": False, "hidden_act": "gelu_new"},
     ),
-    "oblong": ("ViTConfig", "ViTForImageClassification", {**CLASSES, "image_size": [16, 48]}),
+    "oblong": (
+        "ViTConfig",
+        "ViTForImageClassification",
+        {**CLASSES, "image_size": [16, 48]},
+    ),
     "deit": ("DeiTConfig", "DeiTForImageClassification", CLASSES),
     "distilled": ("DeiTConfig", "DeiTForImageClassificationWithTeacher", CLASSES),
     "clip": ("CLIPVisionConfig", "CLIPVisionModel", {}),
@@ -46,7 +56,11 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"projection_dim": 24},
     ),
     "siglip": ("SiglipVisionConfig", "SiglipVisionModel", {}),
-    "siglip, no head": ("SiglipVisionConfig", "SiglipVisionModel", {"vision_use_head": False}),
+    "siglip, no head": (
+        "SiglipVisionConfig",
+        "SiglipVisionModel",
+        {"vision_use_head": False},
+    ),
     "dinov2": ("Dinov2Config", "Dinov2Model", DINO),
     "dinov2, gated": ("Dinov2Config", "Dinov2Model", {**DINO, "use_swiglu_ffn": True}),
     "dinov2, registers": (

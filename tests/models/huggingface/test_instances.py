@@ -16,9 +16,13 @@ def test_an_instance_is_adapted_with_its_usual_preprocessing(kind: str) -> None:
     assert is_instance(model)
     vit = adapt(model, "mine", {"crop_pct": 0.5})
     images = torch.randn(
-        2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1)
+        2,
+        *vit.spec.preprocessing.input_size,
+        generator=torch.Generator().manual_seed(1),
     )
-    torch.testing.assert_close(vit.model(images), answer(model, images), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        vit.model(images), answer(model, images), rtol=1e-4, atol=1e-4
+    )
     assert (vit.spec.name, vit.spec.preprocessing.crop_pct) == ("mine", 0.5)
     assert (vit.spec.preprocessing.interpolation == "bicubic") == (
         kind[:3] in ("cli", "din", "sig")

@@ -6,7 +6,13 @@ import pytest
 import transformers
 
 from exporter.errors import ModelError
-from exporter.models.huggingface.kinds import KINDS, class_of, kind_of, network_of, tower_config
+from exporter.models.huggingface.kinds import (
+    KINDS,
+    class_of,
+    kind_of,
+    network_of,
+    tower_config,
+)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -19,7 +25,9 @@ def test_a_config_without_values_is_of_the_networks_size(name: str) -> None:
     assert kwargs.get("act_layer", "gelu") == act
 
 
-@pytest.mark.parametrize(("hidden", "dim"), [(80, 48), (256, 48), (3073, 768), (4096, 1408)])
+@pytest.mark.parametrize(
+    ("hidden", "dim"), [(80, 48), (256, 48), (3073, 768), (4096, 1408)]
+)
 def test_the_size_of_an_mlp_survives_being_a_ratio(hidden: int, dim: int) -> None:
     config = transformers.CLIPVisionConfig(
         hidden_size=dim, intermediate_size=hidden, num_attention_heads=16
@@ -44,7 +52,11 @@ def test_a_tower_within_a_parent_is_found() -> None:
 @pytest.mark.parametrize(
     ("config", "values", "reason"),
     [
-        ("Qwen2_5_VLConfig", {}, "it merges neighbouring patches, on grids that follow"),
+        (
+            "Qwen2_5_VLConfig",
+            {},
+            "it merges neighbouring patches, on grids that follow",
+        ),
         ("Swinv2Config", {}, "it attends in windows and merges patches"),
         ("Siglip2VisionConfig", {}, "its grid follows the image"),
         (

@@ -26,12 +26,17 @@ NAMES = ("Beit", "Bit", "Blip", "ChineseCLIP", "CLIP", "DeiT", "Siglip", "ViT")
 CLASSES = {
     cls.__name__: cls
     for cls in (
-        *(getattr(transformers, f"{name}ImageProcessor") for name in (*NAMES, "DINOv3ViT")),
+        *(
+            getattr(transformers, f"{name}ImageProcessor")
+            for name in (*NAMES, "DINOv3ViT")
+        ),
         *(getattr(transformers, f"{name}ImageProcessorPil") for name in NAMES),
     )
 }
 
-SIDE = st.one_of(st.just(8), st.integers(8, 40))  # the side of most crops below, and others
+SIDE = st.one_of(
+    st.just(8), st.integers(8, 40)
+)  # the side of most crops below, and others
 BOX = st.fixed_dictionaries({"height": SIDE, "width": SIDE})
 EDGE = st.fixed_dictionaries({"shortest_edge": SIDE})
 SEVERAL_SIZES = st.one_of(
@@ -39,7 +44,9 @@ SEVERAL_SIZES = st.one_of(
     st.fixed_dictionaries({"longest_edge": SIDE}),
     st.fixed_dictionaries({"max_height": SIDE, "max_width": SIDE}),
 )
-CHANNELS = st.one_of(st.floats(0.2, 0.8), st.lists(st.floats(0.2, 0.8), min_size=3, max_size=3))
+CHANNELS = st.one_of(
+    st.floats(0.2, 0.8), st.lists(st.floats(0.2, 0.8), min_size=3, max_size=3)
+)
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -52,7 +59,9 @@ SETTINGS = st.fixed_dictionaries(
         "do_resize": st.sampled_from([None, True, True, True, False]),
         "size": st.one_of(SIDE, BOX, EDGE, EDGE, SEVERAL_SIZES),
         "do_center_crop": st.sampled_from([None, True, True, True, False]),
-        "crop_size": st.one_of(st.integers(4, 8), st.just({"height": 8, "width": 8}), BOX),
+        "crop_size": st.one_of(
+            st.integers(4, 8), st.just({"height": 8, "width": 8}), BOX
+        ),
         "resample": maybe(st.sampled_from([2, 3])),
         "do_rescale": maybe(st.booleans()),
         "rescale_factor": maybe(st.sampled_from([1 / 255, 1 / 127.5, 0.5])),
@@ -69,7 +78,9 @@ SHAPES = st.tuples(st.integers(1, 90), st.integers(1, 90))
 
 
 def noise(height: int, width: int) -> Image.Image:
-    pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), np.uint8)
+    pixels = np.random.default_rng(height).integers(
+        0, 256, (height, width, 3), np.uint8
+    )
     return Image.fromarray(pixels)
 
 
@@ -129,7 +140,9 @@ def test_its_pixels_are_the_librarys_for_any_settings() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("shape", [(333, 501), (501, 333), (11, 20), (225, 224)])
-def test_photographs_by_every_class_as_it_comes(name: str, shape: tuple[int, int]) -> None:
+def test_photographs_by_every_class_as_it_comes(
+    name: str, shape: tuple[int, int]
+) -> None:
     """Those that resize with torchvision round otherwise than Pillow; those with Pillow are exact."""
     difference = grey_levels(CLASSES[name](), noise(*shape))
     assert difference.mean() < (0.01 if name.endswith("Pil") else GREY_LEVELS)
@@ -138,7 +151,11 @@ def test_photographs_by_every_class_as_it_comes(name: str, shape: tuple[int, int
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("LlavaNext", {}, "pixels of shape .* by LlavaNextImageProcessor with do_pad=True"),
+        (
+            "LlavaNext",
+            {},
+            "pixels of shape .* by LlavaNextImageProcessor with do_pad=True",
+        ),
         (
             "Levit",
             {},
@@ -161,8 +178,16 @@ def test_photographs_by_every_class_as_it_comes(name: str, shape: tuple[int, int
             {"size": 24, "do_center_crop": True, "crop_size": 32},
             "24 × 24 pixels cropped",
         ),
-        ("ViT", {"do_resize": False}, "pixels of shape .* and .* for two images by ViT"),
-        ("CLIP", {"do_center_crop": False}, "pixels of shape .* and .* for two images by CLIP"),
+        (
+            "ViT",
+            {"do_resize": False},
+            "pixels of shape .* and .* for two images by ViT",
+        ),
+        (
+            "CLIP",
+            {"do_center_crop": False},
+            "pixels of shape .* and .* for two images by CLIP",
+        ),
         ("ViT", {"image_mean": 5}, "mean="),
     ],
 )
@@ -172,7 +197,9 @@ def test_what_is_not_done_here_is_refused_by_name(
     processor = getattr(transformers, f"{name}ImageProcessor")(**values)
     with pytest.raises(ModelError, match=message) as caught:
         preprocessing_of(processor, "file")
-    assert str(caught.value).startswith("file | got ") and str(caught.value).isprintable()
+    assert (
+        str(caught.value).startswith("file | got ") and str(caught.value).isprintable()
+    )
 
 
 def test_without_a_processor_it_is_the_usual_one_of_the_kind() -> None:

@@ -11,7 +11,12 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from exporter.errors import CheckpointError, HubError, MissingDependencyError, ModelError
+from exporter.errors import (
+    CheckpointError,
+    HubError,
+    MissingDependencyError,
+    ModelError,
+)
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models import hub
 from exporter.models.base import PrunableViT
@@ -37,7 +42,9 @@ def agrees(name: object, model: Any) -> PrunableViT:
     """Load a model by its name, and hold it to the library's, with nothing pruned."""
     vit = load(ModelRequest(str(name)))
     images = torch.randn(
-        2, *vit.spec.preprocessing.input_size, generator=torch.Generator().manual_seed(1)
+        2,
+        *vit.spec.preprocessing.input_size,
+        generator=torch.Generator().manual_seed(1),
     )
     with torch.inference_mode():
         ours = PrunedViT(vit, keep_everything(vit.spec))(images)
@@ -58,7 +65,10 @@ def test_a_checkpoint_can_say_what_it_is_of(tmp_path: Path, kind: str) -> None:
     saved(tmp_path / "mine", kind)
     told = to_json(identity_of(ModelRequest(str(tmp_path / "mine")), 3))
     again = from_json(Identity, told, source="a checkpoint")
-    assert create(Source(again.name, again.architecture, again.model_kwargs)).num_classes == 3
+    assert (
+        create(Source(again.name, again.architecture, again.model_kwargs)).num_classes
+        == 3
+    )
 
 
 def test_a_pair_of_towers_gives_its_images(tmp_path: Path) -> None:
@@ -80,16 +90,17 @@ def test_a_pair_of_towers_gives_its_images(tmp_path: Path) -> None:
 def test_a_tower_is_named_by_its_place_in_the_parent(tmp_path: Path) -> None:
     model = saved(tmp_path / "llava", "LlavaForConditionalGeneration")
     with pytest.raises(
-        ModelError, match=r"a model of images and text .* name the tower: .*llava#vision_tower"
+        ModelError,
+        match=r"a model of images and text .* name the tower: .*llava#vision_tower",
     ):
         describe(ModelRequest(str(tmp_path / "llava")))
     vit = load(ModelRequest(f"{tmp_path}/llava#vision_tower"))
     assert vit.spec.name == "llava-vision_tower"
     chosen = with_outputs(vit, ("layer:-2",))
     with torch.inference_mode():
-        seen = model.model.vision_tower(IMAGES, output_hidden_states=True).hidden_states[-2][
-            :, 1:
-        ]
+        seen = model.model.vision_tower(
+            IMAGES, output_hidden_states=True
+        ).hidden_states[-2][:, 1:]
         ours, _ = PrunedViT(chosen, keep_everything(chosen.spec))(IMAGES)
     torch.testing.assert_close(ours, seen, rtol=1e-4, atol=1e-4)
     with pytest.raises(CheckpointError, match=r"weights missing below wings \("):
@@ -124,24 +135,32 @@ def test_a_tower_as_llavas_files_name_it(tmp_path: Path) -> None:
     agrees(f"{tmp_path}#vision_tower", tower)
 
 
-def test_files_of_pytorchs_own_format_are_read_without_running_code(tmp_path: Path) -> None:
+def test_files_of_pytorchs_own_format_are_read_without_running_code(
+    tmp_path: Path,
+) -> None:
     model, file = saved(tmp_path), tmp_path / "model.safetensors"
     state = load_file(file)
     file.unlink()
     torch.save(state, tmp_path / "pytorch_model.bin")
     agrees(tmp_path, model)
     torch.save({**state, "x": print}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="of which transformers says: Weights only load"):
+    with pytest.raises(
+        CheckpointError, match="of which transformers says: Weights only load"
+    ):
         load(ModelRequest(str(tmp_path)))
 
 
-@pytest.mark.parametrize("kind", ["vit", "distilled", "clip", "siglip", "dinov2, registers"])
+@pytest.mark.parametrize(
+    "kind", ["vit", "distilled", "clip", "siglip", "dinov2, registers"]
+)
 def test_positions_of_another_grid_than_the_configs_are_refused(
     tmp_path: Path, kind: str
 ) -> None:
     """One that was asked for is resampled to: then the weights are still those of the config."""
     saved(tmp_path, kind)
-    assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})).spec.grid == (6, 6)
+    assert load(
+        ModelRequest(str(tmp_path), model_kwargs={"img_size": 48})
+    ).spec.grid == (6, 6)
     change(tmp_path / "config.json", image_size=48)
     with pytest.raises(
         CheckpointError, match=r"position_embedding.* of shape .*, 48\] \| need"
@@ -158,7 +177,9 @@ def test_weights_are_those_of_the_config(
 ) -> None:
     saved(tmp_path)
     change(tmp_path / "config.json", num_hidden_layers=3)
-    with pytest.raises(CheckpointError, match=r"16 weights missing \(vit\..*layers?\.2\."):
+    with pytest.raises(
+        CheckpointError, match=r"16 weights missing \(vit\..*layers?\.2\."
+    ):
         load(ModelRequest(str(tmp_path)))
     state = load_file(tmp_path / "model.safetensors")
     unread = ("vit.pooler.dense.weight", "vit.embeddings.mask_token")
@@ -178,7 +199,10 @@ def test_weights_are_those_of_the_config(
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"hidden_size": "wide"}, "its config, of which transformers says: Validation error"),
+        (
+            {"hidden_size": "wide"},
+            "its config, of which transformers says: Validation error",
+        ),
         ({"model_type": "nosuch"}, "model type `nosuch`"),
         ({"architectures": ["ViTModel"]}, "got ViTModel . need one of ViTForImage"),
         ({"hidden_act": "mish"}, "hidden_act 'mish'"),
@@ -198,7 +222,9 @@ def test_a_config_that_gives_no_network_is_one_line(
 
 def test_a_config_that_is_no_json_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("not json")
-    with pytest.raises(ModelError, match=r"its config, of which transformers says: .*JSON"):
+    with pytest.raises(
+        ModelError, match=r"its config, of which transformers says: .*JSON"
+    ):
         describe(ModelRequest(str(tmp_path)))
 
 
@@ -225,10 +251,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return model / "snapshots" / commit
 
 
-def test_an_id_in_the_cache_needs_no_hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_in_the_cache_needs_no_hub(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = saved(cache, "clip, projected")
-    processor = {"image_processor_type": "CLIPImageProcessor", "size": 32, "crop_size": 32}
-    with pytest.raises(HubError, match="its image processor, of which transformers says"):
+    processor = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": 32,
+        "crop_size": 32,
+    }
+    with pytest.raises(
+        HubError, match="its image processor, of which transformers says"
+    ):
         describe(ModelRequest("someone/clip-tiny"))
     (cache / "preprocessor_config.json").write_text(json.dumps(processor))
 
@@ -240,7 +274,10 @@ def test_an_id_in_the_cache_needs_no_hub(cache: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_id_without_a_processor_is_known_to_have_none(cache: Path) -> None:
-    model, absent = saved(cache, "clip, projected"), cache.parents[1] / ".no_exist" / cache.name
+    model, absent = (
+        saved(cache, "clip, projected"),
+        cache.parents[1] / ".no_exist" / cache.name,
+    )
     absent.mkdir(parents=True)
     for name in ("preprocessor_config.json", "processor_config.json"):
         (absent / name).touch()
@@ -304,7 +341,9 @@ def test_preprocessing_is_the_processors_and_the_requests(tmp_path: Path) -> Non
     )
     assert describe(request).spec.preprocessing.std == pytest.approx((0.4,) * 3)
     # As in the library, the one within another file comes first.
-    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": content}))
+    (tmp_path / "processor_config.json").write_text(
+        json.dumps({"image_processor": content})
+    )
     assert describe(request).spec.preprocessing.std == (0.5,) * 3
     preprocessing = describe(
         ModelRequest(str(tmp_path), preprocess={"crop_pct": 0.9})
@@ -342,7 +381,11 @@ def test_a_processor_that_is_refused_is_not_read_where_all_of_it_is_given(
             (22, 22),
             (2, 2),
         ),
-        ({"do_center_crop": False, "size": {"height": 16, "width": 40}}, (16, 40), (2, 5)),
+        (
+            {"do_center_crop": False, "size": {"height": 16, "width": 40}},
+            (16, 40),
+            (2, 5),
+        ),
         ({"size": {"shortest_edge": 40}, "crop_size": 32}, (32, 32), (4, 4)),
     ],
 )

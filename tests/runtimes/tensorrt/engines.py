@@ -19,7 +19,10 @@ BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
 class FakeEngine:
     """Images in, logits out, as TensorRT's ICudaEngine says it."""
 
-    shapes: ClassVar[dict[str, tuple[int, ...]]] = {"images": (-1, 3, 2, 2), "logits": (-1, 2)}
+    shapes: ClassVar[dict[str, tuple[int, ...]]] = {
+        "images": (-1, 3, 2, 2),
+        "logits": (-1, 2),
+    }
     num_io_tensors = len(shapes)
 
     def get_tensor_name(self, index: int) -> str:
@@ -38,7 +41,11 @@ class FakeEngine:
 def manifest(**different: Any) -> EngineManifest:
     """An engine of batches 1 and 8 without anything special; settings of its build may differ too."""
     sums = ("engine_sha256", "onnx", "onnx_sha256", "plugin_sha256")
-    own = {name: different.pop(name) for name in fields_of(BuildSettings) if name in different}
+    own = {
+        name: different.pop(name)
+        for name in fields_of(BuildSettings)
+        if name in different
+    }
     settings = BuildSettings(**{"batches": (1, 8), **own})
     return EngineManifest(
         **{**dict.fromkeys(sums, ""), "settings": settings, "built": BUILT, **different}
@@ -50,7 +57,9 @@ def saved_engine(folder: Path, **different: Any) -> tuple[Path, Path]:
     engine, onnx = folder / "m.engine", folder / "m.onnx"
     onnx.write_bytes(b"model")
     made = manifest_of(b"plan", onnx, BuildSettings(), BUILT)
-    sums = {name: getattr(made, name) for name in ("engine_sha256", "onnx_sha256", "onnx")}
+    sums = {
+        name: getattr(made, name) for name in ("engine_sha256", "onnx_sha256", "onnx")
+    }
     save_engine(engine, b"plan", manifest(**{**sums, **different}))
     return engine, onnx
 

@@ -34,7 +34,9 @@ class Context:
         self.profile: int | None = None
         self.shape: tuple[int, ...] | None = None
 
-    def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+    def set_optimization_profile_async(
+        self, profile_index: int, stream_handle: int
+    ) -> bool:
         self.profile = profile_index
         return not self._engine.refuses
 
@@ -66,7 +68,9 @@ class InspectedEngine:
     def get_tensor_mode(self, name: str) -> str:
         return "IN" if name == "images" else "OUT"
 
-    def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[tuple[int, ...]]:
+    def get_tensor_profile_shape(
+        self, name: str, profile_index: int
+    ) -> list[tuple[int, ...]]:
         return [self.largest(profile_index)] * 3
 
     def create_execution_context(self) -> Context:
@@ -74,18 +78,25 @@ class InspectedEngine:
 
     def create_engine_inspector(self) -> Any:
         inspector = SimpleNamespace(execution_context=None)
-        inspector.get_engine_information = lambda form: self._told(inspector.execution_context)
+        inspector.get_engine_information = lambda form: self._told(
+            inspector.execution_context
+        )
         return inspector
 
     def _told(self, context: Context | None) -> str:
         ready = context is not None and context.shape is not None
-        number = context.profile if context is not None and context.profile is not None else 0
+        number = (
+            context.profile
+            if context is not None and context.profile is not None
+            else 0
+        )
         names = [f"gemm {number}", *(["_gemm_mha_v2"] if number == 0 else [])]
         outputs = [{"Format/Datatype": "Float" if ready else UNTOLD}]
         return json.dumps(
             {
                 "Layers": [
-                    {"Name": name, "LayerType": "gemm", "Outputs": outputs} for name in names
+                    {"Name": name, "LayerType": "gemm", "Outputs": outputs}
+                    for name in names
                 ]
             }
         )
@@ -94,7 +105,9 @@ class InspectedEngine:
 class FakeRegistry:
     """A plugin registry: a library registers its plugins once, and is not loaded a second time."""
 
-    def __init__(self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain",)) -> None:
+    def __init__(
+        self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain",)
+    ) -> None:
         self._libraries, self._plugins = libraries, plugins
 
     def load_library(self, path: str) -> object | None:
@@ -103,7 +116,9 @@ class FakeRegistry:
         self._libraries.append(path)
         return object()
 
-    def get_creator(self, kind: str, version: str, plugin_namespace: str) -> object | None:
+    def get_creator(
+        self, kind: str, version: str, plugin_namespace: str
+    ) -> object | None:
         named = kind in self._plugins and (version, plugin_namespace) == ("1", "star")
         return object() if named and self._libraries else None
 
@@ -127,7 +142,11 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
     names = {
         "BuilderFlag": FLAGS[major],
         "NetworkDefinitionCreationFlag": NETWORK_FLAGS[major],
-        "HardwareCompatibilityLevel": ("NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"),
+        "HardwareCompatibilityLevel": (
+            "NONE",
+            "AMPERE_PLUS",
+            "SAME_COMPUTE_CAPABILITY",
+        ),
         "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
         "LayerInformationFormat": ("ONELINE", "JSON"),
     }
@@ -165,7 +184,8 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
     asked["config"] = config
     shape = input_shape or (-1, 3, 4, 4)
     network = SimpleNamespace(
-        num_inputs=1, get_input=lambda index: SimpleNamespace(name="images", shape=shape)
+        num_inputs=1,
+        get_input=lambda index: SimpleNamespace(name="images", shape=shape),
     )
 
     class Builder:
@@ -186,9 +206,13 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         def create_optimization_profile(self) -> Profile:
             return Profile()
 
-        def build_serialized_network(self, network: Any, config: Config) -> bytes | None:
+        def build_serialized_network(
+            self, network: Any, config: Config
+        ) -> bytes | None:
             if not builds:
-                self.log.log(ILogger.ERROR, "[E] no implementation for node context_01/softmax")
+                self.log.log(
+                    ILogger.ERROR, "[E] no implementation for node context_01/softmax"
+                )
             return b"plan" if builds else None
 
     class OnnxParser:

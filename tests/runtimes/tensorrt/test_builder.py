@@ -10,9 +10,17 @@ import pytest
 
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt import builder
-from exporter.runtimes.tensorrt.builder import build_engine, inspect_profiles, save_engine
+from exporter.runtimes.tensorrt.builder import (
+    build_engine,
+    inspect_profiles,
+    save_engine,
+)
 from exporter.runtimes.tensorrt.layer_info import layers_path, read_layers
-from exporter.runtimes.tensorrt.manifest import check_manifest, manifest_of, read_manifest
+from exporter.runtimes.tensorrt.manifest import (
+    check_manifest,
+    manifest_of,
+    read_manifest,
+)
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log
 from tests.runtimes.tensorrt.engines import BUILT, everything, manifest
@@ -33,9 +41,9 @@ def test_each_profile_with_its_types() -> None:
         ["gemm 1"],
         ["gemm 2"],
     ]
-    assert {tensor.dtype for found in layers for each in found for tensor in each.writes} == {
-        "fp32"
-    }
+    assert {
+        tensor.dtype for found in layers for each in found for tensor in each.writes
+    } == {"fp32"}
 
 
 def test_an_engine_that_does_not_load() -> None:
@@ -54,7 +62,9 @@ def test_a_failed_inspection_keeps_the_finished_engine(
     trt = fake_tensorrt("11.4.0.106")
     trt.Runtime.deserialize_cuda_engine = lambda self, plan: None
     (tmp_path / "m.onnx").write_bytes(b"model")
-    plan, layers = build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
+    plan, layers = build_engine(
+        trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache"
+    )
     assert (plan, layers) == (b"plan", ())
     assert "without its audit: the engine just built" in caplog.text
     path = tmp_path / "m.engine"
@@ -83,12 +93,18 @@ def test_network_flags_by_name(version: str, wanted: int, tmp_path: Path) -> Non
 @pytest.mark.parametrize("version", VERSIONS)
 def test_defaults(version: str, tmp_path: Path) -> None:
     trt = fake_tensorrt(version)
-    build_engine(trt, tmp_path / "m.onnx", BuildSettings(batches=(1, 8)), tmp_path / "cache")
+    build_engine(
+        trt, tmp_path / "m.onnx", BuildSettings(batches=(1, 8)), tmp_path / "cache"
+    )
     asked = trt.asked
-    assert asked["profiles"] == [("images", ((batch, 3, 4, 4),) * 3) for batch in (1, 8)]
+    assert asked["profiles"] == [
+        ("images", ((batch, 3, 4, 4),) * 3) for batch in (1, 8)
+    ]
     assert (asked["flags"], asked["cleared"]) == (set(), {"TF32"})
     assert asked["config"].profiling_verbosity.name == "DETAILED"
-    assert not hasattr(asked["config"], "builder_optimization_level")  # TensorRT's own default
+    assert not hasattr(
+        asked["config"], "builder_optimization_level"
+    )  # TensorRT's own default
     assert asked["parsed"] == str(tmp_path / "m.onnx")
     assert (tmp_path / "cache").read_bytes() == b"more"
 
@@ -100,13 +116,18 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
     build_engine(trt, tmp_path / "m.onnx", settings, cache)
     asked = trt.asked
     assert asked["flags"] == {"TF32", "VERSION_COMPATIBLE"}
-    assert (asked["config"].builder_optimization_level, asked["config"].max_aux_streams) == (
+    assert (
+        asked["config"].builder_optimization_level,
+        asked["config"].max_aux_streams,
+    ) == (
         5,
         0,
     )
     assert asked["config"].hardware_compatibility_level.name == "AMPERE_PLUS"
     assert (
-        asked["libraries"] == asked["config"].plugins_to_serialize == [str(tmp_path / "lib.so")]
+        asked["libraries"]
+        == asked["config"].plugins_to_serialize
+        == [str(tmp_path / "lib.so")]
     )
     assert cache.read_bytes() == b"oldmore"
 
@@ -118,7 +139,8 @@ def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
     )
     trt.HardwareCompatibilityLevel = SimpleNamespace(NONE=0, AMPERE_PLUS=1)
     with pytest.raises(
-        UserError, match=r"TensorRT 10\.7\.0\.23, which has no .*SAME_COMPUTE_CAPABILITY"
+        UserError,
+        match=r"TensorRT 10\.7\.0\.23, which has no .*SAME_COMPUTE_CAPABILITY",
     ):
         build_engine(trt, tmp_path / "m.onnx", settings, tmp_path / "cache")
 
@@ -153,7 +175,9 @@ def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     }
 
 
-def test_the_manifest_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopped(engine: Path) -> Path:
         raise KeyboardInterrupt
 

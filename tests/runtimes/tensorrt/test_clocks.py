@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from exporter.runtimes.tensorrt.clocks import NO_CLOCKS, Clocks, clocks_of, sampled_clocks
+from exporter.runtimes.tensorrt.clocks import (
+    NO_CLOCKS,
+    Clocks,
+    clocks_of,
+    sampled_clocks,
+)
 from tests.runtimes.stand_ins import put_on_path
 
 GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"

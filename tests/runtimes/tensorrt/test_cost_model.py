@@ -48,10 +48,14 @@ def test_what_steps_multiply() -> None:
     shared = layer([(8, 197, 192), (192, 576)], (8, 197, 576), product="fp16")
     assert product_of(shared) == Product("fp16", 1, 8 * 197, 576, 192)
     attention = layer(
-        [(24, 197, 64), (24, 64, 178), (24, 178, 64)], (24, 197, 64), name="_gemm_mha_v2"
+        [(24, 197, 64), (24, 64, 178), (24, 178, 64)],
+        (24, 197, 64),
+        name="_gemm_mha_v2",
     )
     assert product_of(attention) == Product("fp16", 24, 197, 178, 128)
-    patches = layer([(8, 4, 224, 224), (192, 4, 16, 16)], (8, 192, 14, 14), kind="corrltn")
+    patches = layer(
+        [(8, 4, 224, 224), (192, 4, 16, 16)], (8, 192, 14, 14), kind="corrltn"
+    )
     assert product_of(patches) == Product("fp16", 1, 8 * 14 * 14, 192, 4 * 16 * 16)
 
 
@@ -61,7 +65,12 @@ def test_what_multiplies_nothing() -> None:
     assert (
         product_of(
             EngineLayer(
-                "gemm", "", "", frozenset(), (EngineTensor("fp16"),), (EngineTensor("fp16"),)
+                "gemm",
+                "",
+                "",
+                frozenset(),
+                (EngineTensor("fp16"),),
+                (EngineTensor("fp16"),),
             )
         )
         is None
@@ -78,7 +87,9 @@ def test_small_steps_take_their_launch_alone() -> None:
 
 
 def test_bytes_beyond_the_cache_take_longer() -> None:
-    fits, too_large = (layer([(count, 1000)], (count, 1000)) for count in (5000, 50_000))
+    fits, too_large = (
+        layer([(count, 1000)], (count, 1000)) for count in (5000, 50_000)
+    )
     launch = STEP_S * 1e3
     assert milliseconds(too_large) - launch > 20 * (milliseconds(fits) - launch)
 
@@ -87,13 +98,16 @@ def test_products_of_many_rows_take_their_share_of_the_peak() -> None:
     large = layer([(2**17, 4096), (4096, 4096)], (2**17, 4096), product="fp16")
     seconds = 2 * 2**17 * 4096**2 / (0.55 * 312e12)
     assert milliseconds(large) == pytest.approx(seconds * 1e3, rel=0.01)
-    assert milliseconds(linear(2**17, "fp32"), tf32=True) < milliseconds(linear(2**17, "fp32"))
+    assert milliseconds(linear(2**17, "fp32"), tf32=True) < milliseconds(
+        linear(2**17, "fp32")
+    )
 
 
 def test_few_tiles_leave_multiprocessors_idle() -> None:
     """A product of an eighth of the rows takes no eighth of the time."""
     deep = [
-        layer([(rows, 8192), (8192, 64)], (rows, 64), product="fp16") for rows in (128, 1024)
+        layer([(rows, 8192), (8192, 64)], (rows, 64), product="fp16")
+        for rows in (128, 1024)
     ]
     assert milliseconds(deep[0]) == pytest.approx(milliseconds(deep[1]), rel=0.2)
 
@@ -101,7 +115,9 @@ def test_few_tiles_leave_multiprocessors_idle() -> None:
 def test_one_card_of_a_compute_capability() -> None:
     assert len({gpu.sm for gpu in GPUS}) == len(GPUS)
     built = {f"{sm // 10}.{sm % 10}" for sm in COMPUTE_CAPABILITIES}
-    assert {gpu.sm for gpu in GPUS} - built == {"9.0"}  # for which TensorRT alone builds
+    assert {gpu.sm for gpu in GPUS} - built == {
+        "9.0"
+    }  # for which TensorRT alone builds
     assert gpu_of("8.0") is A100
     assert not estimated_ms([linear(8)], "7.5")
 
@@ -109,6 +125,7 @@ def test_one_card_of_a_compute_capability() -> None:
 def test_where_pruning_is_not_expected_to_pay() -> None:
     (line,) = slower_than({"A100": 0.5, "L4": 0.5}, {"A100": 0.6, "L4": 0.4})
     assert (
-        line == "pruning is not expected to pay on A100: 0.60 ms, dense 0.50 ms, both estimated"
+        line
+        == "pruning is not expected to pay on A100: 0.60 ms, dense 0.50 ms, both estimated"
     )
     assert not slower_than({}, {"A100": 0.6})

@@ -23,7 +23,11 @@ DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
 
 def written(described: dict[str, Any], tactic: str = "") -> str:
     """The dtype of a layer's one output."""
-    layer = {"Name": "gemm", "LayerType": "gemm", "Outputs": [{"Name": "t", **described}]}
+    layer = {
+        "Name": "gemm",
+        "LayerType": "gemm",
+        "Outputs": [{"Name": "t", **described}],
+    }
     told = {**layer, "TacticName": tactic} if tactic else layer
     (found,) = read_layers(json.dumps({"Layers": [told], "Bindings": []}))
     return found.writes[0].dtype
@@ -40,7 +44,9 @@ def written(described: dict[str, Any], tactic: str = "") -> str:
             "fp32",
         ),  # 11, an input or output of the engine
         (
-            {"Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"},
+            {
+                "Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"
+            },
             "int8",
         ),
         ({"Format": "N/A", "Datatype": "UInt8"}, "uint8"),
@@ -68,13 +74,22 @@ def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
         "_gemm_mha_v2_0xbcebb2": UNSTATED,
     }.items(),
 )
-def test_the_kernel_s_type_where_the_tensor_s_is_not_told(tactic: str, dtype: str) -> None:
+def test_the_kernel_s_type_where_the_tensor_s_is_not_told(
+    tactic: str, dtype: str
+) -> None:
     assert written(DYNAMIC, tactic) == dtype
     assert written({"Datatype": "Half"}, tactic) == "fp16"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"Layers": []}', '{"Layers": ["conv1", "conv2"], "Bindings": []}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"Layers": []}',
+        '{"Layers": ["conv1", "conv2"], "Bindings": []}',
+    ],
 )
 def test_no_detail(text: str) -> None:
     with pytest.raises(ArtefactError, match="verbosity DETAILED"):
@@ -117,7 +132,10 @@ def layer(name: str, nodes: list[str], writes: str, tactic: str = "") -> dict[st
 
 
 def attention(block: int) -> list[str]:
-    return [f"context_{block:02d}/{part}" for part in ("query_key", "softmax", "weigh_value")]
+    return [
+        f"context_{block:02d}/{part}"
+        for part in ("query_key", "softmax", "weigh_value")
+    ]
 
 
 ENGINE = {
@@ -142,7 +160,9 @@ def test_dtypes_and_fusions() -> None:
 
 def test_lines_name_the_block_that_lost_its_fusion() -> None:
     lines = explain_audit(audit(read_layers(json.dumps(ENGINE)), blocks=(1, 2, 3)))
-    assert lines[-2].startswith("block 2: attention is not fused: __myl_ResMul_myl0_5, ")
+    assert lines[-2].startswith(
+        "block 2: attention is not fused: __myl_ResMul_myl0_5, "
+    )
     assert lines[-1] == "block 3: attention is not fused: no layer that names its nodes"
 
 
@@ -157,7 +177,9 @@ def test_blocks_without_attention_are_not_asked_for() -> None:
 
 
 def test_activations_of_more_than_twice_the_memory_of_dense_break_a_promise() -> None:
-    dense, largest, larger = (audit((), (), mebibytes * 2**20) for mebibytes in (10, 20, 21))
+    dense, largest, larger = (
+        audit((), (), mebibytes * 2**20) for mebibytes in (10, 20, 21)
+    )
     assert not broken_promises(largest, TENSORRT, dense)
     assert broken_promises(larger, TENSORRT, dense) == (
         "activations take 21.0 MiB, more than 2 times the 10.0 MiB of dense",

@@ -34,7 +34,10 @@ def test_the_machine_it_was_built_on(tmp_path: Path) -> None:
             replace(HERE, tensorrt="11.4.0.106"),
             "tensorrt 10.16.1.11 | need tensorrt 11.4.0.106",
         ),
-        (replace(HERE, gpu="NVIDIA H200"), "gpu NVIDIA A100-SXM4-80GB | need gpu NVIDIA H200"),
+        (
+            replace(HERE, gpu="NVIDIA H200"),
+            "gpu NVIDIA A100-SXM4-80GB | need gpu NVIDIA H200",
+        ),
         (replace(HERE, sm="9.0"), "sm 8.0 | need sm 9.0"),
     ],
 )
@@ -76,7 +79,8 @@ def test_version_compatible_engines_load_in_later_versions(
         check_manifest(engine, onnx, machine)
         return
     with pytest.raises(
-        ArtefactError, match=rf"of TensorRT 10\.16\.1\.11 \| need one of {here}, .*earlier"
+        ArtefactError,
+        match=rf"of TensorRT 10\.16\.1\.11 \| need one of {here}, .*earlier",
     ):
         check_manifest(engine, onnx, machine)
 

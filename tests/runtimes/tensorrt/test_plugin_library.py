@@ -13,7 +13,9 @@ from tests.runtimes.tensorrt.fake_tensorrt import FakeRegistry
 def test_one_of_the_same_major_version(tmp_path: Path) -> None:
     library = compiled(tmp_path, plugin_source(10))
     assert checked_library(library, "10.16.1.11") == library
-    with pytest.raises(ArtefactError, match=r"headers of TensorRT 10 \| need those of 11"):
+    with pytest.raises(
+        ArtefactError, match=r"headers of TensorRT 10 \| need those of 11"
+    ):
         checked_library(library, "11.4.0.106")
 
 
@@ -32,7 +34,9 @@ def test_no_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["10.0.1", "10.6.0.26"])
-def test_a_tensorrt_that_would_parse_the_function_instead(tmp_path: Path, version: str) -> None:
+def test_a_tensorrt_that_would_parse_the_function_instead(
+    tmp_path: Path, version: str
+) -> None:
     with pytest.raises(UserError, match=r"need 10\.7 or later.*padded"):
         checked_library(tmp_path / "lib.so", version)
 

@@ -19,11 +19,21 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.tensorrt import rtx as rtx_module
 from exporter.runtimes.tensorrt.builder import parse
 from exporter.runtimes.tensorrt.cost_model import estimated_ms, product_of
-from exporter.runtimes.tensorrt.layer_info import Audit, EngineLayer, audit, broken_promises
+from exporter.runtimes.tensorrt.layer_info import (
+    Audit,
+    EngineLayer,
+    audit,
+    broken_promises,
+)
 from exporter.runtimes.tensorrt.rtx import Steps, build_ahead, read_programs
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, import_rtx, started
-from exporter.schedule.plan import as_read, keep_everything, manual_schedule, shape_schedule
+from exporter.schedule.plan import (
+    as_read,
+    keep_everything,
+    manual_schedule,
+    shape_schedule,
+)
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import (
@@ -75,7 +85,9 @@ def test_its_parser_takes_every_file_as_it_is(
         for target in FORMS
     }
     variants = save_instrumented(files[TENSORRT_FP16.name]) if family == "vit" else {}
-    assert len(variants) == ({"dense": 0, "a-star": 2}.get(method, 3) if family == "vit" else 0)
+    assert len(variants) == (
+        {"dense": 0, "a-star": 2}.get(method, 3) if family == "vit" else 0
+    )
     files |= {role: tmp_path / name for role, name in variants.items()}
     log = error_log(rtx, also=rtx_module._WRONG)
     builder = started(rtx, "Builder", log)
@@ -87,7 +99,12 @@ def test_its_parser_takes_every_file_as_it_is(
 
 
 def programs(
-    rtx: Any, pruned: PrunedViT, target: Target, folder: Path, sm: int = 80, *batches: int
+    rtx: Any,
+    pruned: PrunedViT,
+    target: Target,
+    folder: Path,
+    sm: int = 80,
+    *batches: int,
 ) -> tuple[Steps, ...]:
     settings = BuildSettings(runtime="tensorrt-rtx", sm=(sm,), batches=batches or (8,))
     file = written(pruned, target, folder / "m.onnx")
@@ -96,14 +113,21 @@ def programs(
 
 
 def audited(
-    rtx: Any, pruned: PrunedViT, target: Target, folder: Path, sm: int = 80, batch: int = 8
+    rtx: Any,
+    pruned: PrunedViT,
+    target: Target,
+    folder: Path,
+    sm: int = 80,
+    batch: int = 8,
 ) -> Audit:
     ((steps, memory),) = programs(rtx, pruned, target, folder, sm, batch)
     return audit(steps, pruned.vit.spec.attention_layers, memory)
 
 
 @pytest.mark.parametrize("method", ["dense", "star"])
-def test_every_quantized_product_multiplies_so(rtx: Any, tmp_path: Path, method: str) -> None:
+def test_every_quantized_product_multiplies_so(
+    rtx: Any, tmp_path: Path, method: str
+) -> None:
     """Of a packed projection in a block without selection, TensorRT computes an fp16 product."""
     found = audited(rtx, METHODS[method]("vit"), TENSORRT_INT8, tmp_path)
     assert not found.unkept
@@ -124,7 +148,9 @@ def test_a_plan_of_another_form_is_no_empty_audit() -> None:
         read_programs(b"a plan that was compressed")
 
 
-def test_a_warning_after_which_it_computes_something_else(rtx: Any, tmp_path: Path) -> None:
+def test_a_warning_after_which_it_computes_something_else(
+    rtx: Any, tmp_path: Path
+) -> None:
     log = error_log(rtx, also=rtx_module._WRONG)
     log.log(rtx.ILogger.WARNING, "TensorRT prefers something")
     assert not log.cause
@@ -142,7 +168,9 @@ def deit(method: str, round_to: int = 1) -> PrunedViT:
     """DeiT-T of random weights, pruned in eleven layers."""
     torch.manual_seed(0)
     vit = adapt(timm.create_model("deit_tiny_patch16_224").eval(), name="deit_tiny")
-    inter = np.random.default_rng(0).uniform(0.1, 1.0, (vit.spec.depth, vit.spec.num_patches))
+    inter = np.random.default_rng(0).uniform(
+        0.1, 1.0, (vit.spec.depth, vit.spec.num_patches)
+    )
     if method == "dense":
         return PrunedViT(vit, keep_everything(vit.spec)).eval()
     if method in (Method.TOME, Method.MATCHING):
@@ -151,7 +179,9 @@ def deit(method: str, round_to: int = 1) -> PrunedViT:
         schedule = as_read(shape_schedule(vit.spec, rho, policy), vit.spec)
         return PrunedViT(vit, schedule).eval()
     settings = Prune("fused", alpha=0.5, method=Method.named(method))
-    schedule = manual_schedule(vit.spec, dict.fromkeys(range(1, 12), 0.9), resolve(settings))
+    schedule = manual_schedule(
+        vit.spec, dict.fromkeys(range(1, 12), 0.9), resolve(settings)
+    )
     return PrunedViT(vit, schedule, inter, Layout.PADDED).eval()
 
 
@@ -169,9 +199,27 @@ def multiplied(steps: Iterable[EngineLayer]) -> int:
 # The most steps of TensorRT for RTX 1.7.1, at batch 8: docs/results.md.
 STEPS = {
     TENSORRT: {"dense": 199, "star": 215, "a-star": 237, "tome": 234, "matching": 240},
-    TENSORRT_FP16: {"dense": 101, "star": 132, "a-star": 154, "tome": 181, "matching": 180},
-    TENSORRT_INT8: {"dense": 122, "star": 159, "a-star": 181, "tome": 204, "matching": 203},
-    TENSORRT_FP8: {"dense": 112, "star": 148, "a-star": 170, "tome": 193, "matching": 192},
+    TENSORRT_FP16: {
+        "dense": 101,
+        "star": 132,
+        "a-star": 154,
+        "tome": 181,
+        "matching": 180,
+    },
+    TENSORRT_INT8: {
+        "dense": 122,
+        "star": 159,
+        "a-star": 181,
+        "tome": 204,
+        "matching": 203,
+    },
+    TENSORRT_FP8: {
+        "dense": 112,
+        "star": 148,
+        "a-star": 170,
+        "tome": 193,
+        "matching": 192,
+    },
 }
 BUILT = [(target, method) for target, steps in STEPS.items() for method in steps]
 
@@ -180,7 +228,9 @@ BUILT = [(target, method) for target, steps in STEPS.items() for method in steps
 @pytest.mark.parametrize(
     ("target", "method"), BUILT, ids=lambda each: getattr(each, "name", each)
 )
-def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, target: Target, method: str) -> None:
+def test_the_steps_of_deit_t(
+    rtx: Any, tmp_path: Path, target: Target, method: str
+) -> None:
     pruned = deit(method)
     sm = 89 if target == TENSORRT_FP8 else 80
     ((steps, memory),) = programs(rtx, pruned, target, tmp_path, sm)
@@ -194,11 +244,16 @@ def test_the_steps_of_deit_t(rtx: Any, tmp_path: Path, target: Target, method: s
 
 @pytest.mark.exhaustive
 def test_even_counts_are_not_padded(rtx: Any, tmp_path: Path) -> None:
-    assert audited(rtx, deit("matching", round_to=2), TENSORRT_FP16, tmp_path).layers <= 177
+    assert (
+        audited(rtx, deit("matching", round_to=2), TENSORRT_FP16, tmp_path).layers
+        <= 177
+    )
 
 
 @pytest.mark.exhaustive
-def test_the_first_set_is_compared_with_the_second_alone(rtx: Any, tmp_path: Path) -> None:
+def test_the_first_set_is_compared_with_the_second_alone(
+    rtx: Any, tmp_path: Path
+) -> None:
     """Where both have an even number of slots, as of 197 and 160 tokens; elsewhere all with all."""
     ((steps, _),) = programs(rtx, deit("matching"), TENSORRT_FP16, tmp_path)
     products = [product_of(step) for step in steps if step.product == "fp32"]
@@ -213,7 +268,8 @@ def test_matching_holds_no_copy_of_its_keys_for_each_token(
     rtx: Any, tmp_path: Path, batch: int
 ) -> None:
     dense, matching = (
-        audited(rtx, deit(method), TENSORRT_FP16, tmp_path, batch=batch).memory_bytes or 0
+        audited(rtx, deit(method), TENSORRT_FP16, tmp_path, batch=batch).memory_bytes
+        or 0
         for method in ("dense", "matching")
     )
     assert 0 < matching <= 1.3 * dense

@@ -131,7 +131,9 @@ def test_a_plan_that_tensorrt_does_not_take(
     monkeypatch.setattr(
         tensorrt_runner, "_import_polygraphy", lambda tool: (None, PolygraphyException)
     )
-    with pytest.raises(ArtefactError, match=r"plan file is not compatible.*star-export build"):
+    with pytest.raises(
+        ArtefactError, match=r"plan file is not compatible.*star-export build"
+    ):
         runner.__enter__()
     assert not runner.active
 
@@ -155,7 +157,11 @@ def test_a_plugin_is_registered_once_and_before_the_engine(
 
 
 def test_a_plugin_that_the_engine_contains(trt: Any, tmp_path: Path) -> None:
-    told = {"plugin_sha256": "0" * 64, "serialise_plugin": True, "version_compatible": True}
+    told = {
+        "plugin_sha256": "0" * 64,
+        "serialise_plugin": True,
+        "version_compatible": True,
+    }
     load_engine(*saved_engine(tmp_path, **told))
     assert trt.asked["libraries"] == []
 
@@ -206,7 +212,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(tensorrt_runner, "load_engine", load)
     monkeypatch.setattr(
-        tensorrt_runner, "_import_polygraphy", lambda tool: (runner, PolygraphyException)
+        tensorrt_runner,
+        "_import_polygraphy",
+        lambda tool: (runner, PolygraphyException),
     )
     return there
 
@@ -217,7 +225,9 @@ def images(batch: int) -> dict[str, np.ndarray[Any, Any]]:
 
 def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
     with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
-        assert [str(each) for each in runner.inputs] == ["images float32[batch, 3, 2, 2]"]
+        assert [str(each) for each in runner.inputs] == [
+            "images float32[batch, 3, 2, 2]"
+        ]
         first = runner.run(images(1))
         runner.run(images(8))
         runner.run(images(8))
@@ -291,7 +301,11 @@ def refuse(*arguments: Any, **named: Any) -> None:
     ],
 )
 def test_what_polygraphy_refuses_is_one_line(
-    made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str, said: str, reason: str
+    made: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    said: str,
+    reason: str,
 ) -> None:
     made["log"].cause = said
     monkeypatch.setattr(FakePolygraphy, step, refuse)

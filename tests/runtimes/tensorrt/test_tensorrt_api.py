@@ -19,9 +19,12 @@ from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 
 @pytest.mark.parametrize(
-    "error", [ModuleNotFoundError("tensorrt"), ImportError("libnvinfer.so.11: not found")]
+    "error",
+    [ModuleNotFoundError("tensorrt"), ImportError("libnvinfer.so.11: not found")],
 )
-def test_why_it_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
+def test_why_it_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch, error: ImportError
+) -> None:
     def fails(name: str) -> Any:
         raise error
 
@@ -76,10 +79,14 @@ def test_a_tensorrt_that_does_not_start_is_tried_in_a_child(
     if "sleep" in source:
         monkeypatch.setattr(tensorrt_api, "_PROBE_LIMIT_S", 0.5)
     monkeypatch.setattr(
-        tensorrt_api, "_why_it_does_not_start", tensorrt_api._why_it_does_not_start.__wrapped__
+        tensorrt_api,
+        "_why_it_does_not_start",
+        tensorrt_api._why_it_does_not_start.__wrapped__,
     )
     if reason:
-        with pytest.raises(UserError, match=f"{reason}.*need a driver for TensorRT's CUDA"):
+        with pytest.raises(
+            UserError, match=f"{reason}.*need a driver for TensorRT's CUDA"
+        ):
             import_tensorrt()
     else:
         assert import_tensorrt().Logger.ERROR == 0

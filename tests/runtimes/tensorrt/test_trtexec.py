@@ -27,21 +27,29 @@ IMAGE = (3, 224, 224)
 
 
 def test_the_line_for_one_batch(tmp_path: Path) -> None:
-    words = build_command(tmp_path / "m.onnx", IMAGE, 8, BuildSettings(), tensorrt="10.16.1")
+    words = build_command(
+        tmp_path / "m.onnx", IMAGE, 8, BuildSettings(), tensorrt="10.16.1"
+    )
     assert words[0] == "trtexec"
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
     for flag in ("--minShapes", "--optShapes", "--maxShapes", "--shapes"):
         assert f"{flag}=images:8x3x224x224" in words
-    assert {"--useCudaGraph", "--useSpinWait", "--stronglyTyped", "--noTF32"} <= set(words)
+    assert {"--useCudaGraph", "--useSpinWait", "--stronglyTyped", "--noTF32"} <= set(
+        words
+    )
     assert not [word for word in words if "plugin" in word.lower()]
 
 
 def test_flags_of_a_version() -> None:
     """Only 10 may choose strong typing; 11 leaves the copies out unless told, and uses a graph and spins."""
-    words = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt="11.4.0.106")
+    words = build_command(
+        Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt="11.4.0.106"
+    )
     assert "--includeDataTransfers" in words
     assert not {"--stronglyTyped", "--useCudaGraph", "--useSpinWait"} & set(words)
-    ampere = build_command(Path("m.onnx"), IMAGE, 1, BuildSettings(hardware="ampere-plus"))
+    ampere = build_command(
+        Path("m.onnx"), IMAGE, 1, BuildSettings(hardware="ampere-plus")
+    )
     assert "--hardwareCompatibilityLevel=ampere+" in ampere
 
 
@@ -51,13 +59,19 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
     assert words[:3] == ["trtexec", f"--loadEngine={engine}", "--useProfile=1"]
     assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
     assert not [
-        word for word in words if "plugin" in word.lower() or "versionCompatible" in word
+        word
+        for word in words
+        if "plugin" in word.lower() or "versionCompatible" in word
     ]
-    stored = manifest(plugin_sha256="ab", serialise_plugin=True, version_compatible=True)
+    stored = manifest(
+        plugin_sha256="ab", serialise_plugin=True, version_compatible=True
+    )
     assert load_command(engine, stored, IMAGE, 1)[-1] == "--versionCompatible"
     beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1)
     assert beside[-1] == "--dynamicPlugins=libcdf_retain_plugin.so"
-    beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1, tmp_path / "lib.so")
+    beside = load_command(
+        engine, manifest(plugin_sha256="ab"), IMAGE, 1, tmp_path / "lib.so"
+    )
     assert beside[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
     with pytest.raises(UserError, match="build --batches 3"):
         load_command(engine, manifest(), IMAGE, 3)
@@ -159,9 +173,7 @@ def test_times_that_are_none(tmp_path: Path, content: str | None) -> None:
 
 
 RUNS = json.dumps([run(1.0), run(3.0)])
-WRITES = (
-    f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*=}};; esac; done"
-)
+WRITES = f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*=}};; esac; done"
 
 
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +204,12 @@ def test_a_run_says_whether_it_used_the_graph(
     assert run_trtexec(["trtexec"]).cuda_graph == (said not in WITHOUT)
 
 
-def test_a_run_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_on_path("trtexec", "echo '[E] Model missing or invalid'; exit 1", tmp_path, monkeypatch)
+def test_a_run_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_on_path(
+        "trtexec", "echo '[E] Model missing or invalid'; exit 1", tmp_path, monkeypatch
+    )
     with pytest.raises(UserError, match="Model missing or invalid"):
         run_trtexec(["trtexec", "--onnx=m.onnx"])
 
@@ -203,7 +219,9 @@ def test_where_it_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     require_program(TRT, BUILT.tensorrt)
     monkeypatch.setenv("PATH", "/nowhere")
     for tool in (TRT, RTX):
-        with pytest.raises(UserError, match=rf"{tool.program} \| got no such.*--no-gpu-time"):
+        with pytest.raises(
+            UserError, match=rf"{tool.program} \| got no such.*--no-gpu-time"
+        ):
             require_program(tool, BUILT.tensorrt)
     with pytest.raises(UserError, match="no such program"):
         run_trtexec(["trtexec"])
@@ -231,7 +249,8 @@ def test_a_program_that_is_not_nvidia_s(
 def test_load_of_runs_that_overlap() -> None:
     """100 runs of 4 images start a millisecond apart; the last one of the first stream ends after 102 ms."""
     runs = [
-        {"startEnqMs": at, "endD2hMs": at + 3, "latencyMs": 1 + at / 100} for at in range(100)
+        {"startEnqMs": at, "endD2hMs": at + 3, "latencyMs": 1 + at / 100}
+        for at in range(100)
     ]
     load = load_of(runs, 4, streams=3)
     assert (load.streams, load.runs) == (3, 100)
@@ -241,7 +260,9 @@ def test_load_of_runs_that_overlap() -> None:
     )
 
 
-def test_a_load_asks_for_its_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_asks_for_its_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_trtexec(tmp_path, monkeypatch)
     words = [
         "trtexec",

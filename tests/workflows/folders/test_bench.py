@@ -58,15 +58,23 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     assert [each.batch for each in result.batches] == [1, 2]
     for each in result.batches:
         assert (
-            each.throughput.dense.rounds_ms == each.throughput.pruned.rounds_ms == (500.0,) * 5
+            each.throughput.dense.rounds_ms
+            == each.throughput.pruned.rounds_ms
+            == (500.0,) * 5
         )
         assert (each.comparison.speedup, each.comparison.outcome) == (1.0, "undecided")
         assert each.selection is None
     assert result.macs.pruned < result.macs.dense
-    assert result.files == Pair(folder.models.dense.path.name, folder.models.pruned.path.name)
+    assert result.files == Pair(
+        folder.models.dense.path.name, folder.models.pruned.path.name
+    )
     for each in result.batches:
         assert each.breakdown_ms is not None
-        assert each.breakdown_ms.dense["selection"] == 0 < each.breakdown_ms.pruned["selection"]
+        assert (
+            each.breakdown_ms.dense["selection"]
+            == 0
+            < each.breakdown_ms.pruned["selection"]
+        )
     assert (result.gpu, result.built) == ((), None)
     times = "1.00 × at batch 1, 1.00 × at batch 2"
     assert repr(result) == f"<Bench {result.model}, star, onnxruntime: {times}>"
@@ -82,7 +90,9 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     def fails(*_: object, **__: object) -> None:
         raise UserError("m.engine", "no memory", "a run on the GPU")
 
-    engines = replace(ONNXRUNTIME_CPU, engines=True)  # a runtime of engines that is here
+    engines = replace(
+        ONNXRUNTIME_CPU, engines=True
+    )  # a runtime of engines that is here
     monkeypatch.setattr(bench_module, "runtime_for", lambda *_: engines)
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
@@ -98,7 +108,10 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
 def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
     write_folder(tmp_path)
     folder = read_folder(tmp_path)
-    reference, openvino = read_reference(folder.reference), RunSettings(runtime="openvino")
+    reference, openvino = (
+        read_reference(folder.reference),
+        RunSettings(runtime="openvino"),
+    )
     result = bench(folder.models, reference, SETTINGS, runtime=openvino)
     assert result.runtime == "openvino"
     assert all(each.breakdown_ms is None for each in result.batches)
@@ -123,7 +136,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     install_trtexec(tmp_path, monkeypatch)
     images = TensorInfo("images", ("batch", 3, 4, 4), "float32")
     monkeypatch.setattr(
-        bench_module, "runner_for", lambda *_: NumpyRunner(lambda feed: {}, (images,), ())
+        bench_module,
+        "runner_for",
+        lambda *_: NumpyRunner(lambda feed: {}, (images,), ()),
     )
     return place
 
@@ -155,7 +170,10 @@ def test_table(folder: Path, star_export: Command) -> None:
 
 
 def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
-    assert star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"] == []
+    assert (
+        star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"]
+        == []
+    )
 
 
 def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
@@ -181,4 +199,7 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
             filled_batch(images, batch).tobytes() for batch in (1, 8)
         ]
         assert all(place.exists() != bool(flags) for place in read)
-        assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [1, 8]
+        assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [
+            1,
+            8,
+        ]

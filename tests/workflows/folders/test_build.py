@@ -60,25 +60,35 @@ def test_both_models_and_both_variants(folder: Path) -> None:
     ]
     for each in built:
         engine = folder / "engines" / each.file
-        assert check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
+        assert (
+            check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
+        )
         assert each.manifest.settings.batches == (1, 8)
-        profiles = json.loads(engine.with_suffix(".layers.json").read_text())["profiles"]
+        profiles = json.loads(engine.with_suffix(".layers.json").read_text())[
+            "profiles"
+        ]
         assert [each["Layers"][0]["Name"] for each in profiles] == ["gemm 0", "gemm 1"]
         assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
-        assert [audit.written for audit in each.manifest.audits] == [{"fp32": 2}, {"fp32": 1}]
+        assert [audit.written for audit in each.manifest.audits] == [
+            {"fp32": 2},
+            {"fp32": 1},
+        ]
         assert [audit.fused_kernels for audit in each.manifest.audits] == [1, 0]
     assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
 
 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
-    ("batches", "of_variants"), [((1, 4, 8, 32), (1, 8)), ((1, 16), (1,)), ((4, 32), (4,))]
+    ("batches", "of_variants"),
+    [((1, 4, 8, 32), (1, 8)), ((1, 16), (1,)), ((4, 32), (4,))],
 )
 def test_variants_have_few_batches(
     folder: Path, batches: tuple[int, ...], of_variants: tuple[int, ...]
 ) -> None:
     dense, pruned, *variants = build_folder(folder, BuildSettings(batches=batches))
-    assert dense.manifest.settings.batches == pruned.manifest.settings.batches == batches
+    assert (
+        dense.manifest.settings.batches == pruned.manifest.settings.batches == batches
+    )
     assert {each.manifest.settings.batches for each in variants} == {of_variants}
 
 
@@ -89,7 +99,9 @@ def test_a_tensorrt_before_10_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
     write_folder(tmp_path / "folder", target)
-    monkeypatch.setattr(build, "import_tensorrt", lambda: SimpleNamespace(__version__="9.3.0"))
+    monkeypatch.setattr(
+        build, "import_tensorrt", lambda: SimpleNamespace(__version__="9.3.0")
+    )
     with pytest.raises(UserError, match=r"got TensorRT 9\.3\.0 \| need 10 or later$"):
         build_folder(tmp_path / "folder", BuildSettings())
 
@@ -143,10 +155,14 @@ def test_newer_forms_are_refused_on_what_is_too_old(
 @pytest.mark.usefixtures("machine")
 def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
     pruned = next(folder.glob("*.star.*.onnx"))
-    shutil.copyfile(pruned, instrumented_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED))
+    shutil.copyfile(
+        pruned, instrumented_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED)
+    )
     save_all_checksums(folder)
     built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
-    names = [each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built]
+    names = [
+        each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built
+    ]
     assert names == [
         *(
             "dense.engine",
@@ -155,7 +171,11 @@ def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
             "star.forced.engine",
             "star.sliced.engine",
         ),
-        *(f"{role}.batch{batch}.engine" for role in ("dense", "star") for batch in (1, 32)),
+        *(
+            f"{role}.batch{batch}.engine"
+            for role in ("dense", "star")
+            for batch in (1, 32)
+        ),
     ]
     assert [each.manifest.settings.batches for each in built[4:]] == [
         (1, 32),
@@ -192,7 +212,9 @@ def test_tokens_that_shrink_need_the_plugin(
         assert built[each.name].plugin_sha256 == ""
 
 
-@pytest.mark.parametrize(("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items())
+@pytest.mark.parametrize(
+    ("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items()
+)
 def test_padded_a_star_needs_a_cumulative_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, builds: bool
 ) -> None:
@@ -203,7 +225,9 @@ def test_padded_a_star_needs_a_cumulative_sum(
     if builds:
         assert build_folder(place, BuildSettings())
         return
-    with pytest.raises(UserError, match=r"got TensorRT 10\.7\.0\.23 \| need 10\.8 or later"):
+    with pytest.raises(
+        UserError, match=r"got TensorRT 10\.7\.0\.23 \| need 10\.8 or later"
+    ):
         build_folder(place, BuildSettings())
 
 

@@ -39,10 +39,16 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
     built = build_folder(tmp_path, settings(80, 120))
     models = [
         f"vit.{name}"
-        for name in ("dense.{}", "star.{}", *(f"star.{{}}.{role}" for role in INSTRUMENTED))
+        for name in (
+            "dense.{}",
+            "star.{}",
+            *(f"star.{{}}.{role}" for role in INSTRUMENTED),
+        )
     ]
     names = [
-        f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine" for sm in (80, 120) for each in models
+        f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine"
+        for sm in (80, 120)
+        for each in models
     ]
     assert [each.file for each in built] == names
     shipped = (*built[:2], *built[4:6])
@@ -74,7 +80,9 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert estimates == sorted(estimates)
         # Of so small a model, steps are all that counts.
         assert len(each.slow) == (2 if "star" in each.file else 0)
-    assert [(tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)] == [
+    assert [
+        (tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)
+    ] == [
         True,
         True,
     ]
@@ -114,12 +122,15 @@ def test_a_promise_that_is_not_kept_is_exit_code_1(
     assert main(["build", str(tmp_path), *flags]) == 1
     said = capsys.readouterr().out
     assert "vit.star.tensorrt-fp16.rtx-sm86.engine: TensorRT for RTX" in said
-    assert "rtx-sm86.engine: batch 1, 4: attention is not fused in block 1, 2, 3, 4" in said
+    assert (
+        "rtx-sm86.engine: batch 1, 4: attention is not fused in block 1, 2, 3, 4"
+        in said
+    )
     assert re.search(r"batch 4: estimated, not measured: 0\.\d\d ms on A10\n", said)
     assert "batch 4: pruning is not expected to pay on A10: 0." in said
-    assert json.loads((tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text())[
-        "audits"
-    ]
+    assert json.loads(
+        (tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text()
+    )["audits"]
 
 
 def test_fp8_is_refused_below_8_9(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ class EngineRunner(OnnxRuntimeRunner):
 
 
 @pytest.fixture
-def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FolderCheck]:
+def engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., FolderCheck]:
     """A check of engines for batches 1, 4 and 32, whose variants have batch 1 alone."""
 
     def run(*, tf32: bool = False, wrong_from: int = 99) -> FolderCheck:
@@ -72,7 +74,9 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fo
 
         def runner(path: Path, target: Target, settings: RunSettings) -> EngineRunner:
             own = path in variants
-            return EngineRunner(path, (1,) if own else (1, 4, 32), 99 if own else wrong_from)
+            return EngineRunner(
+                path, (1,) if own else (1, 4, 32), 99 if own else wrong_from
+            )
 
         monkeypatch.setattr(workflow, "runner_for", runner)
         return check_folder(tmp_path, RunSettings())
@@ -81,7 +85,9 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fo
 
 
 @pytest.mark.ort
-def test_engines_at_every_batch_that_they_have(engines: Callable[..., FolderCheck]) -> None:
+def test_engines_at_every_batch_that_they_have(
+    engines: Callable[..., FolderCheck],
+) -> None:
     result = engines()
     assert result.passed
     assert {batch: each.pruned.images for batch, each in result.engines.items()} == {
@@ -91,7 +97,9 @@ def test_engines_at_every_batch_that_they_have(engines: Callable[..., FolderChec
 
 
 @pytest.mark.ort
-def test_an_engine_that_is_wrong_at_one_batch(engines: Callable[..., FolderCheck]) -> None:
+def test_an_engine_that_is_wrong_at_one_batch(
+    engines: Callable[..., FolderCheck],
+) -> None:
     result = engines(wrong_from=32)
     assert result.parity.dense.passed and result.parity.pruned.passed
     assert [each.pruned.passed for each in result.engines.values()] == [True, False]
@@ -113,13 +121,17 @@ def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None
     model = onnx.load(path)
     weight = next(each for each in model.graph.initializer if each.name == "weight")
     weight.CopyFrom(
-        onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(weight), "weight")
+        onnx.numpy_helper.from_array(
+            1.01 * onnx.numpy_helper.to_array(weight), "weight"
+        )
     )
     onnx.save(model, path)
     save_all_checksums(tmp_path)
     result = check_folder(tmp_path, RunSettings())
     assert not result.passed
-    assert {name: getattr(result.parity, name).passed for name in ("dense", "pruned")} == {
+    assert {
+        name: getattr(result.parity, name).passed for name in ("dense", "pruned")
+    } == {
         "dense": role != "dense",
         "pruned": role != "pruned",
     }
@@ -134,8 +146,12 @@ def test_values_beyond_fp16_fail_though_the_cpu_computes_them_in_fp32(
     model = onnx.load(path)
     most = onnx.numpy_helper.from_array(np.array(65504, np.float16), "most")
     model.graph.initializer.append(most)
-    half = onnx.helper.make_node("Cast", ["images"], ["half"], to=onnx.TensorProto.FLOAT16)
-    model.graph.node.extend([half, onnx.helper.make_node("Mul", ["half", "most"], ["beyond"])])
+    half = onnx.helper.make_node(
+        "Cast", ["images"], ["half"], to=onnx.TensorProto.FLOAT16
+    )
+    model.graph.node.extend(
+        [half, onnx.helper.make_node("Mul", ["half", "most"], ["beyond"])]
+    )
     onnx.save(model, path)
     save_all_checksums(tmp_path)
     parity = check_folder(tmp_path, RunSettings()).parity

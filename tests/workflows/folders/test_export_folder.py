@@ -28,7 +28,10 @@ from tests.runtimes.tensorrt.engines import manifest
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
     files = write_folder(tmp_path, OPENVINO_BF16)
     found = read_folder(tmp_path)
-    assert (found.models.dense.path, found.models.pruned.path) == (files.dense, files.pruned)
+    assert (found.models.dense.path, found.models.pruned.path) == (
+        files.dense,
+        files.pruned,
+    )
     assert found.reference == tmp_path / "reference.npz"
     made = artefacts(OPENVINO_BF16)
     assert (found.models.dense.artefact, found.models.pruned.artefact) == (
@@ -62,11 +65,15 @@ def test_a_variant_without_a_checksum_is_refused(tmp_path: Path, role: str) -> N
     variant.write_bytes(b"anything")
     names = [each.name for each in tmp_path.iterdir() if each.name != "SHA256SUMS"]
     save_checksums(tmp_path, [name for name in names if name != variant.name])
-    with pytest.raises(ArtefactError, match=rf"{role}\.onnx \| got no line in SHA256SUMS"):
+    with pytest.raises(
+        ArtefactError, match=rf"{role}\.onnx \| got no line in SHA256SUMS"
+    ):
         read_folder(tmp_path)
 
 
-def test_raw_images_without_a_checksum_are_those_of_the_reference(tmp_path: Path) -> None:
+def test_raw_images_without_a_checksum_are_those_of_the_reference(
+    tmp_path: Path,
+) -> None:
     """`bench` adds them for batch sizes that `compile` did not know."""
     write_folder(tmp_path)
     images = read_reference(tmp_path / "reference.npz")["images"]
@@ -143,7 +150,11 @@ def test_a_file_that_is_gone_has_no_sum(tmp_path: Path) -> None:
 
 
 def names_in(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -154,7 +165,10 @@ def earlier(tmp_path: Path) -> Path:
     images = np.zeros((1, 3, 4, 4), np.float32)
     save_checksums(
         tmp_path,
-        [*names_in(tmp_path) - {"SHA256SUMS"}, *save_raw_images(images, (3,), tmp_path)],
+        [
+            *names_in(tmp_path) - {"SHA256SUMS"},
+            *save_raw_images(images, (3,), tmp_path),
+        ],
     )
     save_raw_images(images, (64,), tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
@@ -183,7 +197,9 @@ def test_a_calibration_of_an_earlier_comparison_stays(tmp_path: Path) -> None:
     given.parent.mkdir()
     for path in (given, given.with_name("m.onnx"), tmp_path / "report.html"):
         path.write_bytes(b"1")
-    save_checksums(tmp_path, ["star/calibration.safetensors", "star/m.onnx", "report.html"])
+    save_checksums(
+        tmp_path, ["star/calibration.safetensors", "star/m.onnx", "report.html"]
+    )
     finish_folder(tmp_path, ["report.html"], given)
     assert given.exists() and not given.with_name("m.onnx").exists()
     assert [*read_checksums(tmp_path)] == ["report.html"]
@@ -205,7 +221,9 @@ def test_engines_stay_where_their_models_do(tmp_path: Path) -> None:
     files = write_folder(tmp_path)
     listed = names_in(tmp_path) - {"SHA256SUMS"}
     for onnx in vars(files).values():
-        write_engines(Pair(onnx, onnx), manifest(onnx=onnx.name, onnx_sha256=sha256_of(onnx)))
+        write_engines(
+            Pair(onnx, onnx), manifest(onnx=onnx.name, onnx_sha256=sha256_of(onnx))
+        )
     (tmp_path / "engines/timing.cache").write_bytes(b"cache")
     built = names_in(tmp_path)
     remove_stale(tmp_path, listed)

@@ -47,7 +47,9 @@ PREPROCESSINGS = st.builds(
     interpolation=st.sampled_from(Interpolation),
     mean=st.tuples(*[st.floats(0.2, 0.8)] * 3),
     std=st.tuples(*[st.floats(0.2, 0.8)] * 3),
-    crop_pct=st.one_of(st.just(1.0), st.sampled_from([0.875, 0.9, 0.95]), st.floats(0.3, 1)),
+    crop_pct=st.one_of(
+        st.just(1.0), st.sampled_from([0.875, 0.9, 0.95]), st.floats(0.3, 1)
+    ),
     crop_mode=st.sampled_from([*CropMode, CropMode.CENTER, CropMode.SQUASH]),
     crop_rounding=st.sampled_from(CropRounding),
 )
@@ -64,7 +66,9 @@ def grey_levels(
     return np.abs(pixels - expected) * np.reshape(preprocessing.std, (3, 1, 1)) * 255
 
 
-def test_the_processor_makes_the_very_pixels_or_is_refused_by_name(tmp_path: Path) -> None:
+def test_the_processor_makes_the_very_pixels_or_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
     outcomes: Counter[bool] = Counter()
 
     @settings(max_examples=150)
@@ -76,7 +80,9 @@ def test_the_processor_makes_the_very_pixels_or_is_refused_by_name(tmp_path: Pat
             mode, rounding = preprocessing.crop_mode, preprocessing.crop_rounding
             assert f"{mode}" in str(error) or f"crop_rounding {rounding}" in error.got
             down = replace(
-                preprocessing, crop_rounding=CropRounding.DOWN, crop_mode=CropMode.SQUASH
+                preprocessing,
+                crop_rounding=CropRounding.DOWN,
+                crop_mode=CropMode.SQUASH,
             )
             assert processor_of(down, "file")  # the hints lead there
             outcomes[False] += 1
@@ -105,19 +111,26 @@ def test_its_other_backend_rounds_by_less_than_half_a_grey_level(
         json.dumps(processor_of(preprocessing, "file"))
     )
     pixels = np.random.default_rng(0).integers(0, 256, (333, 501, 3), np.uint8)
-    levels = grey_levels(preprocessing, tmp_path, Image.fromarray(pixels), "torchvision")
+    levels = grey_levels(
+        preprocessing, tmp_path, Image.fromarray(pixels), "torchvision"
+    )
     assert levels.mean() < GREY_LEVELS
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"crop_rounding": CropRounding.EVEN}, "got crop_rounding even .*crop_rounding=down"),
+        (
+            {"crop_rounding": CropRounding.EVEN},
+            "got crop_rounding even .*crop_rounding=down",
+        ),
         ({"crop_mode": CropMode.BORDER}, "got crop_mode border .*crop_mode=squash"),
         ({"input_size": (3, 16, 24)}, "got crop_mode center to 16 × 24"),
     ],
 )
-def test_what_no_processor_does_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_what_no_processor_does_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
     known = replace(artefacts().pruned.spec.preprocessing, crop_mode=CropMode.CENTER)
     with pytest.raises(ArtefactError, match=message):
         processor_of(replace(known, **changes), "file")
@@ -130,16 +143,22 @@ def test_the_folder_of_a_classifier(tmp_path: Path) -> None:
     images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
     with OnnxRuntimeRunner(files.pruned) as ours, OnnxRuntimeRunner(model) as theirs:
         expected = ours.run({"images": images})["logits"]
-        np.testing.assert_array_equal(theirs.run({"pixel_values": images})["logits"], expected)
+        np.testing.assert_array_equal(
+            theirs.run({"pixel_values": images})["logits"], expected
+        )
     config = transformers.AutoConfig.from_pretrained(out)
     spec = artefacts().pruned.spec
-    assert type(config).__name__ == "ViTConfig" and config.num_labels == spec.num_classes
+    assert (
+        type(config).__name__ == "ViTConfig" and config.num_labels == spec.num_classes
+    )
     assert (config.image_size, config.patch_size) == (4, 1)
     assert (config.hidden_size, config.num_hidden_layers) == (spec.dim, spec.depth)
     assert config.id2label[7] == "LABEL_7" and config.label2id["LABEL_7"] == 7
 
 
-def test_precisions_of_one_model_share_a_folder_and_others_are_kept_out(tmp_path: Path) -> None:
+def test_precisions_of_one_model_share_a_folder_and_others_are_kept_out(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "hf"
     for name, target in (("a", ONNXRUNTIME), ("b", ONNXRUNTIME_FP16)):
         write_folder(tmp_path / name, target)
@@ -155,7 +174,9 @@ def test_precisions_of_one_model_share_a_folder_and_others_are_kept_out(tmp_path
         write_huggingface(tmp_path / "c", out)
 
 
-def test_pixels_and_precisions_that_loaders_do_not_name_are_refused(tmp_path: Path) -> None:
+def test_pixels_and_precisions_that_loaders_do_not_name_are_refused(
+    tmp_path: Path,
+) -> None:
     write_folder(tmp_path / "uint8", input_kind=InputKind.UINT8)
     with pytest.raises(ArtefactError, match=r"takes uint8 .*--input-kind float32"):
         write_huggingface(tmp_path / "uint8", tmp_path / "hf")
@@ -172,7 +193,9 @@ def test_the_outputs_of_a_tower_get_the_librarys_names() -> None:
     )
     artefact = Artefact(vit.spec, schedule, ONNXRUNTIME)
     outputs = _named(vit.spec, "file")
-    assert config_of(artefact, outputs)["architectures"] == ["CLIPVisionModelWithProjection"]
+    assert config_of(artefact, outputs)["architectures"] == [
+        "CLIPVisionModelWithProjection"
+    ]
     names = _tensors(artefact, outputs)
     assert names["embedding"] == "image_embeds"
     assert "last_hidden_state_positions" in names.values()

@@ -54,7 +54,11 @@ def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
         assert line in text.splitlines()
     assert '"interpolation"' in text.splitlines()[0]
     assert made.command == ("tritonserver", f"--model-repository={tmp_path}/models")
-    assert "graphs" not in text and "label" not in text and not (dense / "labels.txt").exists()
+    assert (
+        "graphs" not in text
+        and "label" not in text
+        and not (dense / "labels.txt").exists()
+    )
 
 
 def test_names_of_classes_are_a_file_of_labels_line_by_line(
@@ -62,7 +66,11 @@ def test_names_of_classes_are_a_file_of_labels_line_by_line(
 ) -> None:
     """Each name is a line, whatever is in it: the line says which class it is."""
     export = read_folder(folder)
-    names = ("tench, Tinca tinca", "two\nlines", *(f"class {index}" for index in range(2, 8)))
+    names = (
+        "tench, Tinca tinca",
+        "two\nlines",
+        *(f"class {index}" for index in range(2, 8)),
+    )
     named = []
     for file in (export.models.dense, export.models.pruned):
         spec = replace(file.artefact.spec, class_names=names)
@@ -79,7 +87,9 @@ def test_names_of_classes_are_a_file_of_labels_line_by_line(
 def test_a_file_name_cannot_add_to_a_config() -> None:
     vit = make_vit()
     artefact = Artefact(
-        vit.spec, manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra"))), ONNXRUNTIME
+        vit.spec,
+        manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra"))),
+        ONNXRUNTIME,
     )
     text = config_text(
         'm" max_batch_size: "7', artefact, ServeSettings(), backend="onnxruntime"
@@ -90,9 +100,13 @@ def test_a_file_name_cannot_add_to_a_config() -> None:
 def test_every_tensor_of_an_output_is_served() -> None:
     vit = with_outputs(make_vit(), ("embedding", "layer:-1"))
     for method, counted in ((Method.STAR, False), (Method.A_STAR, True)):
-        schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra", method=method)))
+        schedule = manual_schedule(
+            vit.spec, {2: 0.5}, resolve(Prune("intra", method=method))
+        )
         artefact = Artefact(vit.spec, schedule, ONNXRUNTIME)
-        lines = config_text("m", artefact, ServeSettings(), backend="onnxruntime").splitlines()
+        lines = config_text(
+            "m", artefact, ServeSettings(), backend="onnxruntime"
+        ).splitlines()
         assert [line for line in lines if line.startswith("output")] == [
             'output [ { name: "embedding" data_type: TYPE_FP32 dims: [ 48 ] } ]',
             'output [ { name: "layer_04" data_type: TYPE_FP32 dims: [ -1, 48 ] } ]',
@@ -103,11 +117,13 @@ def test_every_tensor_of_an_output_is_served() -> None:
 
 def test_pixels_are_served_as_bytes(tmp_path: Path) -> None:
     write_folder(tmp_path / "folder", input_kind=InputKind.UINT8)
-    place = write_repository(tmp_path / "folder", tmp_path / "models", ServeSettings()).models[
-        1
-    ]
+    place = write_repository(
+        tmp_path / "folder", tmp_path / "models", ServeSettings()
+    ).models[1]
     text = (place / "config.pbtxt").read_text()
-    assert 'input [ { name: "images" data_type: TYPE_UINT8 dims: [ 3, 4, 4 ] } ]' in text
+    assert (
+        'input [ { name: "images" data_type: TYPE_UINT8 dims: [ 3, 4, 4 ] } ]' in text
+    )
 
 
 def test_what_was_made_for_openvino_is_served_by_it(tmp_path: Path) -> None:
@@ -124,9 +140,12 @@ def test_what_was_made_for_openvino_is_served_by_it(tmp_path: Path) -> None:
 def test_a_folder_for_another_runtime(folder: Path, tmp_path: Path) -> None:
     for backend in ("openvino", "tensorrt"):
         with pytest.raises(
-            ArtefactError, match=f"got models for onnxruntime-fp32 .* need models for {backend}"
+            ArtefactError,
+            match=f"got models for onnxruntime-fp32 .* need models for {backend}",
         ):
-            write_repository(folder, tmp_path / "models", ServeSettings(backend=backend))
+            write_repository(
+                folder, tmp_path / "models", ServeSettings(backend=backend)
+            )
     assert not (tmp_path / "models").exists()
     write_folder(tmp_path / "other", OPENVINO)
     (dense, _) = write_repository(
@@ -154,12 +173,16 @@ def test_engines_bring_their_profiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compatible", [False, True])
-def test_engines_with_code_inside_are_allowed_for(tmp_path: Path, compatible: bool) -> None:
+def test_engines_with_code_inside_are_allowed_for(
+    tmp_path: Path, compatible: bool
+) -> None:
     folder = tmp_path / "folder"
     told = manifest(batches=BATCHES, any_batch=True, version_compatible=compatible)
     write_engines(write_folder(folder, TENSORRT), told)
     command = write_repository(folder, tmp_path / "models", ServeSettings()).command
-    assert ("--backend-config=tensorrt,version-compatible=true" in command) is compatible
+    assert (
+        "--backend-config=tensorrt,version-compatible=true" in command
+    ) is compatible
 
 
 def test_an_engine_of_some_batches_cannot_batch_dynamically(tmp_path: Path) -> None:
@@ -178,4 +201,7 @@ def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
     (engine, _) = sorted((tmp_path / "folder" / ENGINES).glob("*.engine"))
     for path, kind in ((engine, "engine"), (manifest_path(engine), "engine manifest")):
         described = inspect_artefact(path)
-        assert (described["kind"], described["settings"]["batches"]) == (kind, [1, 8, 32])
+        assert (described["kind"], described["settings"]["batches"]) == (
+            kind,
+            [1, 8, 32],
+        )

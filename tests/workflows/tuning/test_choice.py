@@ -36,13 +36,18 @@ WAY = Candidate(Prune(mac_reduction=0.3), target="onnxruntime-fp32")
 
 
 def point(
-    images_per_s: float, loss: float, margin: float | None = None, agreement: float = 1.0
+    images_per_s: float,
+    loss: float,
+    margin: float | None = None,
+    agreement: float = 1.0,
 ) -> Point:
     gain = images_per_s / 10
     return Point(
         candidate=WAY,
         gmacs=1.0,
-        loss=PairResult("unpruned", "candidate", 100, agreement, (0.0, 1.0), loss_points=loss),
+        loss=PairResult(
+            "unpruned", "candidate", 100, agreement, (0.0, 1.0), loss_points=loss
+        ),
         margin_points=loss if margin is None else margin,
         timed=timed(1000 / images_per_s),
         gain=Ratio(gain, (0.9 * gain, 1.1 * gain)),
@@ -80,7 +85,12 @@ def test_one_goal_is_given(goals: dict[str, Any]) -> None:
 
 
 def test_the_fastest_that_qualifies_is_chosen() -> None:
-    points = [point(300, 2.0), point(200, 0.4), point(250, 0.4, margin=0.6), point(100, 0.0)]
+    points = [
+        point(300, 2.0),
+        point(200, 0.4),
+        point(250, 0.4, margin=0.6),
+        point(100, 0.0),
+    ]
     assert chosen(points, within(0.5)) == points[1]
     assert chosen(points, within(0.6)) == points[2]
     assert qualifies(point(100, 0.5), within(0.5))
@@ -116,13 +126,16 @@ def test_within_a_time_the_least_loss_is_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "status"), [(895, Status.MET), (886, Status.NOT_SHOWN), (850, Status.MISSED)]
+    ("right", "status"),
+    [(895, Status.MET), (886, Status.NOT_SHOWN), (850, Status.MISSED)],
 )
 def test_the_status_follows_the_limits(right: int, status: Status) -> None:
     found = judged(answers(np.arange(1000) < 900, np.arange(1000) < right), 1.5)
     assert found.status == status
     assert found.loss.loss_points == pytest.approx((900 - right) / 10)
-    assert found.loss.loss_bound_points == pytest.approx(100 * loss_bound(900 - right, 0, 1000))
+    assert found.loss.loss_bound_points == pytest.approx(
+        100 * loss_bound(900 - right, 0, 1000)
+    )
     assert found.loss.agreement == pytest.approx(1 - (900 - right) / 1000)
     assert judged(answers(*[np.arange(1000) < right] * 2), None).status == Status.MET
 
@@ -131,7 +144,8 @@ def test_the_status_follows_the_limits(right: int, status: Status) -> None:
 def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> None:
     enough = images_needed(limit, changed)
     bounds = [
-        100 * loss_bound(changed / 2 * n, changed / 2 * n, n) for n in (enough - 1, enough)
+        100 * loss_bound(changed / 2 * n, changed / 2 * n, n)
+        for n in (enough - 1, enough)
     ]
     assert bounds[1] <= limit < bounds[0]
 
@@ -148,7 +162,11 @@ def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     )
     assert (found.loss.lost, found.loss.gained, found.loss.agreement) == (1, 2, 0.25)
     # By the speed of the unpruned model, which was another in its own run.
-    assert (found.images_per_s, found.median_ms, found.timed.file_bytes) == (500.0, 2.0, 5)
+    assert (found.images_per_s, found.median_ms, found.timed.file_bytes) == (
+        500.0,
+        2.0,
+        5,
+    )
     # Of four images and two half ones of each kind, one is lost and two are gained.
     assert found.margin_points == pytest.approx(
         100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5)
@@ -164,7 +182,9 @@ def test_different_ways_are_left_not_shares_of_one() -> None:
         [(Candidate(Prune(name, method=Method.STAR, reduce=how)),) for name in scorers]
         for how in ("merge-weighted", "drop")
     )
-    tome, a_star = ((Candidate(Prune(method=each)),) for each in (Method.TOME, Method.A_STAR))
+    tome, a_star = (
+        (Candidate(Prune(method=each)),) for each in (Method.TOME, Method.A_STAR)
+    )
     given, small = (Candidate(Prune(), "w", given=True),), (Candidate(weights="s"),)
     order: list[Way] = [*star, *dropping, a_star, tome, small, given]
     assert different(order, lambda way: -order.index(way)) == [
@@ -221,19 +241,24 @@ def test_the_promise_is_held_over_ten_seeds() -> None:
         files = tuple(ImageFile(Path(f"images/{at}.png"), 0) for at in range(images))
         search, final = split(ImageFolder(Path("images"), files), 0.5, seed)
         first, second = (
-            np.array([int(file.path.stem) for file in half.files]) for half in (search, final)
+            np.array([int(file.path.stem) for file in half.files])
+            for half in (search, final)
         )
         points = []
         for saved, own in recorded.items():
             seen = answers(dense[first], own[first])
             points.append(
                 point(
-                    100 + saved, loss_of_choice(seen).loss_points or 0.0, 100 * margin_of(seen)
+                    100 + saved,
+                    loss_of_choice(seen).loss_points or 0.0,
+                    100 * margin_of(seen),
                 )
             )
         found = chosen(points, within(3.0))
         assert found is not None
-        own = recorded[min(recorded, key=lambda saved: abs(100 + saved - found.images_per_s))]
+        own = recorded[
+            min(recorded, key=lambda saved: abs(100 + saved - found.images_per_s))
+        ]
         held += (
             judged(answers(dense[second], own[second]), 3.0).loss.loss_points or 0.0
         ) <= 3.0

@@ -34,9 +34,13 @@ FUSED = Candidate(Prune("fused", mac_reduction=0.2))
 A_STAR = Candidate(Prune("intra", method=Method.A_STAR, mac_reduction=0.3))
 
 
-def saving(candidate: Candidate, share: float | None, rho: float | None = None) -> Candidate:
+def saving(
+    candidate: Candidate, share: float | None, rho: float | None = None
+) -> Candidate:
     assert candidate.prune is not None
-    return replace(candidate, prune=replace(candidate.prune, mac_reduction=share, rho=rho))
+    return replace(
+        candidate, prune=replace(candidate.prune, mac_reduction=share, rho=rho)
+    )
 
 
 def test_a_measurement_is_a_line_and_made_once(tmp_path: Path) -> None:
@@ -75,7 +79,9 @@ def test_measurements_that_are_none_are_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def search_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Search]:
-    variant = open_recipe(workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1))
+    variant = open_recipe(
+        workplace.recipe(max_images=4, gamma=2, batch=2, rounds=5, threads=1)
+    )
     images = list_images(workplace.images)
 
     def make(*, calibration: bool = True) -> Search:
@@ -97,7 +103,9 @@ def search_with(workplace: Workplace, tmp_path: Path) -> Callable[..., Search]:
     return make
 
 
-@pytest.mark.parametrize("candidate", [TOME, FUSED, A_STAR], ids=lambda each: each.label)
+@pytest.mark.parametrize(
+    "candidate", [TOME, FUSED, A_STAR], ids=lambda each: each.label
+)
 def test_a_share_is_saved_and_no_more_than_needed(
     candidate: Candidate, search_with: Callable[..., Search]
 ) -> None:
@@ -149,7 +157,9 @@ def test_shares_of_one_way_need_one_count(
     assert rhos == sorted(rhos, reverse=True) and len(set(rhos)) == 3
 
 
-def test_what_is_out_of_reach_has_no_schedule(search_with: Callable[..., Search]) -> None:
+def test_what_is_out_of_reach_has_no_schedule(
+    search_with: Callable[..., Search],
+) -> None:
     assert search_with().variant(saving(TOME, 0.95)) is None
     assert search_with(calibration=False).variant(FUSED) is None
     assert search_with(calibration=False).variant(TOME) is not None
@@ -159,7 +169,9 @@ def test_a_calibration_changes_no_measurement_that_needs_none(
     search_with: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = search_with(calibration=False).answers(TOME, "all").best
-    monkeypatch.setattr(book_module, "predict", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(
+        book_module, "predict", lambda *_: pytest.fail("measured again")
+    )
     assert np.array_equal(search_with().answers(TOME, "all").best, before)
 
 
@@ -168,7 +180,10 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
 ) -> None:
     images = shutil.copytree(workplace.images, tmp_path / "images")
     (images / "class_0/0.png").write_bytes(b"torn")
-    recipe, made = workplace.recipe(images=images, gamma=2, max_images=100), list[Path]()
+    recipe, made = (
+        workplace.recipe(images=images, gamma=2, max_images=100),
+        list[Path](),
+    )
 
     def counted(*given: Any) -> Any:
         made.append(given[0])
@@ -192,7 +207,9 @@ def test_weights_with_a_schedule_of_their_own_are_not_calibrated(
     variant = search.opened[OWN]
     schedule = shape_schedule(variant.network.full.spec, 0.5, resolve(Prune()))
     search.opened[OWN] = replace(variant, policy=resolve(Prune(), schedule))
-    monkeypatch.setattr(book_module, "calibrate_to", lambda *_: pytest.fail("calibrated"))
+    monkeypatch.setattr(
+        book_module, "calibrate_to", lambda *_: pytest.fail("calibrated")
+    )
     search._calibrate(OWN)
     assert search.opened[OWN].calibration is None
 
@@ -209,7 +226,8 @@ def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(
         speeds = search.speeds([UNPRUNED.on(ONNXRUNTIME.name), placed])
         assert list(speeds) == [UNPRUNED.on(ONNXRUNTIME.name), placed]
         assert all(
-            each.throughput.median_ms > 0 and each.file_bytes > 1000 for each in speeds.values()
+            each.throughput.median_ms > 0 and each.file_bytes > 1000
+            for each in speeds.values()
         )
         assert 0 < search.macs(candidate) < search.macs(UNPRUNED)
     assert search.seen == {TOME, A_STAR} and not search.skipped

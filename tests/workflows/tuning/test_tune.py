@@ -17,7 +17,13 @@ from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError, UserError
+from exporter.errors import (
+    ArtefactError,
+    ImageError,
+    ModelError,
+    RecipeError,
+    UserError,
+)
 from exporter.evaluation.benchmark import Throughput
 from exporter.formats.canonical_json import to_json
 from exporter.models.identity import save_weights
@@ -77,15 +83,28 @@ class Machine:
         patch.setattr(book, "predict", self.predict)
         patch.setattr(book, "time_together", self.time_together)
 
-    def predict(self, name: str, variant: Variant, images: ImageFolder) -> dict[str, Any]:
+    def predict(
+        self, name: str, variant: Variant, images: ImageFolder
+    ) -> dict[str, Any]:
         part = {256: "screen", 144: "rest"}.get(len(images.files), "final")
         self.predicted.append((name, part))
-        place = np.array([int(file.path.stem) for file in images.files]) * 7919 % 1000 / 1000
+        place = (
+            np.array([int(file.path.stem) for file in images.files])
+            * 7919
+            % 1000
+            / 1000
+        )
         wrong = (place >= 0.9) | (place < loss_of(variant))
         labels = np.array([file.label for file in images.files])
-        return {"classes": (labels ^ wrong).tolist(), "labels": labels.tolist(), "skipped": {}}
+        return {
+            "classes": (labels ^ wrong).tolist(),
+            "labels": labels.tolist(),
+            "skipped": {},
+        }
 
-    def time_together(self, variants: Mapping[str, Variant], _: Any) -> dict[str, Timed]:
+    def time_together(
+        self, variants: Mapping[str, Variant], _: Any
+    ) -> dict[str, Timed]:
         self.timed.append([*variants])
         times = {}
         for name, variant in variants.items():
@@ -93,7 +112,11 @@ class Machine:
             matching = policy is not None and policy.method == Method.MATCHING
             amount = None if policy is None else policy.amount
             share = amount.share if isinstance(amount, MacShare) else 0.0
-            ms = 10 * (1 - share * (0.7 if matching else 0.9)) * (0.5 if "int8" in name else 1)
+            ms = (
+                10
+                * (1 - share * (0.7 if matching else 0.9))
+                * (0.5 if "int8" in name else 1)
+            )
             times[name] = Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
         return times
 
@@ -146,14 +169,25 @@ def search(
 ) -> Search:
     """A search on the made-up machine; its results are in `tmp_path`."""
     free = workplace.recipe(
-        eval_images=many, max_eval_images=800, batch=2, rounds=5, calibration=calibration
+        eval_images=many,
+        max_eval_images=800,
+        batch=2,
+        rounds=5,
+        calibration=calibration,
     )
 
     def run(
-        settings: TuneSettings = ONE_POINT, weights: Any = (), model: Any = None, **changes: Any
+        settings: TuneSettings = ONE_POINT,
+        weights: Any = (),
+        model: Any = None,
+        **changes: Any,
     ) -> TuneResult:
         return tune(
-            free.but(**tables_of(**changes)), settings, tmp_path, weights=weights, model=model
+            free.but(**tables_of(**changes)),
+            settings,
+            tmp_path,
+            weights=weights,
+            model=model,
         )
 
     return run
@@ -203,13 +237,17 @@ def test_a_calibration_is_made_only_for_ways_that_need_one(
 
     monkeypatch.setattr(book, "calibrate_to", calibrate)
     found = search(method=Method.TOME, calibration=None)
-    assert found.choice is not None and found.choice.candidate.prune.method == Method.TOME  # type: ignore[union-attr]
+    assert found.choice is not None
+    assert found.choice.candidate.prune is not None
+    assert found.choice.candidate.prune.method == Method.TOME
     (tmp_path / "measurements.jsonl").unlink()
     with pytest.raises(KeyboardInterrupt):
         search(calibration=None)
 
 
-@pytest.mark.parametrize("goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str)
+@pytest.mark.parametrize(
+    "goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str
+)
 def test_a_time_is_reached_by_the_most_accurate_model(
     search: Search, goal: dict[str, Any]
 ) -> None:
@@ -218,7 +256,9 @@ def test_a_time_is_reached_by_the_most_accurate_model(
     found = search(settings, method=Method.STAR, scorer="pairs")
     assert found.choice is not None and found.judged is not None
     assert (found.choice.candidate.prune is not None) == (goal != {"max_ms": 10.0})
-    reaching = [each for each in found.tried if settings.reached(each.median_ms, each.gain)]
+    reaching = [
+        each for each in found.tried if settings.reached(each.median_ms, each.gain)
+    ]
     assert found.choice in reaching
     slower = [each for each in reaching if each.median_ms > found.choice.median_ms]
     assert not any(each.loss_points < found.choice.loss_points for each in slower)
@@ -226,7 +266,10 @@ def test_a_time_is_reached_by_the_most_accurate_model(
 
 
 def test_counts_are_kept_to_and_go_into_the_recipe(
-    search: Search, workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: Search,
+    workplace: Workplace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also for other weights, and without the images that only the rates of ACS need."""
     vit, plan, smaller = (
@@ -243,7 +286,9 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     found = search(fast, (smaller,), calibration=None, images=None, **tome)
     assert {call.args[0].counts for call in planned.call_args_list} == {"stretched"}
     tried = [each.candidate for each in found.tried]
-    methods = {(each.weights, each.prune.method) for each in tried if each.prune is not None}
+    methods = {
+        (each.weights, each.prune.method) for each in tried if each.prune is not None
+    }
     assert methods == {("", Method.TOME), ("smaller", Method.TOME)}
     assert found.choice is not None and found.choice.candidate.prune is not None
     assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "stretched"
@@ -254,7 +299,9 @@ def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(
 ) -> None:
     """A recipe of an earlier search would pass for this one's."""
     (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
-    found = search(TuneSettings(speedup=50, target="onnxruntime-fp32"), method=Method.TOME)
+    found = search(
+        TuneSettings(speedup=50, target="onnxruntime-fp32"), method=Method.TOME
+    )
     assert (found.choice, found.judged, found.recipe) == (None, None, None)
     assert (
         len(found.tried) > 3
@@ -275,11 +322,17 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert choice is not None and choice.margin_points > 1 >= choice.loss_points
     assert choice.gain.median > 1 and found.recipe is not None
     pruned = [
-        (each, each.candidate.prune) for each in found.tried if each.candidate.prune is not None
+        (each, each.candidate.prune)
+        for each in found.tried
+        if each.candidate.prune is not None
     ]
     assert choice.loss.agreement == max(each.loss.agreement for each, _ in pruned)
     kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}
-    assert {method for method, _ in kinds} == {Method.MATCHING, Method.STAR, Method.A_STAR}
+    assert {method for method, _ in kinds} == {
+        Method.MATCHING,
+        Method.STAR,
+        Method.A_STAR,
+    }
     assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
 
 
@@ -322,7 +375,9 @@ def test_whenever_it_is_ended_all_that_was_measured_is_kept_and_the_best_is_a_re
     recipe_of = module._recipe_of
     monkeypatch.setattr(module, "_recipe_of", noted)
     for name in ("predict", "time_together"):
-        monkeypatch.setattr(book, name, ended_after_some(getattr(machine, name), measured))
+        monkeypatch.setattr(
+            book, name, ended_after_some(getattr(machine, name), measured)
+        )
     found = None
     while found is None:
         measured.clear()
@@ -347,7 +402,9 @@ def worth_of(point: Point) -> tuple[bool, float]:
     return False, -point.margin_points
 
 
-def ended_after_some(measure: Callable[..., Any], measured: list[Any]) -> Callable[..., Any]:
+def ended_after_some(
+    measure: Callable[..., Any], measured: list[Any]
+) -> Callable[..., Any]:
     """A fourth measurement is Ctrl-C."""
 
     def run(*given: Any) -> Any:
@@ -360,19 +417,27 @@ def ended_after_some(measure: Callable[..., Any], measured: list[Any]) -> Callab
 
 
 def test_the_whole_is_estimated_after_the_first_candidates_and_the_best_is_said(
-    workplace: Workplace, many: Path, machine: Machine, compiled: list[Any], tmp_path: Path
+    workplace: Workplace,
+    many: Path,
+    machine: Machine,
+    compiled: list[Any],
+    tmp_path: Path,
 ) -> None:
     lines: list[str] = []
     stages = CallbackStages(lambda name, done, total: lines.append(name))
     recipe = workplace.recipe(eval_images=many, max_eval_images=800, batch=2, rounds=5)
-    found = tune(recipe.but(prune={"method": Method.TOME}), ONE_POINT, tmp_path, stages=stages)
+    found = tune(
+        recipe.but(prune={"method": Method.TOME}), ONE_POINT, tmp_path, stages=stages
+    )
     assert found.choice is not None
     (estimate,) = (
         line for line in lines if line.startswith("the whole search takes about 0:00:0")
     )
     assert "1 ways, then about 12 candidates" in estimate
     best = [line for line in lines if line.startswith("the best so far: ")]
-    assert best and best[-1].startswith(f"the best so far: {found.choice.candidate.label}: ")
+    assert best and best[-1].startswith(
+        f"the best so far: {found.choice.candidate.label}: "
+    )
     assert lines.index(estimate) < lines.index("ways to prune, by 256 images")
 
 
@@ -384,7 +449,8 @@ def test_a_search_of_other_images_or_measurements_does_not_go_on(
 ) -> None:
     search(method=Method.TOME)
     with pytest.raises(
-        ArtefactError, match=r"measurements\.jsonl \| got a search of other settings, images"
+        ArtefactError,
+        match=r"measurements\.jsonl \| got a search of other settings, images",
     ):
         search(method=Method.TOME, **changes)
 
@@ -418,7 +484,11 @@ def test_the_recipe_of_matching_has_the_counts_that_were_measured(
 
 
 def test_the_choice_is_compiled_from_its_recipe(
-    search: Search, compiled: list[Any], calibration: Path, workplace: Workplace, tmp_path: Path
+    search: Search,
+    compiled: list[Any],
+    calibration: Path,
+    workplace: Workplace,
+    tmp_path: Path,
 ) -> None:
     module_of_mine = load(workplace.request).model
     found = search(
@@ -435,7 +505,11 @@ def test_the_choice_is_compiled_from_its_recipe(
     own, prune = found.choice.candidate, recipe.prune
     assert recipe.lower.target == own.target
     assert all(getattr(own.prune, name) == getattr(prune, name) for name in AXES)
-    assert 0 < prune.rho < 1 and prune.mac_reduction is None and recipe.measure.threads == 1
+    assert (
+        0 < prune.rho < 1
+        and prune.mac_reduction is None
+        and recipe.measure.threads == 1
+    )
     told = read_recipe(tmp_path / "tune.toml")
     assert Recipe.of(told) == recipe.but(**tables_of(calibration=calibration))
 
@@ -463,8 +537,14 @@ def test_other_weights_are_tried_as_they_are(
     search: Search, machine: Machine, workplace: Workplace, tmp_path: Path
 ) -> None:
     vit = load(workplace.request)
-    identity, plan = identity_of(workplace.request, vit.spec.num_classes), DepthPlan((2,))
-    smaller, trained = tmp_path / "smaller.safetensors", tmp_path / "trained.safetensors"
+    identity, plan = (
+        identity_of(workplace.request, vit.spec.num_classes),
+        DepthPlan((2,)),
+    )
+    smaller, trained = (
+        tmp_path / "smaller.safetensors",
+        tmp_path / "trained.safetensors",
+    )
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra")))
     save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
@@ -521,7 +601,9 @@ def test_a_target_that_needs_images_of_its_own_is_refused_without_any(
         workplace.recipe(eval_images=many, images=None),
         TuneSettings(max_drop=1.0),
     )
-    with pytest.raises(RecipeError, match=r"--images .* activation ranges of openvino-int8"):
+    with pytest.raises(
+        RecipeError, match=r"--images .* activation ranges of openvino-int8"
+    ):
         dry_tune(recipe, anywhere, tmp_path)
     assert dry_tune(recipe, ONE_POINT, tmp_path).schedule is None
 
@@ -536,16 +618,22 @@ def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
     (tmp_path / "cpuinfo").write_text("flags\t: avx2\n")
     monkeypatch.setattr("exporter.machine.CPUINFO", tmp_path / "cpuinfo")
     recipe = workplace.recipe(eval_images=many)
-    dry_tune(recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out")
+    dry_tune(
+        recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out"
+    )
     assert "openvino-int8 is slower than openvino-fp32 here" in caplog.text
     caplog.clear()
     dry_tune(recipe, ONE_POINT, tmp_path / "out")
     assert "slower" not in caplog.text
 
 
-def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(search: Search) -> None:
+def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(
+    search: Search,
+) -> None:
     with pytest.raises(RecipeError, match="less than the accuracy"):
-        search(TuneSettings(max_drop=95.0, target="onnxruntime-fp32"), method=Method.TOME)
+        search(
+            TuneSettings(max_drop=95.0, target="onnxruntime-fp32"), method=Method.TOME
+        )
     with pytest.raises(RecipeError, match="or --images where"):
         search(method=Method.TOME, mac_reduction=0.99)
 
@@ -589,13 +677,18 @@ def test_a_real_search_of_the_digits_model(
     )
     found = tune(recipe, settings, tmp_path / "out")
     assert found.choice is not None and found.judged is not None
-    assert found.judged.status == Status.MET and (found.judged.loss.loss_points or 0.0) < 20
+    assert (
+        found.judged.status == Status.MET
+        and (found.judged.loss.loss_points or 0.0) < 20
+    )
     assert {point.candidate.target for point in found.tried} == {"onnxruntime-int8"}
     assert {*found.unpruned} == {"onnxruntime-fp32", "onnxruntime-int8"}
     assert all(rate > 0 for rate in found.unpruned.values())
     assert found.parity is not None and (tmp_path / "out/compiled/report.html").exists()
     # Again, from what was measured.
-    monkeypatch.setattr(module, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))
+    monkeypatch.setattr(
+        module, "compile_model", lambda *_, **__: SimpleNamespace(passed=True)
+    )
     again = tune(recipe, settings, tmp_path / "out")
     assert (again.choice, again.judged, again.tried) == (
         found.choice,

@@ -17,7 +17,10 @@ FREE, SPEC = Prune(), make_vit().spec
 def prunes_of(pinned: Prune, spec: ModelSpec = SPEC) -> list[Prune]:
     """What the candidates of all ways prune by."""
     return [
-        each.prune for way in ways_of(spec, pinned) for each in way if each.prune is not None
+        each.prune
+        for way in ways_of(spec, pinned)
+        for each in way
+        if each.prune is not None
     ]
 
 
@@ -26,7 +29,11 @@ def test_every_candidate_is_one_that_a_method_supports_and_none_is_missing() -> 
     assert len(found) == len({each.label for each in found}) == len(set(found))
     pairs = set()
     for each in prunes_of(FREE):
-        assert each.method is not None and each.scorer is not None and each.reduce is not None
+        assert (
+            each.method is not None
+            and each.scorer is not None
+            and each.reduce is not None
+        )
         resolve(each)
         assert each.alpha is None or each.scorer == "fused"
         pairs.add((each.method, each.scorer))
@@ -50,9 +57,9 @@ def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() 
 
 def test_what_is_pinned_has_one_value() -> None:
     found = prunes_of(Prune("fused", method=Method.STAR, rho=0.7))
-    assert {(each.method, each.scorer, each.rho, each.mac_reduction) for each in found} == {
-        (Method.STAR, "fused", 0.7, None)
-    }
+    assert {
+        (each.method, each.scorer, each.rho, each.mac_reduction) for each in found
+    } == {(Method.STAR, "fused", 0.7, None)}
     assert {each.reduce for each in found} == set(AXES["reduce"])
     shares = prunes_of(Prune(mac_reduction=0.33, seed=7))
     assert {(each.mac_reduction, each.seed) for each in shares} == {(0.33, 7)}
@@ -66,7 +73,10 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
         found = prunes_of(pinned)
         assert Method.STAR in {each.method for each in found}
         assert all(each.counts == pinned.counts for each in found)
-    both, stretched = {Method.MATCHING, Method.STAR}, prunes_of(Prune(counts="stretched"))
+    both, stretched = (
+        {Method.MATCHING, Method.STAR},
+        prunes_of(Prune(counts="stretched")),
+    )
     assert {each.method for each in stretched} == both
     assert {each.method for each in stretched if each.scorer == "token-pairs"} == {
         Method.MATCHING
