@@ -18,8 +18,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from transformers import ViTForImageClassification, ViTImageProcessorPil
 
-from tests.cli.test_deployment import on_the_machine
 from tests.commands import Command
+from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.ort]

@@ -1,59 +1,22 @@
 """The deployment machine: `check`, `bench`, `inspect` and `eval`, without PyTorch there."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.commands import Command, Workplace
+from tests.deployment import on_the_machine
 from tests.exhaustive import also
 from tests.shards import encoded, write_shard
 
 QUICK = ("--batches", "1,2", "--rounds", "5", "--warmup", "0")
 
-# All that is installed there, by the names of imports: what the wheel requires, ONNX Runtime, and what these need.
-INSTALLED = ("numpy", "PIL", "rich", "msgspec", "onnx", "onnxruntime")
-THEIRS = (
-    "pygments",
-    "markdown_it",
-    "mdurl",
-    "google",
-    "flatbuffers",
-    "packaging",
-    "ml_dtypes",
-    "typing_extensions",
-)
-
-# As on that machine: importing anything else fails.
-BOX = """
-import sys
-
-class Bare:
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if top not in {allowed} and top not in sys.stdlib_module_names:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Bare())
-from exporter.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
 
 @pytest.fixture(scope="module", params=["star", "a-star"])
 def folder(compiled: Callable[..., Path], request: pytest.FixtureRequest) -> Path:
     return compiled(*([] if request.param == "star" else ["--method", request.param]))
-
-
-def on_the_machine(
-    *arguments: object, without: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    allowed = {"exporter", *INSTALLED, *THEIRS} - {*without}
-    command = [sys.executable, "-c", BOX.format(allowed=allowed), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.ort

@@ -122,7 +122,7 @@ def test_what_is_left_out_is_one_line(
     touch(tmp_path, ".cache/1.png", "cat/1.txt", "cat/2.txt")
     (tmp_path / "fox").mkdir()
     with caplog.at_level("WARNING"):
-        found = list_images(tmp_path, num_classes=3)
+        found = list_images(tmp_path, num_classes=3, class_map=Path("sorted"))
         assert [file.label for file in found.files] == [None, 0, 1]
         assert found.class_names == {0: "cat", 1: "dog", 2: "fox"}
         list_images(tmp_path / "cat")

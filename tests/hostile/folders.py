@@ -356,7 +356,7 @@ def _folders() -> Iterator[Hostile]:
     )
     # A hash that looks like JSON.
     brace = partial(_claims, "weights_sha256", "{0}")
-    yield Hostile("inspect {work}/m.onnx", "weights_sha256: {0}", 0, brace, "a brace")
+    yield Hostile("inspect {work}/m.onnx", "weights sha256: {0}", 0, brace, "a brace")
     for line in (
         f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}",
         "inspect {work}/m.onnx",
