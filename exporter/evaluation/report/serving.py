@@ -42,14 +42,18 @@ def fitted(image, how):
         image = image.resize([scaled[0] * side // short for side in image.size], method)
     elif mode != "none":
         ratio = max(ratios) if mode == "border" else min(ratios)
-        image = image.resize([max(1, round(side / ratio)) for side in image.size], method)
+        sides = [max(1, round(side / ratio)) for side in image.size]
+        image = image.resize(sides, method)
     if mode == "border":
         size = max(width, image.width), max(height, image.height)
-        padded = Image.new("RGB", size, tuple(round(255 * value) for value in how["mean"]))
-        padded.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
+        colour = tuple(round(255 * value) for value in how["mean"])
+        padded = Image.new("RGB", size, colour)
+        left, top = (size[0] - image.width) // 2, (size[1] - image.height) // 2
+        padded.paste(image, (left, top))
         image = padded
     to_whole = math.floor if how["crop_rounding"] == "down" else round
-    left, top = to_whole((image.width - width) / 2), to_whole((image.height - height) / 2)
+    left = to_whole((image.width - width) / 2)
+    top = to_whole((image.height - height) / 2)
     return image.crop((left, top, left + width, top + height))
 
 
