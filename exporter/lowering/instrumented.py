@@ -20,8 +20,9 @@ from exporter.artefact import Artefact, artefact_of
 from exporter.errors import ArtefactError
 from exporter.formats.large_onnx import LEAST_BYTES, save_onnx
 from exporter.lowering.graph import Builder, import_graph, rewire, sort_nodes
-from exporter.lowering.passes.merging import write_survivors
+from exporter.lowering.passes.merging import Slots, write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
+from exporter.schedule.methods import scorer_named
 from exporter.targets import instrumented_roles
 from exporter.tensor_names import (
     FORCED,
@@ -89,6 +90,7 @@ def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
     tensors = graph.tensors()
     prefix = artefact.spec.num_prefix_tokens
     schedule = artefact.schedule
+    tokens = scorer_named(schedule.scorer).by_tokens
     for layer in schedule.pruning_layers:
         name = keep_name(layer)
         stays = tensors.get(stays_name(layer))
@@ -96,7 +98,8 @@ def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
             continue
         op = Builder(graph, prefix=f"{name}/from_stays")
         patches, left = schedule.reaching[layer], schedule.left[layer]
-        keep = write_survivors(op, stays, patches, left, prefix)
+        slots = Slots.of(patches, left, prefix, tokens=tokens)
+        keep = write_survivors(op, stays, slots, left)
         keep.name = name
         keep.shape = ["batch", left]
     sort_nodes(graph)

@@ -196,23 +196,28 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
 class Slots:
     """The tokens among which pairs are counted, in one order; `first` and `second` mark those of each set.
 
+    `positions` are those of the patches; prefix tokens have negative ones.
+
     They are an even number: the first token, a prefix token, is `left_out` of an odd one. TensorRT copies other
     operands to pad them. The first set is compared with the second alone where both have an even number of slots
-    and take turns; elsewhere all with all, where constants say which is which.
+    and take turns, and the keys are `tokens`: of the mean of heads it copies each set. Elsewhere all are compared
+    with all, and constants say which is which.
     """
 
     left_out: int
+    positions: Array
     first: Array
     second: Array
+    tokens: bool
 
     @classmethod
-    def of(cls, patches: int, kept_count: int, prefix: int) -> "Slots":
+    def of(cls, patches: int, kept_count: int, prefix: int, *, tokens: bool) -> "Slots":
         """Return the slots of a layer that keeps so many of its patches."""
         left_out = (prefix + patches) % 2 if prefix else 0
-        is_patch = np.arange(prefix + patches)[left_out:] >= prefix
-        second = np.zeros_like(is_patch)
-        second[prefix - left_out :][joined_patches(patches, kept_count, prefix)] = True
-        return cls(left_out, is_patch & ~second, second)
+        positions = np.arange(left_out - prefix, patches)
+        second = np.isin(positions, joined_patches(patches, kept_count, prefix))
+        first = (positions >= 0) & ~second
+        return cls(left_out, positions, first, second, tokens)
 
     @property
     def rows(self) -> slice:
@@ -232,7 +237,7 @@ class Slots:
     def _take_turns(self) -> bool:
         turn = self._turn
         alternate = self.second[turn::2].all() and not self.second[1 - turn :: 2].any()
-        return bool(alternate) and len(self.second) % 4 == 0
+        return bool(self.tokens and alternate) and len(self.second) % 4 == 0
 
     def take(
         self, op: Builder, tensor: gs.Variable, part: slice, width: int
@@ -249,7 +254,7 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     key, sizes = node.inputs[0], node.inputs[1:]
     prefix, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
     patches = int(key.shape[-2]) - prefix
-    slots = Slots.of(patches, kept_count, prefix)
+    slots = Slots.of(patches, kept_count, prefix, tokens=len(key.shape) == len(TURNED))
     staying = kept_count - int(slots.second.sum())
     own_places = np.where(slots.second, staying + slots.second.cumsum() - 1, 0)
     own_places = own_places.astype(np.float32)
@@ -287,7 +292,7 @@ def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
     keep = node.outputs[0]
     if keep.outputs or any(output is keep for output in graph.outputs):
         node.outputs = node.outputs[:2]  # score and gap have no reader
-        survivors = write_survivors(op, stays, patches, kept_count, prefix)
+        survivors = write_survivors(op, stays, slots, kept_count)
         replace(graph, node, survivors, into)
     else:
         node.outputs = node.outputs[1:2]
@@ -351,18 +356,18 @@ def _shortened(op: Builder, keys: gs.Variable) -> gs.Variable:
 
 
 def write_survivors(
-    op: Builder, stays: gs.Variable, patches: int, kept_count: int, prefix: int
+    op: Builder, stays: gs.Variable, slots: Slots, kept_count: int
 ) -> gs.Variable:
     """Write the survivors, [batch, kept]: of the first set those that stay, ascending, then the second set."""
-    second = np.array(joined_patches(patches, kept_count, prefix))
+    second = slots.positions[slots.second]
     size = op.Concat(op.Shape(stays, start=0, end=1), [len(second)], axis=0)
     joined = op.Expand(second[None], size, name="all_joined")
     if kept_count == len(second):
         return joined
-    slots = Slots.of(patches, kept_count, prefix)
-    positions = np.arange(len(slots.first))[slots.rows] + slots.left_out - prefix
+    positions = slots.positions[slots.rows]
     # Those that go sort behind all that stay.
-    places = op.Where(op.Squeeze(stays, [2]), positions[None], patches)
+    behind = int(slots.positions[-1]) + 1
+    places = op.Where(op.Squeeze(stays, [2]), positions[None], behind)
     outs = f"{op.prefix}/ascending", f"{op.prefix}/unread"
     staying = [kept_count - len(second)]
     first, _ = op.several("TopK", places, staying, outs=outs, axis=1, largest=0)

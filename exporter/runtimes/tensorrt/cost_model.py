@@ -136,6 +136,10 @@ def product_of(layer: EngineLayer) -> Product | None:
     reads = [tensor.sizes for tensor in layer.reads if tensor.sizes]
     if layer.is_fused_attention and reads:
         query, key = reads[:2]
+        if len(query) == 2:  # query, key and value side by side
+            count, queries, width = layer.writes[0].sizes or (1, 1, 1)
+            keys = prod(query) // (3 * count * width)
+            return Product(layer.reads[0].dtype, count, queries, keys, 2 * width)
         heads = prod(query[:-2])
         return Product(layer.reads[0].dtype, heads, query[-2], key[-1], 2 * query[-1])
     if layer.kind == CONVOLUTION and reads:
