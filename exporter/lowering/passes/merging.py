@@ -21,6 +21,7 @@ from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.ops.counts import joined_patches
 from exporter.ops.merging import PAIR_SCORE
 from exporter.ops.onnx_functions import DOMAIN
+from exporter.schedule.methods import scorer_named
 from exporter.tensor_names import Array, into_name, stays_name
 
 # Above any cosine, so that a survivor joins itself.
@@ -188,7 +189,7 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
     """
     pairings = _pairings(graph, artefact)
     for layer, node in pairings:
-        _count(graph, node, layer, artefact.spec.num_heads)
+        _count(graph, node, layer, artefact)
     return len(pairings)
 
 
@@ -250,17 +251,18 @@ class Slots:
         return op.Slice(by_two, [start], [start + width], [2])
 
 
-def _count(graph: gs.Graph, node: gs.Node, layer: int, heads: int) -> None:
+def _count(graph: gs.Graph, node: gs.Node, layer: int, artefact: Artefact) -> None:
     key, sizes = node.inputs[0], node.inputs[1:]
     prefix, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
     patches = int(key.shape[-2]) - prefix
-    slots = Slots.of(patches, kept_count, prefix, tokens=len(key.shape) == len(TURNED))
+    tokens = scorer_named(artefact.schedule.scorer).by_tokens
+    slots = Slots.of(patches, kept_count, prefix, tokens=tokens)
     staying = kept_count - int(slots.second.sum())
     own_places = np.where(slots.second, staying + slots.second.cumsum() - 1, 0)
     own_places = own_places.astype(np.float32)
 
     op = Builder(graph, node, prefix=into_name(layer))
-    alike = _cosine(op, key, heads, slots, prefix)
+    alike = _cosine(op, key, artefact.spec.num_heads, slots, prefix)
     if sizes:
         column = op.Unsqueeze(sizes[0], [2])
         weight = _weight(op, _without_first(op, column, slots))
