@@ -64,8 +64,7 @@ def star_export_commands(block: Block) -> Iterator[list[str]]:
         .replace("$precision", "fp16")
     )
     for line in text.splitlines():
-        words = shlex.split(
-            re.sub(r"\s[#>].*", "", line)
-        )  # a comment, or a file for the output
+        # a comment, or a file for the output
+        words = shlex.split(re.sub(r"\s[#>].*", "", line))
         if words and words[0] == "star-export":
             yield words[1:]

@@ -58,10 +58,8 @@ def _run_no_node_again() -> None:
     """torch.onnx runs every node again to promote types, on fake tensors; one without a change has its result."""
     interpreter: Any = getattr(type_promotion, INTERPRETER, None)
     rules = signature(type_promotion.get_type_promotion_rule).parameters
-    if interpreter is None or list(rules) != [
-        "node",
-        "type_promotion_table",
-    ]:  # torch 2.6
+    # torch 2.6
+    if interpreter is None or list(rules) != ["node", "type_promotion_table"]:
         return
 
     def run_node(self: Any, node: torch.fx.Node) -> Any:

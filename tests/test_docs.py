@@ -111,9 +111,8 @@ def test_the_serving_commands(
     write_folder(tmp_path / "build/deit")
     make_images(tmp_path / "photos", classes=8, each=2, side=16)
     quick = {"bench": ("--rounds", "5", "--batches", "1")}
-    monkeypatch.setattr(
-        bench, "sliced_of", lambda _: NOT_SLICED
-    )  # these models choose nothing
+    # these models choose nothing
+    monkeypatch.setattr(bench, "sliced_of", lambda _: NOT_SLICED)
     for page in ("README.md", "docs/serving.md"):
         for words in commands_of(page, f"{HERE}::test_the_serving_commands"):
             done = star_export(*words, *quick.get(words[0], ()))

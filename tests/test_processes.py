@@ -60,9 +60,8 @@ def test_what_joining_writes_to_stdout_goes_to_stderr(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def joined(**_: object) -> SimpleNamespace:
-        os.write(
-            1, b"[Gloo] Rank 0 is connected"
-        )  # as C++ writes: not through sys.stdout
+        # as C++ writes: not through sys.stdout
+        os.write(1, b"[Gloo] Rank 0 is connected")
         return SimpleNamespace(num_processes=1)
 
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -42,9 +42,8 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_recipe(parser)
-    model = tuple(
-        name for name in MODEL_FLAGS if name != "device"
-    )  # no weights are needed
+    # no weights are needed
+    model = tuple(name for name in MODEL_FLAGS if name != "device")
     add_flags(
         parser,
         Recipe,

@@ -180,11 +180,8 @@ def _array_of(batch: Any) -> Array:
             batch = batch.detach().cpu()
             batch = batch.float() if batch.is_floating_point() else batch
         array = np.asarray(batch)
-    except (
-        TypeError,
-        RuntimeError,
-        NotImplementedError,
-    ) as error:  # sparse, or without values
+    # sparse, or without values
+    except (TypeError, RuntimeError, NotImplementedError) as error:
         raise ImageError("images", reason_of(error), "an array of values") from None
     if array.dtype.name in HALVES:
         array = array.astype(np.float32)

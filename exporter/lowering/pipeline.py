@@ -122,9 +122,8 @@ def _model_of(translated: torch.onnx.ONNXProgram | None) -> onnx.ModelProto:
     model: onnx.ModelProto = translated.model_proto
     for node in model.graph.node:
         if node.op_type == "BatchNormalization":
-            del node.output[
-                1:
-            ]  # statistics of training, which the onnxscript of torch 2.6 writes
+            # statistics of training, which the onnxscript of torch 2.6 writes
+            del node.output[1:]
     return model
 
 

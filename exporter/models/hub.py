@@ -25,8 +25,7 @@ def _answers() -> bool:
     """Whether the hub answers within seconds."""
     try:
         get_session().head(constants.ENDPOINT, timeout=SECONDS)
-    except (
-        Exception
-    ):  # of the library's HTTP client, which is another one in other versions
+    # of the library's HTTP client, which is another one in other versions
+    except Exception:
         return False
     return True

@@ -25,10 +25,8 @@ from exporter.models.spec import preprocessing_from, spec_of
 from exporter.models.timm_adapters import parts_of, why_not_blocks
 
 STEM_CHANNELS = 64
-STEM_STRIDE, PATCH_STRIDE = (
-    2,
-    8,
-)  # pixels, then pixels of the stem, from one patch to the next
+# pixels, then pixels of the stem, from one patch to the next
+STEM_STRIDE, PATCH_STRIDE = (2, 8)
 AUX_WEIGHT = 0.5
 SKIP_LAM = 2.0
 

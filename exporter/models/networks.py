@@ -267,9 +267,8 @@ def _building(source: Source, expected: str) -> Iterator[None]:
         yield
     except WRONG_ARGUMENTS as error:
         raise ModelError(source.name, reason_of(error), expected) from None
-    except (
-        RuntimeError
-    ) as error:  # of sizes that PyTorch refuses, or of weights that nobody has
+    # of sizes that PyTorch refuses, or of weights that nobody has
+    except RuntimeError as error:
         hint = "check its arguments, or give --checkpoint FILE"
         raise ModelError(
             source.name, reason_of(error), "a model to build", hint

@@ -158,10 +158,8 @@ def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
         ValueError: The crop is larger, or no share gives both sides.
     """
     smallest = min(side / full for side, full in zip(size, scaled, strict=True))
-    for share in (
-        smallest,
-        math.nextafter(smallest, 0),
-    ):  # 224 / (224 / 242) is less than 242
+    # 224 / (224 / 242) is less than 242
+    for share in (smallest, math.nextafter(smallest, 0)):
         if share <= 1 and tuple(math.floor(side / share) for side in size) == scaled:
             return share
     raise ValueError("{} × {} pixels cropped to {} × {}".format(*scaled, *size))

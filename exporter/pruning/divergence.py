@@ -65,7 +65,7 @@ class Judges:
             1.0 - doubt / torch.special.entr(chances.mean(0)).sum().clamp(min=1e-12)
         )
 
-    def some(self, count: int) -> "Judges":
+    def at_most(self, count: int) -> "Judges":
         """Return at most so many of them, spread over all."""
         images, places = spread(self.images, count)
         return replace(self, images=images, answers=self.answers[places])

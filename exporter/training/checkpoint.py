@@ -103,9 +103,8 @@ class RunState:
 def _write(content: object, path: Path) -> None:
     try:
         torch.save(content, path)
-    except (
-        RuntimeError
-    ) as error:  # what PyTorch's own writer raises where a disk is full
+    # what PyTorch's own writer raises where a disk is full
+    except RuntimeError as error:
         raise OSError(str(error).partition("\n")[0]) from None
 
 

@@ -274,9 +274,8 @@ def collect_to(
     images to measure on then are no longer held out.
     """
     folder = writable_folder(out)
-    choice = replace(
-        choice, growth=0, last_weights=False
-    )  # samples do not depend on them
+    # samples do not depend on them
+    choice = replace(choice, growth=0, last_weights=False)
     chosen = network.recipe.images
     require_images(network)
     _check_whole(network)

@@ -159,25 +159,17 @@ class Variant:
         few, _ = spread(images, CHOOSING)
         with network.stages.stage("counts, on calibration images") as advance:
             choosing = Judges.of(network.vit, few)
-            place, gain = nearest(models, choosing, judges.some(CHOOSING), advance)
+            place, gain = nearest(models, choosing, judges.at_most(CHOOSING), advance)
+        chosen = policies[place]
         outcome = "no others are shown to be nearer to the unpruned model"
         if place:
-            outcome = (
-                f"which lowers the divergence of those of the share by {gain.gain:.4f}"
-            )
+            outcome = f"the divergence falls by {gain.gain:.4f}"
         early = (
-            ", with a merge before the first layer" * policies[place].merges_embedded
+            ", with a merge before the first layer" if chosen.merges_embedded else ""
         )
-        logger.warning(
-            "counts: exponent %g%s; of %d tried on %d images and judged on %d others, %s",
-            *(
-                policies[place].exponent,
-                early,
-                len(models),
-                gain.read,
-                gain.held_out,
-                outcome,
-            ),
+        network.stages.say(
+            f"counts: exponent {chosen.exponent:g}{early}; of {len(models)} tried on {gain.read} images and "
+            f"judged on {gain.held_out} others: {outcome}"
         )
         return models[place].schedule
 

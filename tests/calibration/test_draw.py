@@ -37,9 +37,10 @@ def shares(halves: NDArray[np.float64]) -> list[float]:
 def test_it_is_the_share_of_the_better_half_that_both_choose(
     seed: int, layers: int, patches: int
 ) -> None:
+    # with ties
     halves = (
         np.random.RandomState(seed).randint(1, 9, (2, layers, patches)).astype(float)
-    )  # with ties
+    )
     count = (patches + 1) // 2
     overlap = shares(halves)
     assert len(overlap) == layers

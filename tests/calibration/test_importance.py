@@ -84,9 +84,8 @@ def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None
             pair for b in blocks for pair in ((b.ls1, b.attn.proj), (b.ls2, b.mlp.fc2))
         ]
         for scale, linear in pairs:
-            scale.gamma.add_(
-                0.1 * scale.gamma.sign()
-            )  # none so near 0 that the rules' 1e-9 shows
+            # none so near 0 that the rules' 1e-9 shows
+            scale.gamma.add_(0.1 * scale.gamma.sign())
             if fold:
                 linear.weight.mul_(scale.gamma[:, None])
                 linear.bias.mul_(scale.gamma)
@@ -187,10 +186,8 @@ def test_is_the_mean_over_all_pairs_of_patches(
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
-        (
-            [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]],
-            1 / 3,
-        ),  # a row of zeros is like no other
+        # a row of zeros is like no other
+        ([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]], 1 / 3),
         ([[1.0, 1.0], [1.0, 1.0]], 0.0),  # one patch has no pair
         ([[1e-100, 1e-100]] * 6, 1.0),
         ([[1e100, 1e100]] * 6, 1.0),

@@ -105,9 +105,8 @@ def test_without_the_export_libraries_the_selection_cost_is_left_out(
     assert "WARNING" not in done.err
     result = done.json
     assert all(each["selection"] is None for each in result["batches"])
-    assert (
-        result["batches"][0]["breakdown_ms"]["pruned"]["selection"] > 0
-    )  # TopK is known by its operator
+    # TopK is known by its operator
+    assert result["batches"][0]["breakdown_ms"]["pruned"]["selection"] > 0
 
 
 def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> Throughput:

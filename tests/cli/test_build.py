@@ -92,9 +92,8 @@ def test_without_tensorrt_one_is_told_how_to_get_it(
         assert first["--saveEngine"] == load["--loadEngine"]
         for line in (first, load):
             assert (folder / line["--loadInputs"].removeprefix("images:")).is_file()
-    assert (
-        star_export("inspect", folder, "--json").code == 0
-    )  # the folder is still whole
+    # the folder is still whole
+    assert star_export("inspect", folder, "--json").code == 0
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -33,10 +33,8 @@ def test_a_file_is_the_one_that_compile_leaves(
     assert done.json["method"] == {"dense": "dense", "pruned": "star"}[role]
     assert done.json["gmacs"] == pytest.approx(report["gmacs"][role])
     own, other = onnx.load(out), onnx.load(folder / report["files"][role])
-    for model, names in (
-        (own, []),
-        (other, ["class_0", "class_1"]),
-    ):  # `compile` has labelled images
+    # `compile` has labelled images
+    for model, names in ((own, []), (other, ["class_0", "class_1"])):
         (spec,) = (
             each for each in model.metadata_props if each.key == "star_export.model"
         )

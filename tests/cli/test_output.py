@@ -57,10 +57,8 @@ def test_a_table_has_its_title_and_every_cell(
         ["1", "16"],
         ["second", "x"],
     ]
-    assert cells[0] == [
-        " 1      ",
-        "   16 ",
-    ]  # numbers are aligned right, but for the first column
+    # numbers are aligned right, but for the first column
+    assert cells[0] == [" 1      ", "   16 "]
     assert "layer" in out and "kept" in out
     assert err == ""
 

@@ -122,9 +122,8 @@ def torn(path: Path, how: str) -> Path:
             path, {f"{each}.png": encoded(each, side=8) for each in range(3)}
         ).read_bytes()
     )
-    at = 512 + 512 * -(
-        -len(encoded(0, side=8)) // 512
-    )  # where the second header starts
+    # where the second header starts
+    at = 512 + 512 * -(-len(encoded(0, side=8)) // 512)
     if how == "header":
         raw[at : at + 200] = bytes(range(200))
     path.write_bytes(

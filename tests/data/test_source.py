@@ -146,9 +146,8 @@ def test_compressed_shards_are_read_in_one_pass(tmp_path: Path) -> None:
         assert source.total is None
         assert [file.label for file in source.files] == [1]
         assert list(source.files) == []
-        assert (
-            open_source([packed], 2, max_images=3).total == 3
-        )  # the most there can be
+        # the most there can be
+        assert open_source([packed], 2, max_images=3).total == 3
     odd = write_shard(
         tmp_path / "c.tar",
         {"1.png": encoded(1), "2.png": encoded(2), "2.cls": "1"},

@@ -50,9 +50,8 @@ def towards(
             {"params": [student.attention, student.activation], "lr": 1e-2},
             {"params": student.model.parameters(), "lr": weights},
         ]
-        optimizer = torch.optim.SGD(
-            groups
-        )  # steps by size: Adam's would all be the same, and scores tie
+        # steps by size: Adam's would all be the same, and scores tie
+        optimizer = torch.optim.SGD(groups)
         for _ in range(steps):
             optimizer.zero_grad()
             nn.functional.mse_loss(student(images), wanted).backward()

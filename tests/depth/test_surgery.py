@@ -205,10 +205,8 @@ def test_it_is_pruned_further_and_merged_after_training(
 
 
 def test_the_shipped_plan_of_deit_base() -> None:
-    attention, activation = (
-        (0, 3, 7, 8, 11),
-        (2, 7, 8, 10, 11),
-    )  # as published, counted from 0
+    # as published, counted from 0
+    attention, activation = ((0, 3, 7, 8, 11), (2, 7, 8, 10, 11))
     plan = DepthPlan(
         tuple(layer + 1 for layer in attention),
         tuple(layer + 1 for layer in activation),

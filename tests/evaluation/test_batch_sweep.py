@@ -126,15 +126,11 @@ def test_the_model_as_it_came_stands_beside_both() -> None:
 @pytest.mark.parametrize(
     ("pruned", "expected"),
     [
-        (
-            {1: 0.2, 4: 0.5, 8: 0.9},
-            4,
-        ),  # slower at 1 (dense takes 0.1), faster from 4 on
+        # slower at 1 (dense takes 0.1), faster from 4 on
+        ({1: 0.2, 4: 0.5, 8: 0.9}, 4),
         ({1: 0.05, 4: 0.2, 8: 0.4}, 1),
-        (
-            {1: 0.05, 4: 0.2, 8: 1.5},
-            None,
-        ),  # faster, but not any more at the largest batch
+        # faster, but not any more at the largest batch
+        ({1: 0.05, 4: 0.2, 8: 1.5}, None),
         ({1: 0.05, 4: 0.6, 8: 0.4}, 8),
     ],
 )

@@ -182,9 +182,8 @@ def test_under_sustained_load(
     load = runs_of(measured(files, load_s=30, streams=2)[1]).pruned.load
     assert load is not None
     assert (load.streams, load.runs) == (2, 2)
-    assert load.images_per_s == pytest.approx(
-        8 * 2 / 20e-3
-    )  # two runs of 8 images in 20 ms
+    # two runs of 8 images in 20 ms
+    assert load.images_per_s == pytest.approx(8 * 2 / 20e-3)
     assert load.percentiles_ms == pytest.approx({50: 3.7, 90: 3.7, 95: 3.7, 99: 3.7})
 
 

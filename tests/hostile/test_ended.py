@@ -123,9 +123,8 @@ def test_calibrations_at_once_and_one_that_is_killed(
     workplace: Workplace, star_export: Command, tmp_path: Path
 ) -> None:
     """Three processes write one file, and the one that is killed leaves it to the others."""
-    images = make_images(
-        tmp_path / "images", classes=2, each=90
-    )  # sums are kept every 16 images
+    # sums are kept every 16 images
+    images = make_images(tmp_path / "images", classes=2, each=90)
     alone, shared = (
         tmp_path / "alone.safetensors",
         tmp_path / "shared" / "c.safetensors",

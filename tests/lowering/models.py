@@ -51,11 +51,8 @@ def pruned_of(
     **settings: Any,
 ) -> PrunedViT:
     """A model of the test's own, whose patches are dropped unless the settings say otherwise."""
-    heard = {
-        "scorer": "fused",
-        "alpha": 0.5,
-        "reduce": "drop",
-    }  # the default hears little of the image
+    # the default hears little of the image
+    heard = {"scorer": "fused", "alpha": 0.5, "reduce": "drop"}
     schedule = manual_schedule(
         vit.spec, rates, resolve(Prune(method=method, **{**heard, **settings}))
     )

@@ -93,9 +93,8 @@ def test_outliers_overflow_unless_images_show_them(
         <= TOLERANCES["fp16"].logit_diff_per_std * expected.std()
     )
     assert max(largest_halves(measured, images).values()) <= HIGHEST
-    (line,) = [
-        message for message in caplog.messages if message
-    ]  # torch logs empty ones
+    # torch logs empty ones
+    (line,) = [message for message in caplog.messages if message]
     assert line.startswith(f"{target.name}: nodes that stay in fp32")
     assert f": {len(artefact_of(measured).in_fp32)}, up to" in line
 

@@ -102,9 +102,8 @@ def test_it_merges_as_pytorch_does(way: str, family: str, target: Target) -> Non
     if target.runtime.name == "openvino" and (reason := why_not(target)):
         pytest.skip(reason)
     pruned = WAYS[way](family)
-    images = images_of(
-        pruned, 48 if target.quantization else 16
-    )  # of few images one is too many
+    # of few images one is too many
+    images = images_of(pruned, 48 if target.quantization else 16)
     model = lowered(pruned, target, images=images if target.takes_ranges else None)
     report = check(pruned, model, images, threads=1)
     assert report.passed, report.checks

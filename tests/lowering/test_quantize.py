@@ -219,9 +219,8 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             scale, zero_point = (values[name] for name in node.input[1:])
             assert zero_point.dtype == np.int8 and not zero_point.any()
-            if (
-                node.input[0] in values
-            ):  # a weight: stored in INT8, a scale for each column
+            # a weight: stored in INT8, a scale for each column
+            if node.input[0] in values:
                 assert values[node.input[0]].dtype == np.int8
                 assert scale.shape == values[node.input[0]].shape[1:]
                 weights += 1
@@ -229,9 +228,8 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
                 assert scale.ndim == 0
     pairs = sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
     assert weights == pairs  # one of tokens for each product
-    assert not [
-        name for name, value in values.items() if value.dtype == np.int32
-    ]  # biases stay floats
+    # biases stay floats
+    assert not [name for name, value in values.items() if value.dtype == np.int32]
 
 
 def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:

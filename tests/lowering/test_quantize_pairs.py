@@ -73,9 +73,8 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
     model = gs.export_onnx(graph)
     model.ir_version = 10
     onnx.checker.check_model(model, full_check=True)
-    assert (
-        operators(graph)["QuantizeLinear"] == 4
-    )  # x, y, turned y and the weights; y has two readers
+    # x, y, turned y and the weights; y has two readers
+    assert operators(graph)["QuantizeLinear"] == 4
     return model
 
 

@@ -28,11 +28,8 @@ FINE = {"patch_size": 8}
 NARROW = (
     {"embed_dim": 64, "num_heads": 4},
     {"embed_dim": 96, "num_heads": 4},
-    {
-        "embed_dim": 64,
-        "num_heads": 4,
-        "num_kv_heads": 4,
-    },  # in place of a list with an entry for each block
+    # in place of a list with an entry for each block
+    {"embed_dim": 64, "num_heads": 4, "num_kv_heads": 4},
 )
 
 

@@ -194,9 +194,8 @@ def test_as_many_positions_are_on_the_networks_grid(
     """16 positions are 2×8 or 4×4: those of a network that was trained so are not resampled, and it is said."""
     model: Any = make_model(img_size=(16, 64))
     state = make_model(img_size=(16, 64), seed=1).state_dict()
-    model.pretrained_cfg = {
-        "input_size": (3, 32, 32)
-    }  # of whose grid timm's filter would take them to be
+    # of whose grid timm's filter would take them to be
+    model.pretrained_cfg = {"input_size": (3, 32, 32)}
     assert to_own_keys(state, model)["pos_embed"] is state["pos_embed"]
     check_size(state, model, (), "c")
     assert not caplog.messages

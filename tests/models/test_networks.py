@@ -157,10 +157,8 @@ def test_arguments_that_lvvit_does_not_take_are_refused(kwargs: dict[str, Any]) 
     ("name", "nearest"),
     [
         ("lvvit_x", "lvvit_s"),
-        (
-            "vit_tiny",
-            "nearest names: vit_tiny_patch16_224, ",
-        ),  # those that start so come first
+        # those that start so come first
+        ("vit_tiny", "nearest names: vit_tiny_patch16_224, "),
         ("§§§§§§", None),
     ],
 )

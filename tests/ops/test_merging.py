@@ -184,9 +184,8 @@ def test_the_order_is_that_of_tome() -> None:
         1, 1, 6, 2
     )
     index, into, _, _ = pair_tokens(key, None, 4, 1)
-    assert index.tolist() == [
-        [3, 0, 2, 4]
-    ]  # the class token, then patches 0 to 4; patch 1 resembles patch 0 most
+    # the class token, then patches 0 to 4; patch 1 resembles patch 0 most
+    assert index.tolist() == [[3, 0, 2, 4]]
     assert into.tolist() == [[1, 1, 2, 0, 3]]
 
 

@@ -42,14 +42,14 @@ def test_the_nearest_model_is_taken_where_others_show_that_it_is(
     assert (place, gain.gain) == (0, 0.0)
 
 
-def test_some_judges_are_spread_over_all(tiny_vit: PrunableViT) -> None:
+def test_fewer_judges_are_spread_over_all(tiny_vit: PrunableViT) -> None:
     judges = Judges.of(tiny_vit, random_images(tiny_vit, 40).split(16))
-    few = judges.some(10)
+    few = judges.at_most(10)
     images = torch.cat(list(few.images))
     assert len(few) == len(images) == 10
     assert torch.equal(few.answers, judges.answers[3::4])
     assert torch.equal(images, torch.cat(list(judges.images))[3::4])
-    assert len(judges.some(100)) == 40
+    assert len(judges.at_most(100)) == 40
     dense = PrunedViT(tiny_vit, keep_everything(tiny_vit.spec)).eval()
     assert few.divergences(dense).max() < 1e-9
 

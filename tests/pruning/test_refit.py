@@ -149,9 +149,8 @@ def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
 
     monkeypatch.setattr(refit_module, "_fit", noted)
     _refit(pruned_of(tiny_vit, reduce=reduce), _images(tiny_vit))
-    first = (
-        1 if reduce == "drop" else 0
-    )  # what is dropped behind the attention is missed in the next block
+    # what is dropped behind the attention is missed in the next block
+    first = 1 if reduce == "drop" else 0
     assert len(errors) == 4 and all(
         after < 0.9 * before for before, after in errors[first:]
     )

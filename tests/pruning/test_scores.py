@@ -270,9 +270,8 @@ def test_layouts_agree(family: str, scorer: str) -> None:
             count = decision.count
             other = traces[0].decisions[layer].count
             assert count is not None and other is not None and torch.equal(count, other)
-    if (
-        scorer == "received"
-    ):  # the others reach the most that a layer keeps of these images
+    # the others reach the most that a layer keeps of these images
+    if scorer == "received":
         counts = torch.stack(
             [
                 made.count

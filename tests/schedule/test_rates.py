@@ -119,9 +119,8 @@ def test_the_ends_of_acs_are_where_their_rates_say(acs: list[float]) -> None:
 
 def test_endpoints_are_the_text_of_the_paper() -> None:
     rates = rates_from_acs([0.1, 0.0, 0.2, 0.5, 0.3], 0.6, Anchors.ENDPOINTS)
-    assert rates == pytest.approx(
-        (1.0, 1.0, 0.8, 0.6, 0.6), abs=1e-6
-    )  # clipped where ACS leaves the two ends
+    # clipped where ACS leaves the two ends
+    assert rates == pytest.approx((1.0, 1.0, 0.8, 0.6, 0.6), abs=1e-6)
 
 
 def test_endpoints_need_a_rise() -> None:

@@ -158,12 +158,8 @@ def test_a_lower_exponent_leaves_more_to_the_last_layers_at_equal_cost() -> None
 
 def test_shapes_by_hand() -> None:
     every = [True] * 4
-    assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (
-        14,
-        11,
-        9,
-        6,
-    )  # r = 2.53
+    # r = 2.53
+    assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (14, 11, 9, 6)
     assert counts_of_rho(
         SHAPES["constant"], 0.5, 16, [True, False, True, True, True]
     ) == (

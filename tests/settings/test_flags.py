@@ -106,9 +106,8 @@ def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -
 def _forms(number: float) -> st.SearchStrategy[str]:
     """How Python and people write a number: .7, 7e-1, +0.7, 1_000."""
     written = {repr(number), f"{number:.17e}", f"{number:.17E}", f"{number:+.17g}"}
-    whole, _, rest = f"{number:.1080f}".partition(
-        "."
-    )  # all digits of the smallest number
+    # all digits of the smallest number
+    whole, _, rest = f"{number:.1080f}".partition(".")
     if int(whole) == 0 and int(rest):
         written.add(f"{whole[:-1]}.{rest.rstrip('0')}")
     if int(rest) == 0:

@@ -309,9 +309,8 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
     )
     torch.save(state, tmp_path / "teacher.pth")
     settings = replace(QUICK, epochs=1, distillation=1.0)
-    how = recipe.but(
-        **tables_of(method=Method.TOME)
-    )  # one epoch makes it no worse: the weights are the epoch's
+    # one epoch makes it no worse: the weights are the epoch's
+    how = recipe.but(**tables_of(method=Method.TOME))
     own = finetune_model(how, settings, tmp_path / "own.safetensors")
     finetune_model(
         how, settings, tmp_path / "other.safetensors", teacher=tmp_path / "teacher.pth"

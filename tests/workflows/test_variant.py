@@ -1,6 +1,5 @@
 """A variant is made link by link, each once; the dense model is the one without pruning."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from exporter.schedule.policy import Need, resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.network import Network
+from exporter.workflows.progress import CallbackStages
 from exporter.workflows.recipe import Images, Lowering, Recipe
 from exporter.workflows.variant import Variant
 from tests.digits import digits
@@ -99,7 +99,7 @@ def test_images_to_evaluate_on_judge_where_there_are_others(tmp_path: Path) -> N
 
 
 def test_images_choose_counts_where_nobody_has_and_much_is_saved(
-    tiny_vit: PrunableViT, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_vit: PrunableViT, tmp_path: Path
 ) -> None:
     """By far the best of the counts that they may choose among, which is said; else those of the share."""
     places = Images(
@@ -107,15 +107,14 @@ def test_images_choose_counts_where_nobody_has_and_much_is_saved(
         eval_images=noise_at(tmp_path / "judges", 40),
     )
     prune = Prune(mac_reduction=0.6, refit=True)
-    network = Network(Recipe(prune=prune, images=places), tiny_vit)
+    told = list[str]()
+    stages = CallbackStages(lambda line, *_: told.append(line))
+    network = Network(Recipe(prune=prune, images=places), tiny_vit, stages=stages)
     policy = resolve(prune)
     assert policy.is_open and len(policy.alternatives) == 5
-    with caplog.at_level(logging.WARNING):
-        chosen = Variant(network, policy).schedule
-    assert (
-        "counts: exponent" in caplog.text
-        and "tried on 40 images and judged on 40 others" in caplog.text
-    )
+    chosen = Variant(network, policy).schedule
+    (line,) = (line for line in told if line.startswith("counts: exponent"))
+    assert "tried on 40 images and judged on 40 others" in line
     possible = {policy, *policy.alternatives}
     assert chosen in {
         Variant(network, replace(each, refit=False)).schedule for each in possible

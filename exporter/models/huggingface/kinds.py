@@ -63,9 +63,8 @@ def tower_config(config: Any) -> Any:
     if pair in PAIRS:
         tower.architectures = [PAIRS[pair]]
     if hasattr(config, "projection_dim"):
-        tower.projection_dim = (
-            config.projection_dim
-        )  # both towers are projected to one size
+        # both towers are projected to one size
+        tower.projection_dim = config.projection_dim
     return tower
 
 

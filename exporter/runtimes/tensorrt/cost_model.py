@@ -134,24 +134,24 @@ def product_of(layer: EngineLayer) -> Product | None:
     A fused attention is two products, by its logits: here one of twice the depth. A convolution is one product.
     """
     reads = [tensor.sizes for tensor in layer.reads if tensor.sizes]
-    if layer.is_fused_attention and reads:
+    result = layer.writes[0].sizes if layer.writes else None
+    if result is None or not reads:
+        return None
+    if layer.is_fused_attention:
         query, key = reads[:2]
         if len(query) == 2:  # query, key and value side by side
-            count, queries, width = layer.writes[0].sizes or (1, 1, 1)
+            count, queries, width = result
             keys = prod(query) // (3 * count * width)
             return Product(layer.reads[0].dtype, count, queries, keys, 2 * width)
         heads = prod(query[:-2])
         return Product(layer.reads[0].dtype, heads, query[-2], key[-1], 2 * query[-1])
-    if layer.kind == CONVOLUTION and reads:
+    if layer.kind == CONVOLUTION:
         channels, *window = reads[1]
-        batch, _, *grid = layer.writes[0].sizes or ()
+        batch, _, *grid = result
         return Product(
             layer.reads[0].dtype, 1, batch * prod(grid), channels, prod(window)
         )
-    result = layer.writes[0].sizes if layer.product else None
-    if result is None:
-        return None
-    return _matrices(layer.product, reads, result)
+    return _matrices(layer.product, reads, result) if layer.product else None
 
 
 def _matrices(

@@ -286,9 +286,8 @@ def _import_polygraphy(tool: Runtime) -> tuple[Any, type[Exception]]:
     """Import Polygraphy for one of the two tools: which of them it takes is settled for the whole process."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # its own, on Python 3.13
+            # its own, on Python 3.13
+            warnings.simplefilter("ignore", DeprecationWarning)
             config: Any = importlib.import_module("polygraphy.config")
             config.USE_TENSORRT_RTX = tool.ahead
             backend, exception, logger = (

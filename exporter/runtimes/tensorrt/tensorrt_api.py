@@ -39,9 +39,8 @@ def import_tensorrt() -> Any:
         raise UserError(
             "tensorrt", str(error), "a library that loads", INSTALL
         ) from None
-    reason = (
-        _why_it_does_not_start() if has_driver() else ""
-    )  # without one, nothing of TensorRT is made
+    # without one, nothing of TensorRT is made
+    reason = _why_it_does_not_start() if has_driver() else ""
     if reason:
         raise UserError("tensorrt", reason, _OLD_DRIVER)
     return trt

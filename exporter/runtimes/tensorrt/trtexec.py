@@ -62,9 +62,8 @@ def build_command(
     if tool.ahead:
         words.append(f"--computeCapabilities={','.join(map(str, settings.sm))}")
     elif major_version(tensorrt) == 10:
-        words.append(
-            "--stronglyTyped"
-        )  # 11 always uses strong typing and has no such flag
+        # 11 always uses strong typing and has no such flag
+        words.append("--stronglyTyped")
     if not settings.tf32:
         words.append("--noTF32")
     if settings.version_compatible:

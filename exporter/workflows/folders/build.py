@@ -9,6 +9,7 @@ from exporter.artefact import Artefact, LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
 from exporter.runtimes.tensorrt.cost_model import estimated_ms, slower_than
+from exporter.runtimes.tensorrt.known_faults import known_faults
 from exporter.runtimes.tensorrt.layer_info import (
     Audit,
     audit,
@@ -39,7 +40,6 @@ from exporter.runtimes.tensorrt.trtexec import (
 )
 from exporter.targets import RTX, TENSORRT, Target
 from exporter.tensor_names import IMAGES, INSTRUMENTED, SLICED, instrumented_path
-from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import (
     ExportFolder,
     add_raw_images,
@@ -85,8 +85,8 @@ def build_folder(
         return tuple(_build_ahead(export, settings, stages))
     trt = import_tensorrt()
     check_version(export.target, trt.__version__)
-    for report in reports_on(export.models.pruned.artefact, trt.__version__):
-        logger.warning("%s", report)
+    for line in known_faults(export.models.pruned.artefact, trt.__version__):
+        logger.warning("%s", line)
     here = this_machine(trt.__version__)
     check_gpu(export.target, here)
     artefact = export.models.pruned.artefact
@@ -239,45 +239,6 @@ def check_version(target: Target, version: str) -> None:
     require_version(
         f"target {target.name}", version, target.least_version, hint=_instead_of(target)
     )
-
-
-@dataclass(frozen=True)
-class Report:
-    """Models that TensorRT was said to compute wrongly: a part of their names, and NVIDIA's issues that say so.
-
-    It concerns the versions from `first` to `last`, and one `precision`, or any for None.
-    """
-
-    models: str
-    issues: str
-    first: tuple[int, ...] = ()
-    last: tuple[int, ...] = (99,)
-    precision: Precision | None = None
-
-
-# docs/precision.md has them, and what is known of other runtimes.
-REPORTS = (
-    Report("dinov3", "4742, 4558", first=(10, 3), last=(10, 4)),
-    Report("siglip2", "4373", precision=Precision.FP16),
-)
-
-
-def reports_on(artefact: Artefact, version: str) -> list[str]:
-    """Return a line for each report that fits a model, its precision and a version of TensorRT."""
-    here, lines = version_numbers(version)[:2], []
-    for report in REPORTS:
-        is_meant = report.precision in (None, artefact.target.precision)
-        name = artefact.spec.name
-        if (
-            is_meant
-            and report.models in name.lower()
-            and report.first <= here <= report.last
-        ):
-            lines.append(
-                f"{name}: it is reported that TensorRT {version} computes such models wrongly "
-                f"(NVIDIA/TensorRT, issue {report.issues}): run star-export check on the engine"
-            )
-    return lines
 
 
 def check_gpu(target: Target, here: Built) -> None:

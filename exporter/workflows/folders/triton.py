@@ -52,9 +52,8 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
                 manifests.append(manifest)
             (place / "1").mkdir(parents=True)
             shutil.copyfile(source, place / "1" / file)
-            for data in files_of(source)[
-                1:
-            ]:  # under the name by which the model knows them
+            # under the name by which the model knows them
+            for data in files_of(source)[1:]:
                 shutil.copyfile(data, place / "1" / data.name)
             text = config_text(
                 place.name, artefact, settings, backend=backend, manifest=manifest

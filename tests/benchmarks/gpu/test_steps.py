@@ -130,9 +130,8 @@ def test_a_deit_tiny_of_196_patches_is_trained_calibrated_and_tuned(
         return {}
 
     monkeypatch.setattr(finetuning, "_table", tables)
-    monkeypatch.setattr(
-        finetuning, "preset_values", lambda *_: {}
-    )  # there are no weights yet
+    # there are no weights yet
+    monkeypatch.setattr(finetuning, "preset_values", lambda *_: {})
     assert finetuning.main([*words[2:], "--out", str(tmp_path)]) == 0
     assert [share for share, _ in asked] == [0.2, 0.35, 0.48, 0.65]
     recipe = asked[0][1]

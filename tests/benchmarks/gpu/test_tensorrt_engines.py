@@ -64,9 +64,8 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     if mode == module.SHRINKING:
         names = ["dense", "a-STAR 0.7", "a-STAR 0.7, shrinking"]
     assert list(times) == names
-    assert times["dense"].median_ms == pytest.approx(
-        4.1
-    )  # what the stand-in for trtexec says
+    # what the stand-in for trtexec says
+    assert times["dense"].median_ms == pytest.approx(4.1)
     engines = sorted(
         (tmp_path / "tensorrt" / mode.replace(", ", "-") / "engines").glob(
             "*.batch8.engine"

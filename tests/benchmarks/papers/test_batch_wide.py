@@ -32,17 +32,11 @@ def test_one_count_for_a_batch_depends_on_the_company(tiny_vit: PrunableViT) -> 
 @pytest.mark.parametrize(
     ("rows", "mass", "expected"),
     [
-        (
-            [[6.0, 2.0, 1.0, 1.0]],
-            0.7,
-            1,
-        ),  # 6, 8, 9, 10: reached at place 1 of one image
+        # 6, 8, 9, 10: reached at place 1 of one image
+        ([[6.0, 2.0, 1.0, 1.0]], 0.7, 1),
         ([[1.0, 6.0, 1.0, 2.0]], 0.95, 3),
-        (
-            [[6.0, 2.0, 1.0, 1.0], [6.0, 2.0, 1.0, 1.0]],
-            0.7,
-            2,
-        ),  # 6, 8, 9, 10, 16: place 4 of two images
+        # 6, 8, 9, 10, 16: place 4 of two images
+        ([[6.0, 2.0, 1.0, 1.0], [6.0, 2.0, 1.0, 1.0]], 0.7, 2),
         ([[1.0, 1.0]], 0.1, 1),
     ],
 )

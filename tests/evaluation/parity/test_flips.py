@@ -158,9 +158,8 @@ def test_images_may_keep_different_numbers_of_patches() -> None:
     assert result.malformed.tolist() == [False, False]
     assert result.overlap.tolist() == [2 / 3, 1.0]
     assert result.kept.tolist() == [2, 1]
-    np.testing.assert_allclose(
-        result.margin[0], 0.01, atol=1e-4
-    )  # 0.8 of the mass stands before the third
+    # 0.8 of the mass stands before the third
+    np.testing.assert_allclose(result.margin[0], 0.01, atol=1e-4)
 
 
 def test_padding_is_in_no_set() -> None:

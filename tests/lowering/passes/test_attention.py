@@ -45,9 +45,8 @@ def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
     depth, pruning = star().vit.spec.depth, len(RATES)
     assert fused["Attention"] == depth
     assert fused["Split"] == 0
-    assert (
-        fused["Softmax"] == pruning
-    )  # the class rows; attention's own are inside the nodes
+    # the class rows; attention's own are inside the nodes
+    assert fused["Softmax"] == pruning
     assert plain["Transpose"] - fused["Transpose"] >= 3 * depth  # query, key and value
     assert plain["Attention"] == 0
 

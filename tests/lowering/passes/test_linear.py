@@ -31,11 +31,8 @@ def graph(between: str, outputs: str = RESULT, tokens: int | str = 3) -> gs.Grap
         ("g = Gelu(h)", RESULT, 2),
         ("t = Tanh(h) g = Relu(t)", RESULT, 2),
         ("g = Softmax(h)", RESULT, 4),  # not element-wise
-        (
-            "g = Gelu(h) a = Abs(h)",
-            f"{RESULT}, float[n, 3, 6] a",
-            4,
-        ),  # read by something else
+        # read by something else
+        ("g = Gelu(h) a = Abs(h)", f"{RESULT}, float[n, 3, 6] a", 4),
         ("g = Gelu(h) a = Abs(g)", f"{RESULT}, float[n, 3, 6] a", 4),
         ("s = Sigmoid(h) g = Mul(h, s)", RESULT, 4),
     ],
@@ -88,9 +85,8 @@ def test_tokens_that_are_not_counted_are_left_alone() -> None:
 def test_linear_layers_take_a_matrix_and_an_mlp_stays_one() -> None:
     depth = star().vit.spec.depth
     gemm, plain = operators_of(), operators_of("linear_as_gemm")
-    assert (
-        gemm["Gemm"] - plain["Gemm"] == 4 * depth
-    )  # query, projection, and two of the MLP
+    # query, projection, and two of the MLP
+    assert gemm["Gemm"] - plain["Gemm"] == 4 * depth
     assert gemm["Reshape"] - plain["Reshape"] == 3 * 2 * depth
     graph = gs.import_onnx(lowered(star()))
     for node in (node for node in graph.nodes if node.op == "Gelu"):

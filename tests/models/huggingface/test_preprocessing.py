@@ -34,9 +34,8 @@ CLASSES = {
     )
 }
 
-SIDE = st.one_of(
-    st.just(8), st.integers(8, 40)
-)  # the side of most crops below, and others
+# the side of most crops below, and others
+SIDE = st.one_of(st.just(8), st.integers(8, 40))
 BOX = st.fixed_dictionaries({"height": SIDE, "width": SIDE})
 EDGE = st.fixed_dictionaries({"shortest_edge": SIDE})
 SEVERAL_SIZES = st.one_of(

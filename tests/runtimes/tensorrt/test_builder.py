@@ -102,9 +102,8 @@ def test_defaults(version: str, tmp_path: Path) -> None:
     ]
     assert (asked["flags"], asked["cleared"]) == (set(), {"TF32"})
     assert asked["config"].profiling_verbosity.name == "DETAILED"
-    assert not hasattr(
-        asked["config"], "builder_optimization_level"
-    )  # TensorRT's own default
+    # TensorRT's own default
+    assert not hasattr(asked["config"], "builder_optimization_level")
     assert asked["parsed"] == str(tmp_path / "m.onnx")
     assert (tmp_path / "cache").read_bytes() == b"more"
 

@@ -117,9 +117,8 @@ def test_few_tiles_leave_multiprocessors_idle() -> None:
 def test_one_card_of_a_compute_capability() -> None:
     assert len({gpu.sm for gpu in GPUS}) == len(GPUS)
     built = {f"{sm // 10}.{sm % 10}" for sm in COMPUTE_CAPABILITIES}
-    assert {gpu.sm for gpu in GPUS} - built == {
-        "9.0"
-    }  # for which TensorRT alone builds
+    # for which TensorRT alone builds
+    assert {gpu.sm for gpu in GPUS} - built == {"9.0"}
     assert gpu_of("8.0") is A100
     assert not estimated_ms([linear(8)], "7.5")
 

@@ -39,10 +39,8 @@ def written(described: dict[str, Any], tactic: str = "") -> str:
         ({"Format/Datatype": "Row major linear FP16 format"}, "fp16"),
         ({"Format/Datatype": "Half"}, "fp16"),  # 10
         ({"Format": "Row major linear", "Datatype": "BFloat16"}, "bf16"),  # 11
-        (
-            {"Format": "Row major linear", "DataType": "Float"},
-            "fp32",
-        ),  # 11, an input or output of the engine
+        # 11, an input or output of the engine
+        ({"Format": "Row major linear", "DataType": "Float"}, "fp32"),
         (
             {
                 "Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"
@@ -101,10 +99,8 @@ def test_the_layers_that_build_saved(tmp_path: Path) -> None:
     profiles = [{"Layers": [{"Name": name}]} for name in ("a", "b")]
     layers_path(engine).write_text(json.dumps({"profiles": profiles}))
     assert [saved_layers(engine, profile)[0].name for profile in (0, 1)] == ["a", "b"]
-    for wrong, profile in (
-        ({"profiles": profiles}, 2),
-        ({"Layers": []}, 0),
-    ):  # the second is an earlier version's
+    # the second is an earlier version's
+    for wrong, profile in (({"profiles": profiles}, 2), ({"Layers": []}, 0)):
         layers_path(engine).write_text(json.dumps(wrong))
         with pytest.raises(ArtefactError, match="the layers of each profile"):
             saved_layers(engine, profile)

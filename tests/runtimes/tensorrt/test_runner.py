@@ -231,9 +231,8 @@ def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
         first = runner.run(images(1))
         runner.run(images(8))
         runner.run(images(8))
-        np.testing.assert_array_equal(
-            first["logits"], [[1.0, 1.0]]
-        )  # not what later runs wrote there
+        # not what later runs wrote there
+        np.testing.assert_array_equal(first["logits"], [[1.0, 1.0]])
         assert made["runner"].profiles == [0, 1]
         assert made["runner"].context.nvtx_verbosity == "none"
         with pytest.raises(

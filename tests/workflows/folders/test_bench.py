@@ -90,9 +90,8 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     def fails(*_: object, **__: object) -> None:
         raise UserError("m.engine", "no memory", "a run on the GPU")
 
-    engines = replace(
-        ONNXRUNTIME_CPU, engines=True
-    )  # a runtime of engines that is here
+    # a runtime of engines that is here
+    engines = replace(ONNXRUNTIME_CPU, engines=True)
     monkeypatch.setattr(bench_module, "runtime_for", lambda *_: engines)
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)

@@ -11,6 +11,7 @@ import pytest
 
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
+from exporter.runtimes.tensorrt import known_faults
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import (
@@ -23,7 +24,7 @@ from exporter.targets import (
 from exporter.tensor_names import INSTRUMENTED, SLICED, instrumented_path
 from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders import build
-from exporter.workflows.folders.build import build_folder, reports_on
+from exporter.workflows.folders.build import build_folder
 from tests.folders import artefacts, save_all_checksums, write_folder
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
@@ -253,7 +254,7 @@ def test_a_reported_version_is_named(
 ) -> None:
     artefact = artefacts(target).pruned
     artefact = replace(artefact, spec=replace(artefact.spec, name=name))
-    lines = reports_on(artefact, version)
+    lines = known_faults.known_faults(artefact, version)
     assert len(lines) == bool(issue) and all(issue in line for line in lines)
 
 
@@ -261,6 +262,7 @@ def test_a_reported_version_is_named(
 def test_a_build_says_that_its_version_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(build, "REPORTS", (build.Report("", "1"),))
+    fault = known_faults.KnownFault("", "1")
+    monkeypatch.setattr(known_faults, "KNOWN_FAULTS", (fault,))
     build_folder(folder, BuildSettings(batches=(1,)))
     assert "computes such models wrongly (NVIDIA/TensorRT, issue 1)" in caplog.text

@@ -50,9 +50,8 @@ def test_a_head_that_reads_no_class_token_is_scored_by_the_attention_received() 
     scorers = {"token-pairs", "fused", "received", "inter", "random"}
     assert {each.scorer for each in prunes_of(FREE, pooled)} == scorers
     pinned = prunes_of(Prune("intra", method=Method.STAR), pooled)
-    assert {each.scorer for each in pinned} == {
-        "intra"
-    }  # what is pinned is refused where it is planned
+    # what is pinned is refused where it is planned
+    assert {each.scorer for each in pinned} == {"intra"}
 
 
 def test_what_is_pinned_has_one_value() -> None:
