@@ -8,7 +8,7 @@ from exporter.cli.output import print_lines, show
 from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.folders.huggingface import write_huggingface
 from exporter.workflows.folders.immich import write_immich
-from exporter.workflows.folders.serving import HUGGINGFACE, IMMICH, ServeSettings
+from exporter.workflows.folders.loaders import HUGGINGFACE, IMMICH, ServeSettings
 from exporter.workflows.folders.triton import write_repository
 
 EXAMPLES = (

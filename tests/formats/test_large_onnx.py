@@ -28,7 +28,7 @@ from exporter.lowering.verify import verify
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, Target
 from exporter.tensor_names import IMAGES, LOGITS
-from exporter.workflows.folders.serving import ServeSettings
+from exporter.workflows.folders.loaders import ServeSettings
 from exporter.workflows.folders.triton import write_repository
 from tests.commands import BRIEF, Command, Workplace
 from tests.commands import files_of as models_of

@@ -15,7 +15,7 @@ MODULES = (
     "training.settings",
     "workflows.recipe",
     "models.request",
-    "workflows.folders.serving",
+    "workflows.folders.loaders",
     "workflows.tuning.choice",
 )
 

@@ -17,7 +17,7 @@ from exporter.formats.onnx_file import rename_tensors
 from exporter.records import ModelSpec, Output, Preprocessing
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import CropMode, CropRounding, InputKind, OutputKind, Precision
-from exporter.workflows.folders.serving import Served, read_for
+from exporter.workflows.folders.loaders import Served, read_for
 
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 PIXELS = "pixel_values"

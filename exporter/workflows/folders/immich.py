@@ -16,7 +16,7 @@ from exporter.records import Preprocessing
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import CropMode, CropRounding, OutputKind
 from exporter.workflows.folders.huggingface import require_floats
-from exporter.workflows.folders.serving import Served, read_for
+from exporter.workflows.folders.loaders import Served, read_for
 
 PLACE = "visual"
 INPUT = "image"

@@ -21,7 +21,7 @@ from exporter.runtimes.tensorrt.manifest import (
 from exporter.targets import ONNXRUNTIME_CPU, RUNTIMES, Target
 from exporter.tensor_names import IMAGES, token_count_name, token_positions_name
 from exporter.vocabulary import InputKind, OutputKind
-from exporter.workflows.folders.serving import BACKENDS, Served, ServeSettings, read_for
+from exporter.workflows.folders.loaders import BACKENDS, Served, ServeSettings, read_for
 
 TAKES = {
     InputKind.FLOAT32: "# float32: normalised.",

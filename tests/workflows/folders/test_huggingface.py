@@ -34,7 +34,7 @@ from exporter.workflows.folders.huggingface import (
     processor_of,
     write_huggingface,
 )
-from exporter.workflows.folders.serving import ServeSettings
+from exporter.workflows.folders.loaders import ServeSettings
 from tests.folders import artefacts, write_folder
 from tests.vits import make_vit
 

@@ -17,7 +17,7 @@ from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders import triton
 from exporter.workflows.folders.export_folder import read_folder
-from exporter.workflows.folders.serving import ServeSettings
+from exporter.workflows.folders.loaders import ServeSettings
 from exporter.workflows.folders.triton import config_text, write_repository
 from exporter.workflows.inspect import inspect_artefact
 from tests.folders import write_engines, write_folder
