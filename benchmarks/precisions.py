@@ -5,7 +5,8 @@
 `--also NAME=FILE` times a further file in the same run: an .xml on OpenVINO, an .onnx on both runtimes.
 `quantizers.py deit` and `other_quantizers.py nncf` write such files of the same networks.
 
-Weights and calibration images are noise: time depends on the structure alone. `star-export tune` measures accuracy, too.
+Weights and calibration images are noise: time depends on the structure alone.
+`star-export tune` measures accuracy, too.
 """
 
 import argparse
