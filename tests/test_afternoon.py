@@ -214,7 +214,8 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
 def test_tune(afternoon: Afternoon, star_export: Command, tmp_path: Path) -> None:
     """The images that chose and those that judge are all of them, half and half."""
     out = tmp_path / "out"
-    goal = ("--max-drop", "40", "--runtime", "onnxruntime", "--json")
+    # A time that any machine reaches: whether pruning makes a model of 5 patches faster depends on the machine.
+    goal = ("--max-ms", "60000", "--runtime", "onnxruntime", "--json")
     done = star_export("tune", *_flags(afternoon), *goal, "--out", out)
     assert done.code == 0, done.err
     report = out / "compiled" / "report.json"
