@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ PAGES = tuple(
 FENCE = re.compile(
     r"(?:<!-- (?P<marker>[^\n]*) -->\n)?```(?P<language>sh|python|js)\n(?P<text>.*?)```",
     re.DOTALL,
+)
+
+SCRIPT = re.compile(
+    r"python (?P<path>(?:benchmarks|scripts|calib_data)/[a-z_/]+\.py)(?P<words>[^`#\n]*)"
 )
 
 
@@ -68,3 +73,16 @@ def star_export_commands(block: Block) -> Iterator[list[str]]:
         words = shlex.split(re.sub(r"\s[#>].*", "", line))
         if words and words[0] == "star-export":
             yield words[1:]
+
+
+def script_commands() -> dict[tuple[str, ...], set[str]]:
+    """The flags that the pages give to each script, by its path and its verb."""
+    commands = defaultdict[tuple[str, ...], set[str]](set)
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+        for command in SCRIPT.finditer(text):
+            words = command["words"].split()
+            verb = [word for word in words[:1] if word.isalpha() and word.islower()]
+            flags = {word for word in words if word.startswith("--")}
+            commands[(command["path"], *verb)] |= flags
+    return commands

@@ -22,10 +22,19 @@ from exporter.vocabulary import CropMode, Method
 from exporter.workflows.folders import bench
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
-from tests.pages import PAGES, ROOT, Block, blocks, commands_of, star_export_commands
+from tests.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    commands_of,
+    script_commands,
+    star_export_commands,
+)
 from tests.vits import make_images
 
 HERE = "tests/test_docs.py"
+SCRIPTS = script_commands()
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 TROUBLE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
 
@@ -66,6 +75,18 @@ def test_flags_in_a_page_exist(block: Block) -> None:
             assert {word for word in words if word.startswith("--")} <= flags, words
         else:
             build_parser().parse_args(words)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", sorted(SCRIPTS), ids=" ".join)
+def test_a_script_in_a_page_starts_and_has_the_flags(script: tuple[str, ...]) -> None:
+    """It starts as a reader starts it, with no path set for Python."""
+    command = [sys.executable, *script, "--help"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert SCRIPTS[script] <= {*re.findall(r"--[\w-]+", done.stdout)}
 
 
 def verb_of(words: list[str]) -> argparse.ArgumentParser:

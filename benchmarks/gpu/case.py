@@ -13,8 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from deits import deit, dense, prune, schedule, torch_export
 from torch import Tensor, nn
+
+# Started by its path, a script finds its own folder alone: deits.py is a folder up.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from deits import deit, dense, prune, schedule, torch_export
 
 from exporter.data.batches import noise
 from exporter.errors import UserError

@@ -1,6 +1,6 @@
 """Estimate dense and pruned DeiTs on GPUs, from plans that TensorRT for RTX builds without one. Markdown on stdout.
 
-    PYTHONPATH=.:benchmarks python benchmarks/gpu/estimates.py --out build/gpu/estimates
+    python benchmarks/gpu/estimates.py --out build/gpu/estimates
 
 Estimates are no measurements: see `exporter.runtimes.tensorrt.cost_model`. A JSON record for each model, method and
 share goes to --out; existing ones are not built again.
@@ -8,9 +8,13 @@ share goes to --out; existing ones are not built again.
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+# Started by its path, a script finds its own folder alone: deits.py is a folder up.
+sys.path.append(str(Path(__file__).parents[1]))
 
 from deits import MODELS, dense, saving
 

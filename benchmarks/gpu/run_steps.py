@@ -106,7 +106,7 @@ def _save(outcome: Outcome, step: Step, out: Path) -> None:
 
 def _run(step: Step, out: Path, spent_s: float, left_s: float, clock: Clock) -> Outcome:
     start = clock()
-    paths = [str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with (
         (out / f"{step.name}.out").open("w") as printed,

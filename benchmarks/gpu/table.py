@@ -1,6 +1,6 @@
 """Time dense and pruned DeiT on a GPU, interleaved, in every mode of a runtime. Markdown on stdout.
 
-    PYTHONPATH=.:benchmarks python benchmarks/gpu/table.py pytorch --out build/gpu/pytorch
+    python benchmarks/gpu/table.py pytorch --out build/gpu/pytorch
 
 Writes a JSON record for each model, mode and batch to --out; existing ones are not measured again, so an
 interrupted call can be repeated. Weights and images are noise: time depends on the structure alone. A failed mode

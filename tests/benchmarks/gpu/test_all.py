@@ -1,6 +1,5 @@
 """One command for a GPU: the report, the choice of steps, and one line without a GPU."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -100,17 +99,9 @@ def test_one_line_without_a_gpu(words: list[str], tmp_path: Path) -> None:
         pass
     else:
         pytest.skip("there is a GPU")
-    environment = {**os.environ, "PYTHONPATH": f"{FOLDER.parent}:{FOLDER}"}
-    command = [
-        sys.executable,
-        str(FOLDER / "gpu" / words[0]),
-        *words[1:],
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=False
-    )
+    script, out = FOLDER / "gpu" / words[0], tmp_path / "out"
+    command = [sys.executable, script, *words[1:], "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert (
         done.stderr
