@@ -9,8 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import ceil, prod
+from typing import TypeAlias
 
-from exporter.runtimes.tensorrt.layer_info import EngineLayer, EngineTensor
+from exporter.runtimes.tensorrt.layer_info import (
+    CONVOLUTION,
+    EngineLayer,
+    EngineTensor,
+)
+
+Sizes: TypeAlias = tuple[int, ...]
 
 STEP_S = 2.2e-6
 # Shares of a data sheet's numbers that kernels reach: of the memory's bandwidth, of its tensor cores' peak.
@@ -22,9 +29,8 @@ CACHE_SPEEDUP = 2.2
 # Rows and columns of the result that one multiprocessor computes at a time.
 TILE = (128, 64)
 
-# The kind of a step that is a convolution.
-CONVOLUTION = "corrltn"
-BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4}
+_LARGE = {"int64": 8, "fp32": 4, "int32": 4, "fp16": 2, "bf16": 2}
+BYTES = {**_LARGE, **dict.fromkeys(("fp8", "int8", "uint8", "bool"), 1)}
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Gpu:
 def _flops(
     fp32: float, tf32: float, fp16: float, int8: float, fp8: float = 0.0
 ) -> dict[str, float]:
-    tera = {"fp32": fp32, "tf32": tf32, "fp16": fp16, "int8": int8, "fp8": fp8 or fp16}
+    tera = {"fp32": fp32, "tf32": tf32, "fp16": fp16, "bf16": fp16, "int8": int8}
+    tera["fp8"] = fp8 or fp16
     return {dtype: flops * 1e12 for dtype, flops in tera.items()}
 
 
@@ -61,20 +68,56 @@ def gpu_of(sm: str) -> Gpu | None:
     return next((gpu for gpu in GPUS if gpu.sm == sm), None)
 
 
+@dataclass(frozen=True)
+class Product:
+    """`count` matrix products of [rows, depth] by [depth, columns], in a dtype.
+
+    `unlisted` are the weights, in values, that the layer multiplies by and does not list.
+    """
+
+    dtype: str
+    count: int
+    rows: int
+    columns: int
+    depth: int
+    unlisted: int = 0
+
+    @property
+    def macs(self) -> int:
+        """The multiply-adds of all."""
+        return self.count * self.rows * self.columns * self.depth
+
+
 def estimated_ms(
     layers: Iterable[EngineLayer], sm: str, *, tf32: bool = False
 ) -> dict[str, float]:
     """Return the milliseconds of one run of a profile, by the name of the GPU; empty where the table has none.
 
-    The layers have sizes. fp32 products are in TF32 if `tf32`.
+    fp32 products are in TF32 if `tf32`. Of layers that `left_out` names, what is not known takes no time.
     """
     gpu = gpu_of(sm)
     if gpu is None:
         return {}
     seconds = 0.0
     for layer in layers:
-        seconds += STEP_S + max(_moving_s(layer, gpu), _multiplying_s(layer, gpu, tf32))
+        product = product_of(layer)
+        moving_s = _moving_s(layer, product, gpu)
+        seconds += STEP_S + max(moving_s, _multiplying_s(product, gpu, tf32))
     return {gpu.name: round(seconds * 1e3, 4)}
+
+
+def left_out(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
+    """Return the names of layers with a tensor or a product whose sizes or type are not known."""
+    return tuple(layer.name for layer in layers if not _is_known(layer))
+
+
+def _is_known(layer: EngineLayer) -> bool:
+    product = product_of(layer)
+    known_product = product.dtype in GPUS[0].flops if product else not layer.multiplies
+    return known_product and all(
+        tensor.sizes is not None and tensor.dtype in BYTES
+        for tensor in (*layer.reads, *layer.writes)
+    )
 
 
 def slower_than(dense: Mapping[str, float], pruned: Mapping[str, float]) -> list[str]:
@@ -86,8 +129,10 @@ def slower_than(dense: Mapping[str, float], pruned: Mapping[str, float]) -> list
     ]
 
 
-def _moving_s(layer: EngineLayer, gpu: Gpu) -> float:
+def _moving_s(layer: EngineLayer, product: Product | None, gpu: Gpu) -> float:
     moved = sum(map(_bytes, (*layer.reads, *layer.writes)))
+    if product:
+        moved += product.unlisted * BYTES.get(product.dtype, 0)
     speed = OF_BANDWIDTH * gpu.bandwidth
     if moved <= OF_CACHE * gpu.cache_bytes:
         speed *= CACHE_SPEEDUP
@@ -95,12 +140,13 @@ def _moving_s(layer: EngineLayer, gpu: Gpu) -> float:
 
 
 def _bytes(tensor: EngineTensor) -> int:
-    return prod(tensor.sizes or ()) * BYTES.get(tensor.dtype, 1)
+    if tensor.sizes is None:
+        return 0
+    return prod(tensor.sizes) * BYTES.get(tensor.dtype, 0)
 
 
-def _multiplying_s(layer: EngineLayer, gpu: Gpu, tf32: bool) -> float:
-    product = product_of(layer)
-    if product is None:
+def _multiplying_s(product: Product | None, gpu: Gpu, tf32: bool) -> float:
+    if product is None or product.dtype not in gpu.flops:
         return 0.0
     dtype = product.dtype
     if dtype == "fp32" and tf32:
@@ -112,59 +158,64 @@ def _multiplying_s(layer: EngineLayer, gpu: Gpu, tf32: bool) -> float:
     return 2 * product.macs / (OF_PEAK * gpu.flops[dtype] * busy)
 
 
-@dataclass(frozen=True)
-class Product:
-    """`count` matrix products of [rows, depth] by [depth, columns], in a dtype."""
-
-    dtype: str
-    count: int
-    rows: int
-    columns: int
-    depth: int
-
-    @property
-    def macs(self) -> int:
-        """The multiply-adds of all."""
-        return self.count * self.rows * self.columns * self.depth
-
-
 def product_of(layer: EngineLayer) -> Product | None:
-    """Return what a layer multiplies; None where it multiplies nothing, or has no sizes.
+    """Return what a layer multiplies; None where it multiplies nothing, or its sizes are not known.
 
     A fused attention is two products, by its logits: here one of twice the depth. A convolution is one product.
     """
-    reads = [tensor.sizes for tensor in layer.reads if tensor.sizes]
     result = layer.writes[0].sizes if layer.writes else None
-    if result is None or not reads:
+    is_sized = all(tensor.sizes is not None for tensor in layer.reads)
+    reads = [tensor.sizes for tensor in layer.reads if tensor.sizes]
+    if not (layer.multiplies and is_sized and result and reads):
         return None
     if layer.is_fused_attention:
-        query, key = reads[:2]
-        if len(query) == 2:  # query, key and value side by side
-            count, queries, width = result
-            keys = prod(query) // (3 * count * width)
-            return Product(layer.reads[0].dtype, count, queries, keys, 2 * width)
-        heads = prod(query[:-2])
-        return Product(layer.reads[0].dtype, heads, query[-2], key[-1], 2 * query[-1])
+        return _attention(layer.reads[0].dtype, reads, result)
     if layer.kind == CONVOLUTION:
-        channels, *window = reads[1]
-        batch, _, *grid = result
-        return Product(
-            layer.reads[0].dtype, 1, batch * prod(grid), channels, prod(window)
-        )
-    return _matrices(layer.product, reads, result) if layer.product else None
+        return _convolution(layer.reads[0].dtype, reads, result)
+    return _matrices(layer.product, reads, result)
 
 
-def _matrices(
-    dtype: str, operands: Sequence[tuple[int, ...]], result: tuple[int, ...]
-) -> Product | None:
-    """Find which two of the operands give a result [..., rows, columns]: others are added to it."""
+def _attention(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | None:
+    *heads, queries, width = query = reads[0]
+    if len(query) == 2 and len(result) == 3:  # query, key and value side by side
+        count, queries, width = result
+        keys = prod(query) // (3 * count * width)
+        return Product(dtype, count, queries, keys, 2 * width)
+    if len(reads) < 2 or width not in reads[1][-2:]:
+        return None
+    keys = prod(reads[1][-2:]) // width
+    return Product(dtype, prod(heads), queries, keys, 2 * width)
+
+
+def _convolution(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | None:
+    if len(reads) < 2:
+        return None
+    channels, *window = reads[1]
+    batch, _, *grid = result
+    return Product(dtype, 1, batch * prod(grid), channels, prod(window))
+
+
+def _matrices(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | None:
+    """Find which two of the tensors give a result [..., rows, columns]: others are added to it.
+
+    If no two do, the weights are not listed: they are multiplied by what is not of the result's sizes, as tensors
+    that are added to it are.
+    """
     *_, rows, columns = (1, *result)
-    matrices = [sizes for sizes in operands if len(sizes) > 1]
+    matrices = [sizes for sizes in reads if len(sizes) > 1]
     for left, right in permutations(matrices, 2):
         depth = left[-1]
-        if left[-2] == rows and right[-2:] == (depth, columns):
+        # keys may be listed as they are, or transposed
+        if left[-2] == rows and sorted(right[-2:]) == sorted((depth, columns)):
             count = prod(right[:-2])
             return Product(
                 dtype, count, prod(result) // (count * columns), columns, depth
             )
-    return None
+    factors = [sizes for sizes in matrices if sizes[-2] == rows]
+    depths = {sizes[-1] for sizes in factors if sizes != result}
+    depths = depths or {sizes[-1] for sizes in factors}
+    if len(depths) != 1:
+        return None
+    (depth,) = depths
+    many = prod(result) // columns
+    return Product(dtype, 1, many, columns, depth, unlisted=depth * columns)

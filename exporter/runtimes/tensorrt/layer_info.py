@@ -1,16 +1,16 @@
-"""The layers of an engine, their ONNX nodes and dtypes, as the inspector's JSON has them; and their audit.
+"""The layers of an engine, their ONNX nodes, dtypes and sizes, as the inspector's JSON has them; and their audit.
 
-TensorRT 10 and 11 differ in the keys and the words for a tensor's type. TensorRT for RTX has no inspector without
-a GPU: `rtx` reads its layers from the engine. The audit tells the dtype of every layer, and asks for fused
-attention in each block: TensorRT never guarantees a fusion. A profile may lose one that another has, so each is
-audited.
+TensorRT 10 and 11 differ in the keys and the words for a tensor's type, and in where they list weights: among the
+inputs, as constants, or nowhere. TensorRT for RTX has no inspector without a GPU: `rtx` reads its layers from the
+engine. The audit tells the dtype of every layer, and asks for fused attention in each block: TensorRT never
+guarantees a fusion. A profile may lose one that another has, so each is audited.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ _KERNEL_TYPES = {
     "f16f16": "fp16",
     "e4m3e4m3": "fp8",
     "i8i8": "int8",
+    "i8f32": "int8",
     "f32f32": "fp32",
     "h16816": "fp16",
     "h1688": "fp16",
@@ -59,10 +60,25 @@ _KERNEL_TYPES = {
 _KERNEL_TYPE = re.compile(rf"_({'|'.join(_KERNEL_TYPES)})")
 _SOURCE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
 
+# Kinds of layers that compute nothing: they reserve memory, state sizes, start the part of a graph whose sizes were
+# not known before, or make one stream wait for another.
+SERVICE = frozenset(
+    {
+        *("allocate", "deallocate", "shape_call", "signal", "wait"),
+        *("Constant", "NoOp"),
+    }
+)
+# The kind of a layer that is a convolution, by the word of TensorRT for RTX.
+CONVOLUTION = "corrltn"
+FUSED = "__myl_"
+# Names of matrix products: of their kernels, and of fusions with one.
+_KERNEL = re.compile("gemm|gemv")
+_FUSED_PRODUCT = re.compile(rf"{FUSED}\w*Fc")
+
 
 @dataclass(frozen=True)
 class EngineTensor:
-    """The dtype of a layer's input or output, and its sizes; None from the inspector."""
+    """The dtype of a layer's input, output or weights, and its sizes; None where one of them is not stated."""
 
     dtype: str
     sizes: tuple[int, ...] | None = None
@@ -72,8 +88,9 @@ class EngineTensor:
 class EngineLayer:
     """One layer of an engine: its name, its ONNX nodes, and the tensors that it reads and writes.
 
-    A dtype that the inspector leaves out is the operand type in the name of the layer's kernel, else "unknown".
-    `product` is the dtype in which a matrix product multiplies; "" for other layers, and from the inspector.
+    It reads its weights too, where they are listed. A dtype that the inspector leaves out is the operand type in
+    the name of the layer's kernel, else "unknown". `product` is the dtype in which a matrix product multiplies; ""
+    for other layers.
     """
 
     name: str
@@ -90,9 +107,15 @@ class EngineLayer:
         return "mha" in f"{self.name} {self.tactic}".lower()
 
     @property
+    def multiplies(self) -> bool:
+        """Whether it is a matrix product, a convolution or fused attention."""
+        is_product = bool(self.product) or self.kind == CONVOLUTION
+        return is_product or self.is_fused_attention
+
+    @property
     def only_moves(self) -> bool:
         """Whether all that it does is to convert or to copy, by the name of its fusion."""
-        fused = self.name.removeprefix("__myl_")
+        fused = self.name.removeprefix(FUSED)
         return fused != self.name and not _MOVES.sub("", fused)
 
 
@@ -115,7 +138,9 @@ def read_layers(text: str) -> tuple[EngineLayer, ...]:
     if not layers or not all(isinstance(layer, dict) for layer in layers):
         got = "names only" if layers else "no layers"
         raise ArtefactError("layer information", got, *expected)
-    return tuple(_layer(layer) for layer in layers)
+    return tuple(
+        _layer(layer) for layer in layers if layer.get("LayerType") not in SERVICE
+    )
 
 
 def layers_path(engine: Path) -> Path:
@@ -139,26 +164,81 @@ def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
 
 
 def _layer(described: Mapping[str, Any]) -> EngineLayer:
-    tactic = str(described.get("TacticName", ""))
-    return EngineLayer(
-        name=str(described.get("Name", "")),
-        kind=str(described.get("LayerType", "")),
+    name, tactic = str(described.get("Name", "")), str(described.get("TacticName", ""))
+    kind = str(described.get("LayerType", ""))
+
+    def tensors(key: str) -> tuple[EngineTensor, ...]:
+        return tuple(_tensor(tensor, tactic) for tensor in described.get(key, ()))
+
+    reads = (*tensors("Inputs"), *tensors("Constants"))
+    writes = tensors("Outputs")
+    if "Kernel" in described and reads:
+        kind = CONVOLUTION
+        reads = (reads[0], _filters(described, reads[0]), *reads[1:])
+    layer = EngineLayer(
+        name=name,
+        kind=kind,
         tactic=tactic,
         nodes=nodes_in(str(described.get("Metadata", ""))),
-        reads=tuple(_tensor(tensor, tactic) for tensor in described.get("Inputs", ())),
-        writes=tuple(
-            _tensor(tensor, tactic) for tensor in described.get("Outputs", ())
-        ),
+        reads=reads,
+        writes=writes,
     )
+    is_product = _KERNEL.search(f"{kind} {tactic}") or _FUSED_PRODUCT.match(name)
+    if layer.multiplies or not is_product:
+        return layer
+    product = _kernel_type(tactic) or product_type(name, reads, writes)
+    return replace(layer, product=product)
 
 
 def _tensor(tensor: Mapping[str, Any], tactic: str) -> EngineTensor:
     """Find the dtype in a description such as "Row major linear FP32", else in the kernel's name."""
-    words = str(next((tensor[key] for key in _TYPE_KEYS if key in tensor), "")).lower()
+    words = next((tensor[key] for key in _TYPE_KEYS if key in tensor), "")
+    dtype = _dtype_in(words, _kernel_type(tactic) or UNSTATED)
+    return EngineTensor(dtype, _sizes(tensor.get("Dimensions")))
+
+
+def _kernel_type(tactic: str) -> str:
+    """Return the operand type in a kernel's name, "" where it has none."""
     kernel = _KERNEL_TYPE.search(tactic)
-    unstated = _KERNEL_TYPES[kernel[1]] if kernel else UNSTATED
-    dtypes = (dtype for word, dtype in _DTYPES.items() if word in words)
-    return EngineTensor(next(dtypes, unstated))
+    return _KERNEL_TYPES[kernel[1]] if kernel else ""
+
+
+def _dtype_in(words: object, unstated: str) -> str:
+    text = str(words).lower()
+    dtypes = (dtype for word, dtype in _DTYPES.items() if word in text)
+    return next(dtypes, unstated)
+
+
+def _sizes(stated: Any) -> tuple[int, ...] | None:
+    """Return sizes that are numbers; -1 stands for one that depends on the images."""
+    if not isinstance(stated, list):
+        return None
+    is_known = all(isinstance(size, int) and size > 0 for size in stated)
+    return tuple(stated) if is_known else None
+
+
+def _filters(described: Mapping[str, Any], images: EngineTensor) -> EngineTensor:
+    """Return the weights of a convolution, [channels, channels of the images in a group, height, width]."""
+    weights = described.get("Weights", {})
+    dtype = _dtype_in(weights.get("Type", ""), images.dtype)
+    if images.sizes is None:
+        return EngineTensor(dtype)
+    _, channels, *_ = images.sizes
+    of_group = channels // (described.get("Groups") or 1)
+    window = described["Kernel"]
+    return EngineTensor(dtype, _sizes([described.get("OutMaps"), of_group, *window]))
+
+
+def product_type(
+    name: str, reads: Sequence[EngineTensor], writes: Sequence[EngineTensor]
+) -> str:
+    """Return the type that a matrix product multiplies in: that of its first operand.
+
+    A fusion that casts before its product, "CastMulFc", multiplies in the type of its result.
+    """
+    before = name.partition("Fc")[0] if name.startswith(FUSED) else ""
+    tensors = writes if "Cast" in before and writes else reads
+    return tensors[0].dtype if tensors else UNSTATED
 
 
 # Names of the attention nodes of a block, given by `expand_attention`.
@@ -181,7 +261,7 @@ class Audit:
     Known of an engine whose program could be read: `products` are the matrix products by the dtype they multiply
     in, `moves` the layers that only convert or copy, `selection` the layers that choose and merge patches by
     1-based pruning layer, `memory_bytes` the activations' memory. `estimated_ms` is the time of one run by the name
-    of a GPU (`cost_model`).
+    of a GPU (`cost_model`), without the layers that `left_out` names.
     """
 
     layers: int
@@ -193,6 +273,7 @@ class Audit:
     selection: dict[int, int] = field(default_factory=dict)
     memory_bytes: int | None = None
     estimated_ms: dict[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()
 
     @property
@@ -259,6 +340,9 @@ def _unquantized(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
     return tuple(unkept)
 
 
+# Layers that a line names.
+NAMED = 3
+
 # The most memory that a pruned model's activations may take, in multiples of the dense model's; and what any may.
 MOST_MEMORY = 2
 FREE_MEMORY = 2**20
@@ -304,9 +388,9 @@ def explain_audit(result: Audit) -> list[str]:
         products = ", ".join(
             f"{count} × {dtype}" for dtype, count in result.products.items()
         )
-        lines.append(
-            f"matrix products: {products}; layers that only convert or copy: {result.moves}"
-        )
+        lines.append(f"matrix products: {products}")
+    if result.moves is not None:
+        lines.append(f"layers that only convert or copy: {result.moves}")
     if result.selection:
         counts = ", ".join(
             f"{count} in {layer}" for layer, count in result.selection.items()
@@ -318,12 +402,21 @@ def explain_audit(result: Audit) -> list[str]:
         )
     for gpu, milliseconds in result.estimated_ms.items():
         lines.append(f"estimated, not measured: {milliseconds:.2f} ms on {gpu}")
+    if result.left_out:
+        lines.append(_left_out_words(result.left_out))
     lines += [f"not quantized: {product}" for product in result.unkept]
     for attention in result.blocks:
         if not attention.fused:
             parts = ", ".join(attention.parts) or "no layer that names its nodes"
             lines.append(f"block {attention.block}: attention is not fused: {parts}")
     return lines
+
+
+def _left_out_words(names: Sequence[str]) -> str:
+    """Return a line of the first few layers that an estimate leaves out."""
+    named = ", ".join(names[:NAMED])
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"the estimate leaves out {len(names)} layers of unknown sizes or types: {named}{more}"
 
 
 def _block(layers: Iterable[EngineLayer], block: int) -> BlockAttention:

@@ -17,10 +17,12 @@ from typing import Any, TypeAlias
 from exporter.errors import ArtefactError
 from exporter.runtimes.tensorrt.builder import NO_WIDTHS, configure, parse, profile_of
 from exporter.runtimes.tensorrt.layer_info import (
+    SERVICE,
     UNSTATED,
     EngineLayer,
     EngineTensor,
     nodes_in,
+    product_type,
 )
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import error_log, started
@@ -44,12 +46,8 @@ _QUOTED = re.compile(r'"([^"]*)"')
 _ACTIVATIONS = re.compile(r"region = \{ name=devmem size=(\d+)")
 
 _TYPES = {"half": "fp16", "float": "fp32", "fp8_e4m3": "fp8"}
-# Steps that compute nothing: they reserve memory, start the part of a graph whose sizes were not known
-# before, or make one stream wait for another.
-_SERVICE = frozenset({"allocate", "deallocate", "shape_call", "signal", "wait"})
 # Kinds of steps that are a matrix product; a "runtime_fusion" is one with what stands around it.
 _PRODUCTS = frozenset({"fully_connected", "runtime_fusion"})
-_FUSED = "__myl_"
 
 
 def build_ahead(
@@ -115,7 +113,7 @@ def _steps(
     steps: list[tuple[str, str, str]], tensors: Mapping[str, EngineTensor]
 ) -> Iterator[EngineLayer]:
     for kind, name, rest in steps:
-        if kind in _SERVICE:
+        if kind in SERVICE:
             continue
         reads, writes = (
             _tensors_of(side, rest, tensors) for side in (_INPUTS, _OUTPUTS)
@@ -127,7 +125,7 @@ def _steps(
             nodes=nodes_in(rest),
             reads=reads,
             writes=writes,
-            product=_operands(kind, name, reads, writes),
+            product=product_type(name, reads, writes) if kind in _PRODUCTS else "",
         )
 
 
@@ -137,21 +135,3 @@ def _tensors_of(
     listed = side.search(rest)
     names = _QUOTED.findall(listed[1]) if listed else ()
     return tuple(tensors.get(name, EngineTensor(UNSTATED)) for name in names)
-
-
-def _operands(
-    kind: str,
-    name: str,
-    reads: tuple[EngineTensor, ...],
-    writes: tuple[EngineTensor, ...],
-) -> str:
-    """Return the type that a matrix product multiplies in; "" for another step.
-
-    A fusion that casts before its product, "CastMulFc", multiplies in the type of its result.
-    """
-    if kind not in _PRODUCTS or not reads:
-        return ""
-    before = (
-        name.removeprefix(_FUSED).partition("Fc")[0] if name.startswith(_FUSED) else ""
-    )
-    return (writes if "Cast" in before and writes else reads)[0].dtype

@@ -1,17 +1,19 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
-from exporter.artefact import Artefact, LoweredFile
+from exporter.artefact import LoweredFile
 from exporter.errors import ArtefactError, UserError
 from exporter.runtimes.tensorrt.builder import build_engine, save_engine
-from exporter.runtimes.tensorrt.cost_model import estimated_ms, slower_than
+from exporter.runtimes.tensorrt.cost_model import estimated_ms, left_out, slower_than
 from exporter.runtimes.tensorrt.known_faults import known_faults
 from exporter.runtimes.tensorrt.layer_info import (
     Audit,
+    EngineLayer,
     audit,
     broken_promises,
     read_layers,
@@ -24,7 +26,7 @@ from exporter.runtimes.tensorrt.manifest import (
     manifest_of,
 )
 from exporter.runtimes.tensorrt.plugin_library import calls_plugin, checked_library
-from exporter.runtimes.tensorrt.rtx import Steps, build_ahead, read_programs
+from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
 from exporter.runtimes.tensorrt.runner import this_machine
 from exporter.runtimes.tensorrt.settings import UNLISTED, BuildSettings
 from exporter.runtimes.tensorrt.tensorrt_api import (
@@ -55,6 +57,9 @@ LEAST_CUMULATIVE = (10, 8)
 # `check` runs the instrumented variants in parts: with 1 any batch, with 8 in fewer parts.
 VARIANT_BATCHES = (1, 8)
 _PADDED = 'star-export compile with layout = "padded" in a recipe'
+
+# An engine's model, its batch size if it has one alone, else 0, and its settings.
+Job: TypeAlias = tuple[LoweredFile, int, BuildSettings]
 
 
 @dataclass(frozen=True)
@@ -92,22 +97,16 @@ def build_folder(
     artefact = export.models.pruned.artefact
     _check_retention(export.models.pruned, settings, trt.__version__)
     cache = folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
-    built = []
-    for model, batch, engine_settings in _jobs(export, settings):
+    engines, built = _Engines(export, here), []
+    for job in _jobs(export, settings):
+        model, batch, engine_settings = job
         path = engine_path(folder / ENGINES, model.path, batch)
         with stages.stage(f"engine, {path.stem}"):
-            plan, layers = build_engine(
+            plan, texts = build_engine(
                 trt, model.path, engine_settings, cache, artefact.schedule.widths
             )
-            audits = tuple(
-                audit(read_layers(text), artefact.spec.attention_layers)
-                for text in layers
-            )
-            manifest = manifest_of(
-                plan, model.path, engine_settings, here, audits=audits
-            )
-            save_engine(path, plan, manifest, layers)
-            built.append(_with_commands(path, manifest, model, engine_settings, {}))
+            profiles = [(read_layers(text), None) for text in texts]
+            built.append(engines.save(path, job, plan, profiles, texts))
     list_built(folder)
     return tuple(built)
 
@@ -149,54 +148,77 @@ def _build_ahead(
                 RTX.title,
                 here.sm,
             )
-        dense: dict[int, Audit] = {}
-        for model, batch, engine_settings in _jobs(export, replace(settings, sm=(sm,))):
+        engines = _Engines(export, here)
+        for job in _jobs(export, replace(settings, sm=(sm,))):
+            model, batch, engine_settings = job
             path = engine_path(export.place / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
                 plan = build_ahead(
                     rtx, model.path, sm, engine_settings, artefact.schedule.widths
                 )
-                audits = tuple(
-                    _audited(program, artefact, engine_settings, here)
-                    for program in read_programs(plan)
-                )
-                manifest = manifest_of(
-                    plan, model.path, engine_settings, here, audits=audits
-                )
-                save_engine(path, plan, manifest)
-                by_batch = dict(zip(engine_settings.batches, audits, strict=True))
-                if model is export.models.dense:
-                    dense |= by_batch
-                engine = _with_commands(path, manifest, model, engine_settings, dense)
-                if model is export.models.pruned:
-                    engine = replace(engine, slow=_slow(by_batch, dense))
-                yield engine
+                yield engines.save(path, job, plan, read_programs(plan))
     add_raw_images(export.read_reference()[IMAGES], settings.batches, export.place)
     list_built(export.place)
 
 
-def _audited(
-    program: Steps, artefact: Artefact, settings: BuildSettings, here: Built
-) -> Audit:
-    steps, memory = program
-    result = audit(steps, artefact.spec.attention_layers, memory)
-    return replace(
-        result, estimated_ms=estimated_ms(steps, here.sm, tf32=settings.tf32)
-    )
+@dataclass(frozen=True)
+class _Engines:
+    """The engines of a folder for one machine; `dense` are the audits of the dense model by batch size."""
+
+    export: ExportFolder
+    here: Built
+    dense: dict[int, Audit] = field(default_factory=dict)
+
+    def save(
+        self,
+        path: Path,
+        job: Job,
+        plan: bytes,
+        profiles: Iterable[tuple[tuple[EngineLayer, ...], int | None]],
+        texts: tuple[str, ...] = (),
+    ) -> BuiltEngine:
+        """Audit an engine by its profiles' layers and bytes of activations; write it, its manifest and `texts`."""
+        model, _, settings = job
+        models = self.export.models
+        audits = tuple(self._audit(*profile, settings) for profile in profiles)
+        manifest = manifest_of(plan, model.path, settings, self.here, audits=audits)
+        save_engine(path, plan, manifest, texts)
+        by_batch = dict(zip(settings.batches, audits, strict=bool(audits)))
+        if model is models.dense:
+            self.dense.update(by_batch)
+        engine = _with_commands(path, manifest, model, settings, self.dense)
+        if model is models.pruned:
+            return replace(engine, slow=_slow(by_batch, self.dense))
+        return engine
+
+    def _audit(
+        self,
+        layers: tuple[EngineLayer, ...],
+        memory: int | None,
+        settings: BuildSettings,
+    ) -> Audit:
+        blocks = self.export.models.pruned.artefact.spec.attention_layers
+        milliseconds = estimated_ms(layers, self.here.sm, tf32=settings.tf32)
+        return replace(
+            audit(layers, blocks, memory),
+            estimated_ms=milliseconds,
+            left_out=left_out(layers) if milliseconds else (),
+        )
 
 
 def _slow(pruned: Mapping[int, Audit], dense: Mapping[int, Audit]) -> tuple[str, ...]:
+    """Return where pruning is not expected to pay; nothing where an estimate leaves a layer out."""
     lines = []
-    for batch, result in pruned.items():
-        slower = slower_than(dense[batch].estimated_ms, result.estimated_ms)
-        lines += [f"batch {batch}: {line}" for line in slower]
+    for batch in filter(dense.__contains__, pruned):
+        audits = dense[batch], pruned[batch]
+        if not any(result.left_out for result in audits):
+            slower = slower_than(*(result.estimated_ms for result in audits))
+            lines += [f"batch {batch}: {line}" for line in slower]
     return tuple(lines)
 
 
-def _jobs(
-    export: ExportFolder, settings: BuildSettings
-) -> Iterator[tuple[LoweredFile, int, BuildSettings]]:
-    """Yield each engine's model, its batch size if it has one alone, else 0, and its settings."""
+def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
+    """Yield what each engine is built of."""
     models, alone = export.models, replace(settings, one_profile=False)
 
     def with_settings(model: LoweredFile) -> tuple[LoweredFile, BuildSettings]:

@@ -12,6 +12,7 @@ import pytest
 from exporter.errors import ArtefactError, UserError
 from exporter.files import sha256_of
 from exporter.runtimes.tensorrt import known_faults
+from exporter.runtimes.tensorrt.layer_info import explain_audit
 from exporter.runtimes.tensorrt.manifest import Built, check_manifest
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.targets import (
@@ -26,6 +27,7 @@ from exporter.vocabulary import Layout, Method
 from exporter.workflows.folders import build
 from exporter.workflows.folders.build import build_folder
 from tests.folders import artefacts, save_all_checksums, write_folder
+from tests.runtimes.tensorrt import inspected
 from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
@@ -75,7 +77,32 @@ def test_both_models_and_both_variants(folder: Path) -> None:
             {"fp32": 1},
         ]
         assert [audit.fused_kernels for audit in each.manifest.audits] == [1, 0]
+        # the stand-in's layers have no sizes
+        left_out = [audit.left_out for audit in each.manifest.audits]
+        assert left_out == [("gemm 0", "_gemm_mha_v2"), ("gemm 1",)]
+        assert not each.slow
     assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("version", inspected.VERSIONS)
+def test_engines_are_estimated_and_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Of the same layers, pruning is not expected to pay."""
+    texts = tuple(inspected.deit_tiny(version, batch) for batch in (1, 8))
+    monkeypatch.setattr(build, "build_engine", lambda *_: (b"plan", texts))
+    dense, pruned, *variants = build_folder(folder, BuildSettings(batches=(1, 8)))
+    first, second = (audit.estimated_ms["A100"] for audit in dense.manifest.audits)
+    assert 0.3 < first < second < 0.5
+    assert pruned.slow == tuple(
+        f"batch {batch}: pruning is not expected to pay on A100: {ms:.2f} ms, dense {ms:.2f} ms, both estimated"
+        for batch, ms in ((1, first), (8, second))
+    )
+    assert not any(engine.slow for engine in (dense, *variants))
+    lines = explain_audit(dense.manifest.audits[1])
+    assert f"estimated, not measured: {second:.2f} ms on A100" in lines
+    assert not any("leaves out" in line for line in lines)
 
 
 @pytest.mark.usefixtures("machine")
