@@ -100,7 +100,7 @@ def test_one_line_without_a_gpu(words: list[str], tmp_path: Path) -> None:
     else:
         pytest.skip("there is a GPU")
     script, out = FOLDER / "gpu" / words[0], tmp_path / "out"
-    command = [sys.executable, script, *words[1:], "--out", out]
+    command = [sys.executable, str(script), *words[1:], "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert (
