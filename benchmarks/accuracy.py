@@ -239,10 +239,8 @@ def _top1(hits: Array) -> str:
 
 def _loss(first: Array, second: Array) -> str:
     """Return two cells: the points that the second loses, and their interval; both are means over seeds."""
-    lost, gained = (
-        (first & ~second).mean() * second.shape[-1],
-        (second & ~first).mean() * second.shape[-1],
-    )
+    lost = (first & ~second).mean() * second.shape[-1]
+    gained = (second & ~first).mean() * second.shape[-1]
     low, high = loss_interval(lost, gained, second.shape[-1])
     return f"{100 * (lost - gained) / second.shape[-1]:+.2f} | {100 * low:+.2f} to {100 * high:+.2f}"
 

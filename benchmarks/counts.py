@@ -107,11 +107,9 @@ def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, 
 def row(dense: Array, pruned: Array, labels: Array) -> tuple[str, ...]:
     """Return the points lost and the mean divergence, each with its 95 % interval."""
     right, still = dense.argmax(1) == labels, pruned.argmax(1) == labels
-    lost, gained, images = (
-        int((right & ~still).sum()),
-        int((still & ~right).sum()),
-        len(labels),
-    )
+    lost = int((right & ~still).sum())
+    gained = int((still & ~right).sum())
+    images = len(labels)
     low, high = (100 * limit for limit in loss_interval(lost, gained, images))
     apart = (np.exp(dense) * (dense - pruned)).sum(1)
     mean, half = float(apart.mean()), 1.96 * float(apart.std()) / images**0.5

@@ -123,17 +123,13 @@ def _row(place: Path) -> list[str]:
             f"{at['throughput'][role]['images_per_s']:.1f}"
             for role in ("dense", "pruned")
         ),
-        *(
-            f"{comparison['speedup']:.3f}",
-            _quartiles(comparison),
-            comparison["outcome"],
-        ),
+        f"{comparison['speedup']:.3f}",
+        _quartiles(comparison),
+        comparison["outcome"],
         *(f"{comparison['mac_ratio']:.3f}", f"{comparison['efficiency']:.3f}"),
         *(f"{selection['cost']['median']:.3f}", _quartiles(selection["cost"])),
-        *(
-            f"{selection['ceiling']['speedup']:.3f}",
-            f"{selection['ceiling']['efficiency']:.3f}",
-        ),
+        f"{selection['ceiling']['speedup']:.3f}",
+        f"{selection['ceiling']['efficiency']:.3f}",
     ]
 
 

@@ -30,8 +30,10 @@ COLUMNS = (
     "target",
     "dense img/s",
     "pruned img/s",
-    *("over dense fp32", "quartiles"),
-    *("over own dense", "quartiles"),
+    "over dense fp32",
+    "quartiles",
+    "over own dense",
+    "quartiles",
 )
 ALSO_COLUMNS = ("file", "img/s", "over dense fp32", "quartiles")
 

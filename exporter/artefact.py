@@ -228,11 +228,9 @@ def _check_derived(artefact: Artefact, values: Mapping[str, str], source: str) -
 def _check_shape(artefact: Artefact, source: str) -> None:
     """Raise ArtefactError unless the schedule has the model's layers and patches."""
     spec, schedule = artefact.spec, artefact.schedule
-    rates, counts, patches = (
-        len(schedule.rates),
-        len(schedule.keep),
-        schedule.num_patches,
-    )
+    rates = len(schedule.rates)
+    counts = len(schedule.keep)
+    patches = schedule.num_patches
     if (rates, counts, patches) != (spec.depth, spec.depth, spec.num_patches):
         got = f"a schedule of {rates} rates and {counts} counts for {patches} patches"
         raise ArtefactError(

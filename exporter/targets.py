@@ -246,9 +246,13 @@ OPENVINO_INT8 = replace(
     # Attention is in parts, for pairs between them; their masks need a row for every head, not for every query.
     passes=(
         *FUSED,
-        *("masks_by_head", "split_heads", "turn_square_contexts"),
+        "masks_by_head",
+        "split_heads",
+        "turn_square_contexts",
         *EXPANDED,
-        *("flat_gathers", "patches_as_linear", "split_gemm"),
+        "flat_gathers",
+        "patches_as_linear",
+        "split_gemm",
     ),
     quantization="qdq",
 )

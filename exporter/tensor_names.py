@@ -39,17 +39,13 @@ def _of_layer(kind: str, rest: str = "") -> Callable[[int], str]:
 
 
 # The patches that a layer keeps; the tokens, where prefix tokens are ranked too; how many patches an image keeps.
-keep_name, ranked_name, count_name = (
-    _of_layer(_KEEP),
-    _of_layer(_KEEP, _RANKED),
-    _of_layer("count_"),
-)
+keep_name = _of_layer(_KEEP)
+ranked_name = _of_layer(_KEEP, _RANKED)
+count_name = _of_layer("count_")
 # The scores of a layer's input patches; the class token's attention logits per head, or another factor of a score.
-score_name, class_row_name, factor_name = (
-    _of_layer("score_"),
-    _of_layer("class_row_"),
-    _of_layer("factor_"),
-)
+score_name = _of_layer("score_")
+class_row_name = _of_layer("class_row_")
+factor_name = _of_layer("factor_")
 # The survivors that a layer's input patches join, and how clearly: the difference of the two largest similarities.
 into_name, gap_name = _of_layer("into_"), _of_layer("gap_")
 # Which tokens of the first set stay, where pairs are counted and no node reads who is kept.
@@ -57,11 +53,9 @@ stays_name = _of_layer(_KEEP, _STAYS)
 # The token sizes after a layer merged, and the weights of the mean.
 sizes_name, shares_name = _of_layer("sizes_"), _of_layer("sizes_", "/shares")
 # A layer's attention output per head; the pruned tokens that enter its MLP; its output tokens, if it gives them.
-context_name, tokens_name, layer_name = (
-    _of_layer(CONTEXT),
-    _of_layer("tokens_"),
-    _of_layer("layer_"),
-)
+context_name = _of_layer(CONTEXT)
+tokens_name = _of_layer("tokens_")
+layer_name = _of_layer("layer_")
 
 
 def rows_of(keep: str) -> str:

@@ -15,43 +15,37 @@ from typing import TypeGuard
 
 PACKAGE = Path(__file__).parents[1] / "exporter"
 VAGUE = {
-    *(
-        "answer",
-        "asked",
-        "each",
-        "every",
-        "found",
-        "given",
-        "kept",
-        "made",
-        "own",
-        "shown",
-        "some",
-        "told",
-    ),
-    *(
-        "it",
-        "one",
-        "other",
-        "others",
-        "that",
-        "these",
-        "this",
-        "those",
-        "what",
-        "which",
-        "whole",
-    ),
+    "answer",
+    "asked",
+    "each",
+    "every",
+    "found",
+    "given",
+    "kept",
+    "made",
+    "own",
+    "shown",
+    "some",
+    "told",
+    "it",
+    "one",
+    "other",
+    "others",
+    "that",
+    "these",
+    "this",
+    "those",
+    "what",
+    "which",
+    "whole",
 }
 NO_CODE = {
-    *(
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    ),
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
 }
 COLUMNS = ("files", "lines", "code", "tokens")
 
@@ -109,10 +103,8 @@ def main() -> None:
     )
     for room, counts in rooms.items():
         numbers = "".join(f"{counts[column]:9,}" for column in COLUMNS)
-        density, vague = (
-            counts["tokens"] / max(counts["code"], 1),
-            counts["vague"] / max(counts["bound"], 1),
-        )
+        density = counts["tokens"] / max(counts["code"], 1)
+        vague = counts["vague"] / max(counts["bound"], 1)
         print(f"{room:14}{numbers}{density:8.1f}{vague:8.1%}")
 
 

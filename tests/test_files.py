@@ -150,12 +150,10 @@ def test_processes_try_the_same_place_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have made the folder when the first one ends; only then does the second one write into it."""
-    place, write, both, ended = (
-        tmp_path / "new" / "out",
-        tempfile.TemporaryFile,
-        Barrier(2),
-        Event(),
-    )
+    place = tmp_path / "new" / "out"
+    write = tempfile.TemporaryFile
+    both = Barrier(2)
+    ended = Event()
 
     def written(*, dir: Path) -> object:  # noqa: A002  (the name is tempfile's)
         if both.wait(5) == 1:

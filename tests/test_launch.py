@@ -75,10 +75,8 @@ def shard(place: Path, total: int, torn: int) -> Path:
 
 def plan(workplace: Workplace, folder: Path, out: Path) -> dict[str, list[str]]:
     """The commands of a run, which write below `out`."""
-    train, measured = (
-        shard(folder / "train.tar", 13, 5),
-        shard(folder / "measured.tar", 17, 4),
-    )
+    train = shard(folder / "train.tar", 13, 5)
+    measured = shard(folder / "measured.tar", 17, 4)
     images = ("--images", train, "--eval-images", measured, "--json")
     tuned = ("finetune", *workplace.model, *STAR, *images, *QUICK)
     least = (

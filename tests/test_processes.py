@@ -89,11 +89,9 @@ def seven_classes(root: Path) -> Path:
 
 
 def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
-    images, one, two = (
-        seven_classes(tmp_path / "images"),
-        tmp_path / "one",
-        tmp_path / "two",
-    )
+    images = seven_classes(tmp_path / "images")
+    one = tmp_path / "one"
+    two = tmp_path / "two"
     work(images, one)
     launcher = [
         sys.executable,

@@ -85,11 +85,9 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm1, self.attention, self.norm2 = (
-            nn.LayerNorm(32),
-            Attention(),
-            nn.LayerNorm(32),
-        )
+        self.norm1 = nn.LayerNorm(32)
+        self.attention = Attention()
+        self.norm2 = nn.LayerNorm(32)
         layers = {"fc1": nn.Linear(32, 64), "act": nn.GELU(), "fc2": nn.Linear(64, 32)}
         self.mlp = nn.Sequential(OrderedDict(layers))
 
@@ -103,10 +101,8 @@ class OwnNetwork(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches, self.token = (
-            nn.Conv2d(3, 32, 16, 16),
-            nn.Parameter(torch.randn(1, 1, 32)),
-        )
+        self.patches = nn.Conv2d(3, 32, 16, 16)
+        self.token = nn.Parameter(torch.randn(1, 1, 32))
         self.blocks = nn.Sequential(Block(), Block(), Block())
         self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 5)
 
@@ -126,10 +122,8 @@ class OwnNetwork(nn.Module):
 @pytest.mark.ort
 def test_an_adapter_to_copy() -> None:
     torch.manual_seed(0)
-    network, adapter = (
-        OwnNetwork().eval(),
-        run("docs/models.md", "test_an_adapter_to_copy")["YourViT"],
-    )
+    network = OwnNetwork().eval()
+    adapter = run("docs/models.md", "test_an_adapter_to_copy")["YourViT"]
     vit = exporter.load_model(adapter(network, "mine"))
     images = torch.randn(4, 3, 224, 224)
     pruned = exporter.prune(vit, exporter.plan(vit, 0.5))

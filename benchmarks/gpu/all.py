@@ -80,10 +80,8 @@ def _require_same_gpu(path: Path, machine: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    cifar, out = (
-        os.environ.get("STAR_EXPORT_CIFAR10"),
-        os.environ.get("OUT", "build/gpu"),
-    )
+    cifar = os.environ.get("STAR_EXPORT_CIFAR10")
+    out = os.environ.get("OUT", "build/gpu")
     parser.add_argument(
         "--folder", type=Path, help="Export folder of a target for TensorRT 10 or 11."
     )

@@ -49,12 +49,10 @@ class BoundRunner(Runner):
     ) -> None:
         """Store the settings; `options` are those of the first provider, e.g. `enable_cuda_graph`."""
         super().__init__(name)
-        self._path, self._images, self._runtime, self._given = (
-            path,
-            images,
-            runtime,
-            dict(options),
-        )
+        self._path = path
+        self._images = images
+        self._runtime = runtime
+        self._given = dict(options)
         self._device = "cuda" if runtime == "onnxruntime-cuda" else "cpu"
         self._session: Any = None
         self._binding: Any = None

@@ -19,13 +19,11 @@ from exporter.files import written_beside
 from exporter.formats.canonical_json import load_json, save_json
 
 ROOT = Path(__file__).parents[2]
-DONE, FAILED, INTERRUPTED, WAITING, NOT_RUN = (
-    "done",
-    "failed",
-    "interrupted",
-    "waiting",
-    "not run",
-)
+DONE = "done"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+WAITING = "waiting"
+NOT_RUN = "not run"
 RAN, UNFINISHED = (DONE, FAILED, INTERRUPTED), (FAILED, INTERRUPTED, WAITING)
 # A stopped step has this long to end by itself.
 GRACE_S = 5.0

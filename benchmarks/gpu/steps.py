@@ -127,18 +127,14 @@ def _verbs(
     runtime = ("--runtime", "onnxruntime-cuda" if name == "onnxruntime" else "tensorrt")
     plugin: tuple[str, ...] = ()
     if name == "shrinking":
-        folder, lacks, plugin = (
-            request.shrinking,
-            "--shrinking FOLDER",
-            ("--plugin", str(request.plugin)),
-        )
+        folder = request.shrinking
+        lacks = "--shrinking FOLDER"
+        plugin = ("--plugin", str(request.plugin))
     batches = ("--batches", ",".join(map(str, request.batches)))
     flags = {"build": batches, "check": runtime, "bench": (*runtime, *batches)}
     for verb in verbs:
-        step, line = (
-            f"{name}-{verb}",
-            f"`star-export {verb}` of the export folder on {shows}",
-        )
+        step = f"{name}-{verb}"
+        line = f"`star-export {verb}` of the export folder on {shows}"
         if folder is None:
             yield Step(step, line, lacks=lacks)
         else:
@@ -178,16 +174,12 @@ def _cifar_steps(request: Request) -> Iterator[Step]:
 
 
 def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
-    weights, calibration = (
-        out / f"{NAME}.safetensors",
-        out / f"{NAME}.calibration.safetensors",
-    )
+    weights = out / f"{NAME}.safetensors"
+    calibration = out / f"{NAME}.calibration.safetensors"
     trained = ("--checkpoint", str(weights), "--device", "cuda")
     network = (*NETWORK, *_preprocess(), *trained)
-    images, tested = (
-        ("--images", str(cifar / "train")),
-        ("--eval-images", str(cifar / "test")),
-    )
+    images = ("--images", str(cifar / "train"))
+    tested = ("--eval-images", str(cifar / "test"))
     calibrated = ("--calibration", str(calibration), "--mac-reductions", *SHARES)
     finetune = (
         sys.executable,
@@ -202,16 +194,14 @@ def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
         "cifar": _training(cifar, out / f"{CIFAR_VIT.name}.safetensors"),
         NAME: (*_training(cifar, weights), *NETWORK, *EPOCHS),
         f"{NAME}-calibrate": (
-            *(
-                sys.executable,
-                "-m",
-                "exporter",
-                "calibrate",
-                "--recipe",
-                RECIPE,
-                *trained,
-                *images,
-            ),
+            sys.executable,
+            "-m",
+            "exporter",
+            "calibrate",
+            "--recipe",
+            RECIPE,
+            *trained,
+            *images,
             *("--out", str(calibration)),
         ),
         f"{NAME}-finetune": (*finetune, "--out", str(out / f"{NAME}-finetune")),

@@ -220,19 +220,15 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
         low, high = found["quartiles"]
         published = PUBLISHED.get(where[0]) if name == "STAR 0.7" else None
         yield [
-            *(
-                *where,
-                name,
-                *rate,
-                f"{found['speedup']:.3f}",
-                f"{low:.3f} to {high:.3f}",
-                found["outcome"],
-            ),
-            *(
-                f"{found['mac_ratio']:.3f}",
-                f"{found['efficiency']:.3f}",
-                f"{published:g}" if published else "",
-            ),
+            *where,
+            name,
+            *rate,
+            f"{found['speedup']:.3f}",
+            f"{low:.3f} to {high:.3f}",
+            found["outcome"],
+            f"{found['mac_ratio']:.3f}",
+            f"{found['efficiency']:.3f}",
+            f"{published:g}" if published else "",
         ]
 
 

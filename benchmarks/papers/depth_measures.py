@@ -42,13 +42,11 @@ from exporter.workflows.recipe import Images, Recipe
 
 # The columns of a split with noise.
 NOISY = (
-    *(
-        "same split, %",
-        "one layer off, %",
-        "further, %",
-        "attention kept, mean",
-        "attention kept, std",
-    ),
+    "same split, %",
+    "one layer off, %",
+    "further, %",
+    "attention kept, mean",
+    "attention kept, std",
     "one layer off, points",
 )
 # The columns of what a collection costs.
@@ -100,11 +98,9 @@ def _samples(row: Prepared) -> tuple[Measured, ...]:
 
 
 def _collection(row: Prepared) -> Path:
-    place, settings, tuning = (
-        row.place,
-        ChoiceSettings(units=row.place.most_units),
-        row.tuning_settings,
-    )
+    place = row.place
+    settings = ChoiceSettings(units=row.place.most_units)
+    tuning = row.tuning_settings
     assert tuning is not None
     images = Images(
         images=needed(place.images),

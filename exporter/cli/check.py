@@ -96,10 +96,8 @@ def _check_file(arguments: argparse.Namespace) -> int:
     artefact = artefact_of(model, str(arguments.onnx))
     check_graph(model, artefact, str(arguments.onnx))
     if artefact.refit_of:
-        got, expected = (
-            "a model with refitted weights",
-            "one with the weights of --model",
-        )
+        got = "a model with refitted weights"
+        expected = "one with the weights of --model"
         raise ArtefactError(
             str(arguments.onnx), got, expected, "check its export folder"
         )

@@ -70,10 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
-    settings, stages = (
-        from_flags(EvalSettings, arguments),
-        RichStages(quiet=arguments.quiet),
-    )
+    settings = from_flags(EvalSettings, arguments)
+    stages = RichStages(quiet=arguments.quiet)
     recipe = recipe_of(arguments)
     from exporter.workflows.evaluate import (
         disagreement_paths,

@@ -35,8 +35,20 @@ TAKES_MODEL = ("model.name", "why")
 
 # The modules of the verbs, in the order of a newcomer's need, see WHICH.
 VERBS = (
-    *("compile", "tune", "check", "bench", "eval", "finetune", "models"),
-    *("calibrate", "plan", "export", "depth", "build", "serve_config", "inspect"),
+    "compile",
+    "tune",
+    "check",
+    "bench",
+    "eval",
+    "finetune",
+    "models",
+    "calibrate",
+    "plan",
+    "export",
+    "depth",
+    "build",
+    "serve_config",
+    "inspect",
 )
 WHICH = """
 Start with `compile`: it makes a pruned and checked ONNX model of yours, from a folder of images. `tune` finds how

@@ -92,10 +92,8 @@ def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
             yield f"{model.name:{width}}  {model.reason}"
             continue
         shape = model.shape
-        pixels, patches = (
-            "×".join(map(str, shape.pixels)),
-            "×".join(map(str, shape.grid)),
-        )
+        pixels = "×".join(map(str, shape.pixels))
+        patches = "×".join(map(str, shape.grid))
         head = (
             ""
             if shape.own_head

@@ -36,10 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         served = WRITERS[settings.loader](arguments.folder, arguments.out)
     else:
         served = write_repository(arguments.folder, arguments.out, settings)
-    models, command = (
-        [str(place) for place in served.models],
-        shlex.join(served.command),
-    )
+    models = [str(place) for place in served.models]
+    command = shlex.join(served.command)
     show(
         arguments,
         {"models": models, "command": command},

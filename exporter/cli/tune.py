@@ -152,10 +152,8 @@ def _lines(result: TuneResult) -> Iterator[str]:
         ]
         after = min(faster, key=lambda point: point.images_per_s, default=None)
         if after is not None:
-            speed, loss = (
-                f"{after.images_per_s:.1f} images/s",
-                f"{points_words(after.loss_points)} (points)",
-            )
+            speed = f"{after.images_per_s:.1f} images/s"
+            loss = f"{points_words(after.loss_points)} (points)"
             yield f"the next faster one: {after.candidate.label}: {speed}, {loss} on the images to choose by"
         yield f"recipe: {result.recipe}"
     yield from skipped_lines(
@@ -166,10 +164,8 @@ def _lines(result: TuneResult) -> Iterator[str]:
 
 
 def _chosen(choice: Point, judged: Judged) -> str:
-    loss, speed = (
-        judged.loss,
-        f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×",
-    )
+    loss = judged.loss
+    speed = f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×"
     return (
         f"chosen: {choice.candidate.label}: {speed} the unpruned fp32 model on ONNX Runtime. On {loss.images} "
         f"images that no choice has read, points of top-1: {points_words(loss.loss_points or 0.0)}, with 95 % "

@@ -151,10 +151,8 @@ def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
 
 def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:
     """Return noise images as a lowered model takes them; the time of a static model does not depend on content."""
-    generator, shape = (
-        np.random.default_rng(seed),
-        (batch, *spec.preprocessing.input_size),
-    )
+    generator = np.random.default_rng(seed)
+    shape = (batch, *spec.preprocessing.input_size)
     if input_kind == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.standard_normal(shape, dtype=np.float32)

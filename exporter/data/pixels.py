@@ -72,10 +72,8 @@ def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image
 def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Image:
     height, width = size
     to_pixel = floor if rounding == CropRounding.DOWN else round
-    top, left = (
-        to_pixel((image.height - height) / 2),
-        to_pixel((image.width - width) / 2),
-    )
+    top = to_pixel((image.height - height) / 2)
+    left = to_pixel((image.width - width) / 2)
     # Pillow gives black for pixels outside the image.
     return image.crop((left, top, left + width, top + height))
 

@@ -75,10 +75,8 @@ def network_names(model: nn.Module) -> ClassNames:
     config = getattr(model, "pretrained_cfg", None)
     if not isinstance(config, Mapping):
         return NAMELESS
-    names, described = (
-        _by_index(config.get("label_names")),
-        config.get("label_descriptions"),
-    )
+    names = _by_index(config.get("label_names"))
+    described = config.get("label_descriptions")
     described = described if isinstance(described, Mapping) else {}
     synonyms = tuple(
         f"{described[name]}, {name}" if described.get(name, name) != name else name

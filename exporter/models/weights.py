@@ -166,10 +166,8 @@ def load_into(
     except UNREADABLE as error:
         raise CheckpointError(source, reason_of(error), expected) from None
     differences = []
-    missing, unexpected = (
-        targets.keys() - weights.keys(),
-        weights.keys() - targets.keys(),
-    )
+    missing = targets.keys() - weights.keys()
+    unexpected = weights.keys() - targets.keys()
     for keys, difference in ((missing, "missing"), (unexpected, "unexpected")):
         if keys:
             names = f"{', '.join(sorted(keys)[:3])}{', …' if len(keys) > 3 else ''}"
@@ -186,10 +184,8 @@ def load_into(
 
 def _check_fits(key: str, value: Tensor, target: Tensor, source: str) -> None:
     if value.shape != target.shape:
-        got, hint = (
-            f"{key} of shape {list(value.shape)}",
-            "check --model and --model-kwargs",
-        )
+        got = f"{key} of shape {list(value.shape)}"
+        hint = "check --model and --model-kwargs"
         expected = f"{list(target.shape)}"
         raise CheckpointError(
             source, got, expected, f"{hint}, and num_classes in a recipe"

@@ -86,10 +86,8 @@ class PrunedViT(nn.Module):
         self.model, self.reduction = vit.model, reduction_named(schedule.reduce)
         self.scorer = scorer_named(schedule.scorer)
         self.alpha = self.scorer.weight(schedule.alpha)
-        self._layers, self._lone = (
-            frozenset(schedule.pruning_layers),
-            schedule.lone_layer(vit.spec),
-        )
+        self._layers = frozenset(schedule.pruning_layers)
+        self._lone = schedule.lone_layer(vit.spec)
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(
                 inter_table(vit.spec, schedule, inter), self.alpha

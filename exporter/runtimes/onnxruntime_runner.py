@@ -217,10 +217,8 @@ class OnnxRuntimeRunner(Runner):
             "session.disable_quant_qdq", str(int(not fuse_pairs))
         )
         if self._profile_prefix is not None:
-            options.enable_profiling, options.profile_file_prefix = (
-                True,
-                str(self._profile_prefix),
-            )
+            options.enable_profiling = True
+            options.profile_file_prefix = str(self._profile_prefix)
         model = str(self._model) if isinstance(self._model, Path) else self._model
         providers = with_options(self._providers, self._tensorrt)
         # No fallback: a provider that fails must not be replaced by another one between two runs.

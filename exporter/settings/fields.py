@@ -134,10 +134,8 @@ class Field:
         self.default: Any = declared.default
         self.group: str = declared.metadata.get("group", "")
         flag = declared.metadata.get("flag", True)
-        self.has_flag, self.key = (
-            bool(flag),
-            flag if isinstance(flag, str) else declared.name,
-        )
+        self.has_flag = bool(flag)
+        self.key = flag if isinstance(flag, str) else declared.name
         self.words: tuple[str, ...] = declared.metadata.get("choices", ())
         # The default is one of the words, or None.
         self.kind = self.plain = (

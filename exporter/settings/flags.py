@@ -299,10 +299,8 @@ def _flag(name: str) -> str:
 def _arguments(field: Field) -> Mapping[str, Any]:
     if field.words:
         return {"metavar": f"{{{','.join(field.words)}}}"}
-    origin, items = (
-        typing.get_origin(field.plain) or field.plain,
-        typing.get_args(field.plain),
-    )
+    origin = typing.get_origin(field.plain) or field.plain
+    items = typing.get_args(field.plain)
     if origin is tuple and Ellipsis not in items:
         return {"metavar": "X", "nargs": len(items)}
     if origin is dict and _has_numbers(items[0]):

@@ -43,12 +43,10 @@ class RunState:
         identity: str,
         skipped: dict[str, str],
     ) -> None:
-        self.model, self.optimizer, self.scheduler, self.ema = (
-            model,
-            optimizer,
-            scheduler,
-            ema,
-        )
+        self.model = model
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.ema = ema
         self.identity, self.skipped = identity, skipped
         self.epochs_done = self.steps_done = 0
         # The best score, its epoch, and the weights after it.
@@ -88,10 +86,8 @@ class RunState:
         self.optimizer.load_state_dict(content["optimizer"])
         if self.ema is not None:
             self.ema.load_state_dict(content["ema"])
-        self.epochs_done, self.steps_done = (
-            content["epochs_done"],
-            content["steps_done"],
-        )
+        self.epochs_done = content["epochs_done"]
+        self.steps_done = content["steps_done"]
         self.skipped.update(content["skipped"])
         self.best = content["best"]
         return True

@@ -115,10 +115,8 @@ def _trained(
 
 def _check(student: nn.Module, teacher: nn.Module | None) -> None:
     if not any(parameter.requires_grad for parameter in student.parameters()):
-        got, expected = (
-            "a model whose parameters are all frozen",
-            "one that can be trained",
-        )
+        got = "a model whose parameters are all frozen"
+        expected = "one that can be trained"
         hint = "an adapted model is trained inside `with trainable(vit)`"
         raise ModelError("student", got, expected, hint)
     if teacher is None:

@@ -267,10 +267,8 @@ def _deliver(
             with written_beside(copy) as partial:
                 shutil.copyfile(source, partial)
     kind = artefact.input_kind
-    pruned, unpruned = (
-        reference_runner(variant.pruned, kind),
-        reference_runner(dense.pruned, kind),
-    )
+    pruned = reference_runner(variant.pruned, kind)
+    unpruned = reference_runner(dense.pruned, kind)
     save_reference(pruned, unpruned, pixels, out / REFERENCE)
     save_json(variant.schedule, out / SCHEDULE)
     save_json(artefact.spec, out / MODEL)

@@ -165,14 +165,10 @@ def split_for(
 
     By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
     """
-    rmse, predictor = (
-        CrossValidation(samples).rmse(accuracies_of(samples)),
-        fit_best(samples),
-    )
-    best, ranked = (
-        best_split(predictor, depth, units, most),
-        splits(predictor, depth, units),
-    )
+    rmse = CrossValidation(samples).rmse(accuracies_of(samples))
+    predictor = fit_best(samples)
+    best = best_split(predictor, depth, units, most)
+    ranked = splits(predictor, depth, units)
     return Found(best, tuple(ranked), predictor, rmse)
 
 
@@ -245,10 +241,8 @@ def _chosen(
     """Choose so many units of each type, and write the network without them."""
     request, last = network.recipe.model, choice.last_weights
     _check_whole(network)
-    checkpoint, search = (
-        path.with_suffix(".ckpt"),
-        path.with_suffix(".search.safetensors"),
-    )
+    checkpoint = path.with_suffix(".ckpt")
+    search = path.with_suffix(".search.safetensors")
     train, bookmark = _started(network, choice, settings, checkpoint, search)
     vit = train.teacher
     ranked = choose_units(vit, choice, train, bookmark)
@@ -284,10 +278,8 @@ def collect_to(
     measured = images_at(
         exam.place, spec.num_classes, chosen.class_map, names=spec.class_names
     )
-    more, last = (
-        (listing_sha256(measured), chosen.max_eval_images),
-        folder / "last.safetensors",
-    )
+    more = (listing_sha256(measured), chosen.max_eval_images)
+    last = folder / "last.safetensors"
     train, bookmark = _started(
         network, choice, settings, folder / "step.ckpt", last, *more
     )

@@ -117,10 +117,8 @@ def _that_runs(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel
 def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalModel:
     """Return a lowered model on the runtime of the settings, which is not checked to be there."""
     artefact = file.artefact
-    runner, runtime = (
-        runner_for(file.path, artefact.target, settings),
-        runtime_for(artefact.target, settings),
-    )
+    runner = runner_for(file.path, artefact.target, settings)
+    runtime = runtime_for(artefact.target, settings)
     return EvalModel(
         name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind
     )
@@ -196,10 +194,8 @@ def torch_model(
 
     if not isinstance(model, PrunedViT):
         model = steps.dense(steps.load_model(model))
-    spec, runner = (
-        model.vit.spec,
-        reference_runner(model, input_kind, threads=threads or None),
-    )
+    spec = model.vit.spec
+    runner = reference_runner(model, input_kind, threads=threads or None)
     return EvalModel(
         name or str(model.method), spec.name, PYTORCH, runner, spec, input_kind
     )

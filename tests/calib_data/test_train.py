@@ -19,11 +19,9 @@ from exporter.records import Preprocessing
 from tests.calib_data.tiny import QUIET, SHAPE, TINY, TRAIN, write_images
 from tests.power_cuts import cut_after
 
-TrainSettings, train_folder, open_folders = (
-    TRAIN.TrainSettings,
-    TRAIN.train_folder,
-    TRAIN.open_folders,
-)
+TrainSettings = TRAIN.TrainSettings
+train_folder = TRAIN.train_folder
+open_folders = TRAIN.open_folders
 build_model, build_student = TRAIN.build_model, TRAIN.build_student
 preprocessing_for, write_result = TRAIN.preprocessing_for, TRAIN.write_result
 

@@ -323,11 +323,9 @@ def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
     settings: CalibrationSettings,
     stop: int,
 ) -> None:
-    whole, resumed, partial = (
-        tmp_path / "whole",
-        tmp_path / "resumed",
-        tmp_path / "resumed.partial",
-    )
+    whole = tmp_path / "whole"
+    resumed = tmp_path / "resumed"
+    partial = tmp_path / "resumed.partial"
     calibrate_to(whole, vit, images, settings)
     before: list[int] = []
 

@@ -166,10 +166,8 @@ def test_the_gradient_of_attention_is_autograds(
     vit = in_dtype(
         SMALLER[variant]() if variant in SMALLER else tiny_vit(variant), torch.float64
     )
-    images, attentions = (
-        frozen_images(2, vit.spec.preprocessing.input_size[1:]),
-        list[Tensor](),
-    )
+    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
+    attentions = list[Tensor]()
     for name, module in vit.model.named_modules():
         if name.endswith("attn_drop"):
             module.register_forward_hook(lambda *call: attentions.append(call[-1]))

@@ -91,10 +91,8 @@ def test_a_layer_scale_of_either_sign_is_as_if_folded_into_the_weights() -> None
                 linear.bias.mul_(scale.gamma)
                 scale.gamma.fill_(1)
     images = frozen_images(2)
-    apart, together = (
-        relevance(scaled, images, CLASSES),
-        relevance(folded, images, CLASSES),
-    )
+    apart = relevance(scaled, images, CLASSES)
+    together = relevance(folded, images, CLASSES)
     assert ((apart - together).norm(dim=-1) / together.norm(dim=-1)).max() < 1e-4
 
 

@@ -25,11 +25,9 @@ def test_the_inverse_is_guarded_where_the_denominator_vanishes() -> None:
 
 @given(seeds)
 def test_linear_is_the_positive_part_of_every_product(seed: int) -> None:
-    relevance, value, weight = (
-        drawn(seed, 2, 3, 4, 5),
-        drawn(seed + 1, 2, 1, 4, 6),
-        drawn(seed + 2, 5, 6),
-    )
+    relevance = drawn(seed, 2, 3, 4, 5)
+    value = drawn(seed + 1, 2, 1, 4, 6)
+    weight = drawn(seed + 2, 5, 6)
     product = (value.unsqueeze(-2) * weight).clamp(min=0)  # [b, 1, t, o, i]
     ratio = relevance / (product.sum(-1) + 1e-9)
     expected = (product * ratio.unsqueeze(-1)).sum(-2)
@@ -76,11 +74,9 @@ def test_a_mean_gives_all_to_values_of_its_sign(seed: int) -> None:
 
 @given(seeds)
 def test_add_splits_the_total_by_absolute_sums(seed: int) -> None:
-    relevance, left, right = (
-        drawn(seed, 1, 2, 3, 4),
-        drawn(seed + 1, 1, 1, 3, 4),
-        drawn(seed + 2, 1, 1, 3, 4),
-    )
+    relevance = drawn(seed, 1, 2, 3, 4)
+    left = drawn(seed + 1, 1, 1, 3, 4)
+    right = drawn(seed + 2, 1, 1, 3, 4)
     parts = rules.add(relevance, left, right)
     raw = [term * relevance / (left + right + 1e-9) for term in (left, right)]
     sums = [part.sum((-2, -1)) for part in raw]
@@ -99,11 +95,9 @@ def test_add_of_terms_that_cancel_stays_finite() -> None:
 
 @given(seeds)
 def test_each_factor_of_a_product_gets_half(seed: int) -> None:
-    left, right, relevance = (
-        drawn(seed, 1, 1, 2, 3, 4),
-        drawn(seed + 1, 1, 1, 2, 4, 5),
-        drawn(seed + 2, 1, 2, 2, 3, 5),
-    )
+    left = drawn(seed, 1, 1, 2, 3, 4)
+    right = drawn(seed + 1, 1, 1, 2, 4, 5)
+    relevance = drawn(seed + 2, 1, 2, 2, 3, 5)
     ratio = relevance * rules.half_share(left @ right)
     for part in ((ratio @ right.mT) * left, (left.mT @ ratio) * right):
         torch.testing.assert_close(

@@ -134,11 +134,9 @@ def printed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[str]:
     monkeypatch.setenv("COLUMNS", "200")
-    names, macs, schedule = (
-        Pair("d.onnx", "p.onnx"),
-        Pair(2, 1),
-        shape_schedule(make_vit().spec, 0.5, resolve(Prune())),
-    )
+    names = Pair("d.onnx", "p.onnx")
+    macs = Pair(2, 1)
+    schedule = shape_schedule(make_vit().spec, 0.5, resolve(Prune()))
     how = (BenchSettings(), environment())
     print_gpu_time(
         Bench("vit", "tensorrt", schedule, names, macs, (), *how, gpu, BUILT)

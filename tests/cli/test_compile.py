@@ -76,21 +76,18 @@ def test_it_leaves_a_folder_that_proves_itself(
         for role in INSTRUMENTED
     ]
     assert files == {
-        *(
-            "calibration.safetensors",
-            "schedule.json",
-            "model.json",
-            "reference.npz",
-            "recipe.json",
-        ),
-        *(
-            "SHA256SUMS",
-            "report.json",
-            "report.html",
-            *report["files"].values(),
-            *variants,
-        ),
-        *("images.batch1.bin", "images.batch2.bin"),
+        "calibration.safetensors",
+        "schedule.json",
+        "model.json",
+        "reference.npz",
+        "recipe.json",
+        "SHA256SUMS",
+        "report.json",
+        "report.html",
+        *report["files"].values(),
+        *variants,
+        "images.batch1.bin",
+        "images.batch2.bin",
     }
     for line in (tmp_path / "out/SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")

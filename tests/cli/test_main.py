@@ -233,10 +233,8 @@ ROOT = Path(exporter.__file__).parents[1]
 def completions(line: str, folder: Path) -> list[str]:
     """What is offered behind the line."""
     # argcomplete writes to descriptor 8, and to a file where one is named.
-    told, where = (
-        folder / "told",
-        {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))},
-    )
+    told = folder / "told"
+    where = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     environment = {**os.environ, **where, "_ARGCOMPLETE_STDOUT_FILENAME": str(told)}
     command = [sys.executable, "-c", "from exporter.cli.main import main; main()"]
     environment["PYTHONPATH"] = os.pathsep.join(

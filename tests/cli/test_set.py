@@ -165,17 +165,16 @@ def test_a_wrong_one_is_refused_in_one_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        *(
-            "compile",
-            "tune",
-            "check",
-            "eval",
-            "finetune",
-            "calibrate",
-            "plan",
-            "export",
-        ),
-        *("depth choose", "depth apply"),
+        "compile",
+        "tune",
+        "check",
+        "eval",
+        "finetune",
+        "calibrate",
+        "plan",
+        "export",
+        "depth choose",
+        "depth apply",
     ],
 )
 def test_every_verb_that_takes_a_recipe_has_it(star_export: Command, verb: str) -> None:

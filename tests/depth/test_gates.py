@@ -37,10 +37,8 @@ def score_gradients(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_outputs_and_weight_gradients_are_the_networks_own(family: str) -> None:
     vit = seeded_vit(family)
-    images, weight = (
-        random_images(vit, 2),
-        vit.model.get_parameter("cls_token").requires_grad_(True),
-    )
+    images = random_images(vit, 2)
+    weight = vit.model.get_parameter("cls_token").requires_grad_(True)
     plain = vit.model(images)
     (own,) = torch.autograd.grad(loss_of(plain), weight)
     for variant in AttentionVariant:

@@ -45,15 +45,11 @@ def test_a_chain_is_one_layer(
 ) -> None:
     torch.manual_seed(seed)
     norm = nn.LayerNorm(inputs, elementwise_affine=not bare)
-    first, second = (
-        nn.Linear(inputs, hidden, bias=one),
-        nn.Linear(hidden, outputs, bias=two),
-    )
+    first = nn.Linear(inputs, hidden, bias=one)
+    second = nn.Linear(hidden, outputs, bias=two)
     chain = seeded(nn.Sequential(norm, first, second))
-    scale, tokens = (
-        torch.randn(outputs, dtype=torch.float64),
-        torch.randn(5, inputs, dtype=torch.float64),
-    )
+    scale = torch.randn(outputs, dtype=torch.float64)
+    tokens = torch.randn(5, inputs, dtype=torch.float64)
     affine = (
         Affine.of(first)
         .then(Affine.of(second))

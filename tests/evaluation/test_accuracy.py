@@ -40,11 +40,9 @@ def first_column(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [0, 4])
 def test_rows_are_in_the_order_of_the_images_whatever_the_batch(size: int) -> None:
-    images, labels, sizes = (
-        np.arange(10, dtype=np.float32).reshape(5, 2),
-        np.arange(5),
-        list[int](),
-    )
+    images = np.arange(10, dtype=np.float32).reshape(5, 2)
+    labels = np.arange(5)
+    sizes = list[int]()
     runners = [times(1, sizes), times(10, sizes)]
     batches = [
         ((images[at], images[at] + 1), labels[at]) for at in (slice(0, 3), slice(3, 5))

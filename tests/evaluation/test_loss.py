@@ -253,10 +253,8 @@ def test_one_image_has_no_neighbour() -> None:
 def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     values = generator.standard_normal((24, 4))
-    first, second = (
-        of(values),
-        of(values + 0.5 * generator.standard_normal(values.shape)),
-    )
+    first = of(values)
+    second = of(values + 0.5 * generator.standard_normal(values.shape))
     whole = agreement_of(first, second)
     # Neither all nor none, which a search that finds the image itself would give too.
     assert whole.retrieval is not None and 0.2 < whole.retrieval.dense_index_at_1 < 0.8

@@ -25,11 +25,9 @@ from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS, SHARES, TEXT = (
-    st.integers(1, 4096),
-    st.floats(0.0, 1.0, exclude_min=True),
-    st.text(max_size=8),
-)
+COUNTS = st.integers(1, 4096)
+SHARES = st.floats(0.0, 1.0, exclude_min=True)
+TEXT = st.text(max_size=8)
 PREPROCESSINGS = st.builds(
     Preprocessing,
     input_size=st.tuples(COUNTS, COUNTS, COUNTS),
@@ -117,10 +115,8 @@ def limited(kind: Any, limits: Meta) -> st.SearchStrategy[Any]:
     if kind is int:
         return st.integers(limits.ge, limits.le)  # type: ignore[arg-type]
     if kind is float:
-        least, most = (
-            (limits.ge if limits.gt is None else limits.gt),
-            (limits.le if limits.lt is None else limits.lt),
-        )
+        least = limits.ge if limits.gt is None else limits.gt
+        most = limits.le if limits.lt is None else limits.lt
         above, below = limits.gt is not None, limits.lt is not None
         return st.floats(least, most, exclude_min=above, exclude_max=below)
     return filled(kind)

@@ -141,12 +141,10 @@ def _packed(path: Path, *, flags: int, method: int) -> None:
         archive.writestr("images.npy", bytes(100))
     content = bytearray(path.read_bytes())
     entry = content.index(b"PK\x01\x02")
-    content[6], content[8], content[entry + 8], content[entry + 10] = (
-        flags,
-        method,
-        flags,
-        method,
-    )
+    content[6] = flags
+    content[8] = method
+    content[entry + 8] = flags
+    content[entry + 10] = method
     path.write_bytes(bytes(content))
 
 

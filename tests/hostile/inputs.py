@@ -61,10 +61,8 @@ def each(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
 def keys(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
     """The inputs of a command with a recipe: its text, and a part of the answer."""
     for text, says in rows:
-        line, prepare = (
-            f"{command} --recipe {{work}}/r.toml",
-            partial(_write_recipe, text),
-        )
+        line = f"{command} --recipe {{work}}/r.toml"
+        prepare = partial(_write_recipe, text)
         yield Hostile(line, says, prepare=prepare, name=text)
 
 

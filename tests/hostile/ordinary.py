@@ -27,11 +27,9 @@ class _Sets(ctypes.Structure):
 @contextmanager
 def as_ordinary_user() -> Iterator[None]:
     """Run the body without both rights, in this thread and those that it starts; other users have neither."""
-    libc, header, sets = (
-        ctypes.CDLL(None, use_errno=True),
-        _Header(VERSION, 0),
-        (_Sets * 2)(),
-    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = _Header(VERSION, 0)
+    sets = (_Sets * 2)()
 
     def call(function: str) -> None:
         if libc[function](ctypes.byref(header), ctypes.byref(sets)):

@@ -23,10 +23,8 @@ from tests.killed import killed
 from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
-SAVE_ONNX, SAVE_SUMS = (
-    "exporter.workflows.variant.save_onnx",
-    "exporter.calibration.calibrate.save_sums",
-)
+SAVE_ONNX = "exporter.workflows.variant.save_onnx"
+SAVE_SUMS = "exporter.calibration.calibrate.save_sums"
 
 
 def flags_of(workplace: Workplace, images: Path, out: Path) -> tuple[str, ...]:
@@ -125,10 +123,8 @@ def test_calibrations_at_once_and_one_that_is_killed(
     """Three processes write one file, and the one that is killed leaves it to the others."""
     # sums are kept every 16 images
     images = make_images(tmp_path / "images", classes=2, each=90)
-    alone, shared = (
-        tmp_path / "alone.safetensors",
-        tmp_path / "shared" / "c.safetensors",
-    )
+    alone = tmp_path / "alone.safetensors"
+    shared = tmp_path / "shared" / "c.safetensors"
     assert star_export("calibrate", *flags_of(workplace, images, alone)).code == 0
     command = ("calibrate", *flags_of(workplace, images, shared), "--quiet")
     # As many threads as here: they decide the last digits.

@@ -92,12 +92,10 @@ def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
 
 def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
     """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
-    random, prefix, reaching, rows = (
-        np.random.default_rng(seed),
-        of.spec.num_prefix_tokens,
-        PATCHES,
-        [],
-    )
+    random = np.random.default_rng(seed)
+    prefix = of.spec.num_prefix_tokens
+    reaching = PATCHES
+    rows = []
     for count in kept(of):
         patches = [random.permutation(reaching)[:count] for _ in range(images)]
         rows.append(np.array([[*range(prefix), *(each + prefix)] for each in patches]))

@@ -18,13 +18,11 @@ from tests.lowering.models import lowered, run, star, without
 from tests.vits import random_images
 
 OPTIONAL = (
-    *(
-        "fold_attention_biases",
-        "shorten_scores",
-        "rank_prefix",
-        "select_early",
-        "sort_once",
-    ),
+    "fold_attention_biases",
+    "shorten_scores",
+    "rank_prefix",
+    "select_early",
+    "sort_once",
     "linear_as_gemm",
 )
 

@@ -110,10 +110,8 @@ def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> N
 def test_targets_of_one_opset_share_an_export_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    targets, opsets = (
-        (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME),
-        list[int](),
-    )
+    targets = (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME)
+    opsets = list[int]()
 
     def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
         opsets.append(opset)

@@ -138,10 +138,8 @@ def ran(
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The decisions of padded a-STAR on ONNX Runtime, and the logarithms of its class rows."""
     model = tracing_model(for_target(target, a_star(layout="padded"), images))
-    logs, kinds = (
-        [node.output[0] for node in model.graph.node if node.op_type == "Log"],
-        kinds_of(model),
-    )
+    logs = [node.output[0] for node in model.graph.node if node.op_type == "Log"]
+    kinds = kinds_of(model)
     model.graph.output.extend(
         onnx.helper.make_tensor_value_info(name, kinds[name], None) for name in logs
     )
@@ -169,10 +167,8 @@ def test_a_small_score_is_a_number_and_the_same_patches_stay(
     target: Target, least: float
 ) -> None:
     """In fp16 its floor would be 0, and the logarithm of a third of these class rows infinite."""
-    images, layers = (
-        varied_images(a_star().vit, 16).numpy(),
-        a_star().schedule.pruning_layers,
-    )
+    images = varied_images(a_star().vit, 16).numpy()
+    layers = a_star().schedule.pruning_layers
     (exact, _), (found, logs) = (ran(each, images) for each in (TENSORRT, target))
     assert len(logs) == len(layers)
     lowest = min(each.min() for each in logs)

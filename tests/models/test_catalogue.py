@@ -245,18 +245,14 @@ def test_the_list_has_every_name() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            *bundled.MODELS,
-            "lvvit_s",
-            "deit3_small_patch16_224",
-            "resnet50",
-            "beit_base_patch16_224",
-        ),
-        *(
-            "vit_base_patch16_18x2_224",
-            "eva02_enormous_patch14_clip_224",
-            "vit_large_patch16_sapiens2",
-        ),
+        *bundled.MODELS,
+        "lvvit_s",
+        "deit3_small_patch16_224",
+        "resnet50",
+        "beit_base_patch16_224",
+        "vit_base_patch16_18x2_224",
+        "eva02_enormous_patch14_clip_224",
+        "vit_large_patch16_sapiens2",
         "vit_small_patch14_dinov2",  # without a classifier
     ],
 )

@@ -214,10 +214,8 @@ def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
 
 
 def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
-    path, request = (
-        tmp_path / "a.safetensors",
-        ModelRequest(NAME, model_kwargs=TINY_SHAPE),
-    )
+    path = tmp_path / "a.safetensors"
+    request = ModelRequest(NAME, model_kwargs=TINY_SHAPE)
     save_weights(make_model(num_classes=3), identity_of(request, 3, NAMES), path)
     assert load(ModelRequest("", path)).spec.class_names == NAMES
     save_weights(nn.Linear(1, 1), Identity("a", "b"), path)

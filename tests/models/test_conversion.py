@@ -63,10 +63,8 @@ def test_a_patch_embedding_of_another_size_is_resampled() -> None:
     found = to_own_keys(
         small.state_dict() | {"pos_embed": large.state_dict()["pos_embed"]}, large
     )
-    weight, own = (
-        found["patch_embed.proj.weight"],
-        small.state_dict()["patch_embed.proj.weight"],
-    )
+    weight = found["patch_embed.proj.weight"]
+    own = small.state_dict()["patch_embed.proj.weight"]
     assert weight.shape[-2:] == (8, 8)
     torch.testing.assert_close(
         weight.sum((2, 3)), own.sum((2, 3)), rtol=1e-3, atol=1e-3

@@ -58,10 +58,8 @@ def test_the_published_sizes(
 
 
 def test_alpha_and_preprocessing_are_the_papers() -> None:
-    small_spec, medium_spec = (
-        describe(small("lvvit_s")).spec,
-        describe(small("lvvit_m")).spec,
-    )
+    small_spec = describe(small("lvvit_s")).spec
+    medium_spec = describe(small("lvvit_m")).spec
     assert small_spec.default_alpha == medium_spec.default_alpha == 0.3
     assert (small_spec.preprocessing.crop_pct, medium_spec.preprocessing.crop_pct) == (
         0.9,

@@ -99,10 +99,8 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
 
 
 def test_a_name_becomes_its_network_where_it_is_wanted() -> None:
-    vit, lvvit = (
-        create(source(depth=2, embed_dim=48, num_heads=3)),
-        create(source("lvvit_s", depth=1), device="meta"),
-    )
+    vit = create(source(depth=2, embed_dim=48, num_heads=3))
+    lvvit = create(source("lvvit_s", depth=1), device="meta")
     assert isinstance(vit, VisionTransformer) and isinstance(lvvit, LvVit)
     assert len(vit.blocks) == 2
     assert {value.device.type for value in vit.parameters()} == {"cpu"}

@@ -62,10 +62,8 @@ def made(kind: str) -> Pooling:
 @pytest.mark.parametrize("family", POOLED)
 def test_it_is_the_models_own(family: str) -> None:
     vit = make_vit(family)
-    tokens, model = (
-        torch.randn(2, vit.spec.num_prefix_tokens + 17, vit.spec.dim),
-        cast(Any, vit.model),
-    )
+    tokens = torch.randn(2, vit.spec.num_prefix_tokens + 17, vit.spec.dim)
+    model = cast(Any, vit.model)
     assert vit.pooling is not None
     with torch.inference_mode():
         pooled = vit.pooling(tokens, torch.ones_like(tokens[..., 0]))

@@ -68,8 +68,14 @@ def test_each_output_is_what_the_network_computes(family: str) -> None:
     images, chosen = random_images(vit, 2), with_outputs(vit, ALL)
     given = given_by(chosen, images)
     assert [*given] == [
-        *("embedding", "logits", "layer_02", "layer_02_positions"),
-        *("tokens", "tokens_positions", "layer_04", "layer_04_positions"),
+        "embedding",
+        "logits",
+        "layer_02",
+        "layer_02_positions",
+        "tokens",
+        "tokens_positions",
+        "layer_04",
+        "layer_04_positions",
     ]
     seen, prefix = [vit.embed(images)], vit.spec.num_prefix_tokens
     for block in vit.blocks:

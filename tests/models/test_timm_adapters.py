@@ -170,11 +170,9 @@ MLPS = {
 @pytest.mark.parametrize("kind", MLPS)
 def test_the_parts_of_an_mlp_are_the_whole(kind: str) -> None:
     torch.manual_seed(0)
-    mlp, norm, out = (
-        MLPS[kind](12, hidden_features=20).eval(),
-        nn.LayerNorm(12),
-        nn.Identity(),
-    )
+    mlp = MLPS[kind](12, hidden_features=20).eval()
+    norm = nn.LayerNorm(12)
+    out = nn.Identity()
     assert why_not_mlp(mlp) == ""
     part = mlp_parts(norm, mlp, out)
     assert (part.norm, part.out, part.whole) == (norm, out, mlp)

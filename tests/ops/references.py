@@ -128,11 +128,9 @@ def packed(
 ) -> tuple[Array, Array, Array, Array]:
     """What packed tokens become: the same as `pack_tokens`."""
     rows: list[int] = []
-    after, places, width = (
-        np.zeros((len(count), prefix + index.shape[1]), np.int64),
-        [],
-        prefix + index.shape[1],
-    )
+    after = np.zeros((len(count), prefix + index.shape[1]), np.int64)
+    places = []
+    width = prefix + index.shape[1]
     for image, kept in enumerate(count):
         first = len(rows)
         tokens = [*range(prefix), *(prefix + index[image, :kept])]

@@ -31,11 +31,9 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    prefix, n, channels = (
-        draw(st.integers(0, 3)),
-        draw(st.integers(1, 12)),
-        draw(st.integers(2, 5)),
-    )
+    prefix = draw(st.integers(0, 3))
+    n = draw(st.integers(1, 12))
+    channels = draw(st.integers(2, 5))
     k, heads = draw(st.integers(1, n)), draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     key = torch.from_numpy(

@@ -20,15 +20,11 @@ class HostLibrary:
 
     def __call__(self, case: Case) -> Retained | None:
         """What it retains, or None where it refuses."""
-        score, valid = (
-            np.ascontiguousarray(case.score),
-            case.valid_count.astype(np.int64),
-        )
+        score = np.ascontiguousarray(case.score)
+        valid = case.valid_count.astype(np.int64)
         batch, patches = score.shape
-        index, count = (
-            np.full((batch, patches), -1, np.int64),
-            np.full(batch, -1, np.int64),
-        )
+        index = np.full((batch, patches), -1, np.int64)
+        count = np.full(batch, -1, np.int64)
         width = np.array(-1, np.int64)
         refused = self._call(
             _pointer(score), _pointer(valid), ctypes.c_int64(batch), ctypes.c_int64(patches),

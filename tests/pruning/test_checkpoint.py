@@ -100,10 +100,8 @@ def test_its_tensors_are_the_networks_own(
 def test_a_schedule_without_scores_keeps_no_calibration(
     tiny_vit: PrunableViT, calibration: Calibration, tmp_path: Path
 ) -> None:
-    schedule, path = (
-        shape_schedule(tiny_vit.spec, 0.7, resolve(Prune())),
-        tmp_path / "a.safetensors",
-    )
+    schedule = shape_schedule(tiny_vit.spec, 0.7, resolve(Prune()))
+    path = tmp_path / "a.safetensors"
     save_pruned(PrunedViT(tiny_vit, schedule), calibration, path)
     found = read_pruning(path)
     assert found is not None

@@ -100,10 +100,8 @@ def test_the_last_attention_is_the_lone_one() -> None:
     """Behind it may be blocks without attention, which read tokens one by one."""
     vit = cut_vit()
     blocks = [*vit.blocks, replace(vit.blocks[1])]
-    vit.blocks, vit.spec = (
-        blocks,
-        replace(vit.spec, blocks=(*vit.spec.blocks, vit.spec.blocks[1])),
-    )
+    vit.blocks = blocks
+    vit.spec = replace(vit.spec, blocks=(*vit.spec.blocks, vit.spec.blocks[1]))
     assert (vit.spec.lone_layer, vit.spec.depth) == (5, 6)
     assert_all_tokens_give_it(vit, keep_everything(vit.spec))
 
@@ -118,13 +116,11 @@ def test_outputs_decide(tiny_vit: PrunableViT) -> None:
         names: with_outputs(tiny_vit, names).spec.read_tokens
         for names in (
             *(("logits",), ("embedding",), ("logits", "embedding")),
-            *(
-                ("tokens",),
-                ("grid",),
-                ("layer:-2",),
-                ("logits", "layer:-2"),
-                ("logits", "tokens"),
-            ),
+            ("tokens",),
+            ("grid",),
+            ("layer:-2",),
+            ("logits", "layer:-2"),
+            ("logits", "tokens"),
         )
     }
     assert [names for names, count in read.items() if count] == [

@@ -51,10 +51,8 @@ def plain_loop(
     pruned: PrunedViT, image: torch.Tensor, decisions: dict[int, Decision], row: int
 ) -> torch.Tensor:
     vit = pruned.vit
-    prefix, sizes = (
-        vit.spec.num_prefix_tokens,
-        np.ones(vit.spec.num_prefix_tokens + vit.spec.num_patches),
-    )
+    prefix = vit.spec.num_prefix_tokens
+    sizes = np.ones(vit.spec.num_prefix_tokens + vit.spec.num_patches)
     tokens, positions = vit.embed(image), torch.arange(vit.spec.num_patches)[None]
     for layer, block in enumerate(vit.blocks, start=1):
         bias = (
@@ -73,10 +71,8 @@ def plain_loop(
                 tokens[0].numpy(), into, sizes, len(keep), prefix
             )
             assert sizes.sum() == prefix + vit.spec.num_patches
-            tokens, positions = (
-                torch.from_numpy(merged).float()[None],
-                positions[:, keep],
-            )
+            tokens = torch.from_numpy(merged).float()[None]
+            positions = positions[:, keep]
         tokens = mlp_half(block, tokens)
     return vit.classify(vit.norm(tokens))[0]
 

@@ -19,10 +19,8 @@ def test_outputs_are_named_in_order_with_what_tokens_need_beside_them() -> None:
     vit = with_tokens(make_vit())
     grid = Grid(torch.randn(2, 17, 48), 1)
     with torch.inference_mode():
-        even, uneven = (
-            grid.outputs(vit),
-            grid.reduce(decided([[1, 3], [2]])).outputs(vit),
-        )
+        even = grid.outputs(vit)
+        uneven = grid.reduce(decided([[1, 3], [2]])).outputs(vit)
     assert list(even) == ["logits", "tokens", "tokens_positions"]
     assert even["tokens_positions"].tolist() == [list(range(16))] * 2
     assert list(uneven) == [*even, "tokens_count"]

@@ -23,10 +23,8 @@ from tests.vits import make_vit, random_images
 FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 
-TOME, MATCHING = (
-    Prune(rho=0.4, method=Method.TOME),
-    Prune(rho=0.4, method=Method.MATCHING),
-)
+TOME = Prune(rho=0.4, method=Method.TOME)
+MATCHING = Prune(rho=0.4, method=Method.MATCHING)
 EARLY = Prune(rho=0.75, merge_embedded=True)
 
 

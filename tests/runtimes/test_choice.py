@@ -86,10 +86,8 @@ def test_every_runtime_has_a_row_a_runner_and_a_file(
 
 
 def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) -> None:
-    files, settings = (
-        write_folder(tmp_path),
-        RunSettings(runtime="onnxruntime-tensorrt"),
-    )
+    files = write_folder(tmp_path)
+    settings = RunSettings(runtime="onnxruntime-tensorrt")
     for path in (
         files.dense,
         *(instrumented_path(files.pruned, role) for role in INSTRUMENTED),

@@ -19,10 +19,8 @@ class Linear(nn.Module):
         self.threads = 0
 
     def forward(self, feed: dict[str, Tensor]) -> dict[str, Tensor]:
-        self.inference, self.threads = (
-            torch.is_inference_mode_enabled(),
-            torch.get_num_threads(),
-        )
+        self.inference = torch.is_inference_mode_enabled()
+        self.threads = torch.get_num_threads()
         return {"logits": self.head(feed["images"])}
 
 

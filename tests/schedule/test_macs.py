@@ -113,11 +113,9 @@ def test_the_printed_gmacs_of_manual_schedules(
 @pytest.mark.parametrize(
     ("name", "gmacs"),
     [
-        *(
-            ("deit_base_patch16_224", 17.564),
-            ("deit_small_patch16_224", 4.599),
-            ("deit_tiny_patch16_224", 1.254),
-        ),
+        ("deit_base_patch16_224", 17.564),
+        ("deit_small_patch16_224", 4.599),
+        ("deit_tiny_patch16_224", 1.254),
         *(("lvvit_m", 12.578), ("lvvit_s", 6.476)),
     ],
 )
@@ -232,12 +230,10 @@ def test_pairs_cost_their_similarities_and_the_means(
     pruned = PrunedViT(vit, shape_schedule(vit.spec, rho, resolve(settings)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
-    prefix, dim, before, expected = (
-        vit.spec.num_prefix_tokens,
-        vit.spec.dim,
-        vit.spec.num_patches,
-        0,
-    )
+    prefix = vit.spec.num_prefix_tokens
+    dim = vit.spec.dim
+    before = vit.spec.num_patches
+    expected = 0
     length = dim if pruned.scorer.by_tokens else dim // vit.spec.num_heads
     for after in pruned.schedule.left:
         if after == before:

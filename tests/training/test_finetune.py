@@ -250,11 +250,9 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(
     tmp_path: Path, good: int
 ) -> None:
     """It would refuse the lower learning rate that the message asks for."""
-    student, place, (images, labels) = (
-        make_model(),
-        tmp_path / "run.ckpt",
-        images_and_labels(),
-    )
+    student = make_model()
+    place = tmp_path / "run.ckpt"
+    (images, labels) = images_and_labels()
 
     def diverging(epoch: int) -> list[TrainBatch]:
         return [(images * (1 if epoch < good else math.nan), labels)]

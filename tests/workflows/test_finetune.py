@@ -160,10 +160,8 @@ def test_worse_weights_are_not_kept_whatever_chose_them(
         0,
     )
     assert result.after.top1 == result.before.top1 == 0.8
-    before, after = (
-        load_file(recipe.model.checkpoint or ""),
-        load_file(tmp_path / "w.safetensors"),
-    )
+    before = load_file(recipe.model.checkpoint or "")
+    after = load_file(tmp_path / "w.safetensors")
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
@@ -235,10 +233,8 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
 def test_a_run_that_was_cut_after_its_last_epoch_names_what_it_skipped(
     recipe: Recipe, torn: Path, tmp_path: Path
 ) -> None:
-    how, settings = (
-        recipe.but(**tables_of(images=torn)),
-        replace(QUICK, batch_size=7, repeats=1),
-    )
+    how = recipe.but(**tables_of(images=torn))
+    settings = replace(QUICK, batch_size=7, repeats=1)
     with cut_after(settings.epochs):
         finetune_model(how, settings, tmp_path / "w.safetensors")
     result = finetune_model(how, settings, tmp_path / "w.safetensors")
@@ -268,10 +264,8 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
 ) -> None:
     """A module in training mode, and an adapter: the weights are those of the same run by name."""
     expected = finetune_model(recipe, QUICK, tmp_path / "named.safetensors")
-    adapter, module = (
-        load(workplace.request),
-        load(workplace.request).model.train().requires_grad_(True),
-    )
+    adapter = load(workplace.request)
+    module = load(workplace.request).model.train().requires_grad_(True)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     nameless = recipe.but(**tables_of(model="", checkpoint=None, model_kwargs={}))
     own: tuple[tuple[str, Any], ...] = (("module", module), ("adapter", adapter))
@@ -303,10 +297,8 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
 
 def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
     state = load_file(recipe.model.checkpoint or "")
-    state["head.weight"], state["head.bias"] = (
-        state["head.weight"].flip(0),
-        state["head.bias"].flip(0),
-    )
+    state["head.weight"] = state["head.weight"].flip(0)
+    state["head.bias"] = state["head.bias"].flip(0)
     torch.save(state, tmp_path / "teacher.pth")
     settings = replace(QUICK, epochs=1, distillation=1.0)
     # one epoch makes it no worse: the weights are the epoch's

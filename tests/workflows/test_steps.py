@@ -206,10 +206,8 @@ def test_exporting_for_what_was_asked(
 ) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(steps, "lower", lambda *given: asked.append(given))
-    pruned, images = (
-        steps.prune(tiny_vit, schedule_of(tiny_vit)),
-        np.zeros((1, 3, 32, 32), np.uint8),
-    )
+    pruned = steps.prune(tiny_vit, schedule_of(tiny_vit))
+    images = np.zeros((1, 3, 32, 32), np.uint8)
     steps.export(pruned)
     steps.export(pruned, "openvino-fp32")
     steps.export(

@@ -31,10 +31,8 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
     Sums over patches and channels are ReduceSum: `exporter.lowering.decisions` walks back to the first product, and
     keeps all behind it fp32.
     """
-    receiving, comparing = (
-        markers(graph, ATTENTION_RECEIVED),
-        markers(graph, DISSIMILARITY),
-    )
+    receiving = markers(graph, ATTENTION_RECEIVED)
+    comparing = markers(graph, DISSIMILARITY)
     for node in receiving:
         _expand_received(graph, node)
     for node in comparing:

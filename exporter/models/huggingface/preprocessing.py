@@ -91,10 +91,8 @@ def _geometry(processor: Any, size: Size, source: str) -> dict[str, Any]:
     if sides.keys() == {"height", "width"}:
         mode, resized = CropMode.SQUASH, (sides["height"], sides["width"])
     elif sides.keys() == {"shortest_edge"}:
-        mode, resized = (
-            CropMode.CENTER,
-            (sides["shortest_edge"], sides["shortest_edge"]),
-        )
+        mode = CropMode.CENTER
+        resized = (sides["shortest_edge"], sides["shortest_edge"])
     else:
         raise _refused(processor, source, f"size={sides}")
     try:

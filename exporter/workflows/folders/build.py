@@ -249,10 +249,8 @@ def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
 
 def _check_runtime(folder: Path, target: Target) -> None:
     if not target.runtime.engines:
-        expected, hint = (
-            "models for TensorRT",
-            f"star-export compile --target {TENSORRT.name}",
-        )
+        expected = "models for TensorRT"
+        hint = f"star-export compile --target {TENSORRT.name}"
         raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
 
 
@@ -313,10 +311,8 @@ def _with_commands(
     `dense` are the audits of the dense model by batch size, as far as its memory is known.
     """
     save_commands(path, manifest, model, settings)
-    image, version = (
-        model.artefact.spec.preprocessing.input_size,
-        manifest.built.tensorrt,
-    )
+    image = model.artefact.spec.preprocessing.input_size
+    version = manifest.built.tensorrt
     lines = tuple(
         tuple(build_command(model.path, image, batch, settings, tensorrt=version))
         for batch in settings.batches

@@ -325,10 +325,8 @@ class Search:
     def _say_best(self, choice: Point | None, before: Point | None) -> None:
         """Say the best choice so far where it is a new one."""
         if choice is not None and choice != before:
-            speed, loss = (
-                f"{choice.gain.median:.2f} ×",
-                points_words(choice.loss_points),
-            )
+            speed = f"{choice.gain.median:.2f} ×"
+            loss = points_words(choice.loss_points)
             self.stages.say(
                 f"the best so far: {choice.candidate.label}: {speed}, points of top-1: {loss}"
             )

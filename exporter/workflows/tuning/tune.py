@@ -245,13 +245,11 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
         logger.warning(
             "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
             "%g %% do; give twice as many (--eval-images, --max-eval-images)",
-            *(
-                count,
-                most,
-                images_needed(most),
-                images_needed(most, USUAL),
-                100 * USUAL,
-            ),
+            count,
+            most,
+            images_needed(most),
+            images_needed(most, USUAL),
+            100 * USUAL,
         )
     rest, screen = split(search, min(1.0, SCREENED / len(search.files)), images.seed)
     return {"screen": screen, "rest": rest, "final": final}
@@ -316,11 +314,9 @@ def _trade_off(result: TuneResult, batch: int) -> TradeOff:
     """Return every measured point with its loss on the search half, two standard errors to each side."""
     points = []
     for point in result.tried:
-        name, loss, margin = (
-            point.candidate.label,
-            point.loss_points,
-            point.margin_points,
-        )
+        name = point.candidate.label
+        loss = point.loss_points
+        margin = point.margin_points
         limits, front = (2 * loss - margin, margin), name in result.front
         points.append(TradePoint(name, point.images_per_s, loss, limits, front=front))
     metric, images = result.settings.metric, result.images

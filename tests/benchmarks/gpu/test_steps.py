@@ -29,16 +29,23 @@ LIBRARY = "out/plugin/build/libcdf_retain_plugin.so"
 def test_the_order() -> None:
     for request in (NOTHING, ALL):
         assert [step.name for step in module.steps(request)] == [
-            *(
-                "kernel",
-                "pytorch",
-                "onnxruntime",
-                "onnxruntime-check",
-                "onnxruntime-bench",
-            ),
-            *("cifar", "cifar196", "cifar196-calibrate", "cifar196-finetune"),
-            *("plugin", "tensorrt", "engines-build", "engines-check", "engines-bench"),
-            *("shrinking-build", "shrinking-check", "shrinking-bench"),
+            "kernel",
+            "pytorch",
+            "onnxruntime",
+            "onnxruntime-check",
+            "onnxruntime-bench",
+            "cifar",
+            "cifar196",
+            "cifar196-calibrate",
+            "cifar196-finetune",
+            "plugin",
+            "tensorrt",
+            "engines-build",
+            "engines-check",
+            "engines-bench",
+            "shrinking-build",
+            "shrinking-check",
+            "shrinking-bench",
         ]
 
 

@@ -91,10 +91,8 @@ def test_a_shallower_model_learns_from_the_whole_one(
     """With its own settings, of which other epochs warm up as large a share."""
     plan = DepthPlan((2,), (3,))
     training = {"epochs": 40, "warmup_epochs": 10, "weight_decay": 0.08}
-    way, request = (
-        Way(depth=plan, training=training, drop_path=0.1),
-        place.request(DEIT_B),
-    )
+    way = Way(depth=plan, training=training, drop_path=0.1)
+    request = place.request(DEIT_B)
     own, whole = replace(place, out=tmp_path, tuning_epochs=8), load_vit(request)
     tuned = prepared.Prepared(whole, request, way, own, TUNING).tuned
     assert (trained[0].epochs, trained[0].warmup_epochs, trained[0].weight_decay) == (

@@ -22,15 +22,15 @@ TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train, collect samples of depth, or measure a network of twelve layers.
 LONG = (
-    *(
-        "star-1",
-        "star-8",
-        "depth-robustness",
-        "depth-samples",
-        "depth-models",
-        "depth-recovery",
-    ),
-    *("depth-cost", "depth-observations", "depth-tokens"),
+    "star-1",
+    "star-8",
+    "depth-robustness",
+    "depth-samples",
+    "depth-models",
+    "depth-recovery",
+    "depth-cost",
+    "depth-observations",
+    "depth-tokens",
 )
 DEIT_T = "deit_tiny_patch16_224"
 # Of matplotlib's first lines.
@@ -64,10 +64,8 @@ def test_every_number_of_the_bundled_model_stands_in_its_cell(
 ) -> None:
     table = replace(TABLES[name], rows=rows_of(name))
     monkeypatch.setitem(TABLES, name, table)
-    found, lab = (
-        cells_of(shown(name, capsys, *flags(bundled))),
-        measure.Lab(bundled, TUNING),
-    )
+    found = cells_of(shown(name, capsys, *flags(bundled)))
+    lab = measure.Lab(bundled, TUNING)
     assert list(found) == [reproduce._name(row) for row in table.rows]
     for row in table.rows:
         numbers = (

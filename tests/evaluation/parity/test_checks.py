@@ -311,10 +311,8 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     what = measured([0.0] * images, layers)
     classes = np.array([1.0] * (images - others) + [0.0] * others)
     own = what.outputs["logits"]
-    own.agreements["top1"], own.forced_agreements["top1"] = (
-        np.ones(images),
-        np.ones(images),
-    )
+    own.agreements["top1"] = np.ones(images)
+    own.forced_agreements["top1"] = np.ones(images)
     (own.forced_agreements if forced else own.agreements)["top1"] = classes
     tolerance = replace(TOLERANCE, top1_agreement=0.97, top1_agreement_all=0.5)
     made = report_on(

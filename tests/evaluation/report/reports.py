@@ -37,10 +37,8 @@ def full_report() -> Report:
     """With accuracy, times at three batch sizes, also of the model as it came, examples and a trade-off."""
     labels = np.arange(100) % 3
     best = np.stack([labels, (labels + 1) % 3], axis=1)
-    dense, pruned = (
-        Predictions(best, labels),
-        Predictions(np.where(labels == 2, best.T[::-1], best.T).T, labels),
-    )
+    dense = Predictions(best, labels)
+    pruned = Predictions(np.where(labels == 2, best.T[::-1], best.T).T, labels)
     batches = tuple(
         AtBatch.of(
             {

@@ -93,10 +93,8 @@ def test_it_says_what_the_package_says(
     rounding: CropRounding,
     size: tuple[int, int],
 ) -> None:
-    artefact, photo = (
-        made(ONNXRUNTIME, mode, input_kind, rounding),
-        tmp_path / "photo.png",
-    )
+    artefact = made(ONNXRUNTIME, mode, input_kind, rounding)
+    photo = tmp_path / "photo.png"
     write(artefact, photo, size)
     script = serving_script(artefact, "model.onnx")
     assert script == serving_script(
@@ -111,10 +109,8 @@ def test_it_says_what_the_package_says(
 def test_grey_that_it_would_clip_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artefact, photo = (
-        made(ONNXRUNTIME, CropMode.CENTER, InputKind.UINT8),
-        tmp_path / "photo.png",
-    )
+    artefact = made(ONNXRUNTIME, CropMode.CENTER, InputKind.UINT8)
+    photo = tmp_path / "photo.png"
     write(artefact, photo, (40, 50))
     Image.fromarray(np.full((40, 50), 300, np.uint16)).save(photo)
     monkeypatch.chdir(tmp_path)
@@ -129,10 +125,8 @@ def test_openvino(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("openvino")
-    artefact, photo = (
-        made(OPENVINO, CropMode.CENTER, InputKind.FLOAT32),
-        tmp_path / "photo.png",
-    )
+    artefact = made(OPENVINO, CropMode.CENTER, InputKind.FLOAT32)
+    photo = tmp_path / "photo.png"
     write(artefact, photo, (40, 50))
     told = printed(serving_script(artefact, "model.onnx"), photo, monkeypatch, capsys)
     assert told.splitlines() == expected(artefact, photo)

@@ -173,11 +173,9 @@ def biased_block(
     ids=["both", "not behind it at once", "values read", "context read"],
 )
 def test_the_numbers_stay(between: str, outputs: str, changed: int) -> None:
-    one, other, x = (
-        biased_block(between, outputs),
-        biased_block(between, outputs),
-        noise(2, 5, 6),
-    )
+    one = biased_block(between, outputs)
+    other = biased_block(between, outputs)
+    x = noise(2, 5, 6)
     assert applied(fold_attention_biases, other) == changed
     assert operators(one)["Add"] - operators(other)["Add"] == changed
     expected = run(one, x=x)

@@ -180,10 +180,8 @@ def test_a_score_that_is_no_sum_is_left_alone() -> None:
 
 
 def test_scores_are_products_without_a_further_axis() -> None:
-    short, long = (
-        operators_of("rank_prefix"),
-        operators_of("shorten_scores", "rank_prefix"),
-    )
+    short = operators_of("rank_prefix")
+    long = operators_of("shorten_scores", "rank_prefix")
     assert (short["Log"], long["Log"]) == (0, len(RATES))
     assert short["Expand"] < long["Expand"]
     assert short["Unsqueeze"] < long["Unsqueeze"]
@@ -291,11 +289,9 @@ def ranked(reader: str = "") -> gs.Graph:
 
 @pytest.mark.ort
 def test_the_prefix_comes_first_and_the_same_patches_behind_it() -> None:
-    one, other, feed = (
-        ranked(),
-        ranked(),
-        {"mean": np.abs(noise(2, 17)), "x": noise(2, 17, 3)},
-    )
+    one = ranked()
+    other = ranked()
+    feed = {"mean": np.abs(noise(2, 17)), "x": noise(2, 17, 3)}
     other.tensors()["table"].values = one.tensors()["table"].values
     assert applied(rank_prefix, other, artefact(1)) == 1
     (node,) = (each for each in other.nodes if each.op == KEEP_TOP_K)

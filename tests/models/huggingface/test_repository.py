@@ -122,10 +122,8 @@ def test_weights_may_be_in_shards(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_tower_as_llavas_files_name_it(tmp_path: Path) -> None:
-    model, file = (
-        saved(tmp_path, "LlavaForConditionalGeneration"),
-        tmp_path / "model.safetensors",
-    )
+    model = saved(tmp_path, "LlavaForConditionalGeneration")
+    file = tmp_path / "model.safetensors"
     tower = model.model.vision_tower
     weights = {
         f"vision_tower.vision_model.{key.removeprefix('vision_model.')}": value.contiguous()
@@ -274,10 +272,8 @@ def test_an_id_in_the_cache_needs_no_hub(
 
 
 def test_an_id_without_a_processor_is_known_to_have_none(cache: Path) -> None:
-    model, absent = (
-        saved(cache, "clip, projected"),
-        cache.parents[1] / ".no_exist" / cache.name,
-    )
+    model = saved(cache, "clip, projected")
+    absent = cache.parents[1] / ".no_exist" / cache.name
     absent.mkdir(parents=True)
     for name in ("preprocessor_config.json", "processor_config.json"):
         (absent / name).touch()

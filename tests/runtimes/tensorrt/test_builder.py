@@ -132,10 +132,8 @@ def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
-    trt, settings = (
-        fake_tensorrt("10.7.0.23"),
-        BuildSettings(hardware="same-compute-capability"),
-    )
+    trt = fake_tensorrt("10.7.0.23")
+    settings = BuildSettings(hardware="same-compute-capability")
     trt.HardwareCompatibilityLevel = SimpleNamespace(NONE=0, AMPERE_PLUS=1)
     with pytest.raises(
         UserError,

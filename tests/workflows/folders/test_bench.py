@@ -107,10 +107,8 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
 def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
     write_folder(tmp_path)
     folder = read_folder(tmp_path)
-    reference, openvino = (
-        read_reference(folder.reference),
-        RunSettings(runtime="openvino"),
-    )
+    reference = read_reference(folder.reference)
+    openvino = RunSettings(runtime="openvino")
     result = bench(folder.models, reference, SETTINGS, runtime=openvino)
     assert result.runtime == "openvino"
     assert all(each.breakdown_ms is None for each in result.batches)

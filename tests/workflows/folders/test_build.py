@@ -192,13 +192,11 @@ def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
         each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built
     ]
     assert names == [
-        *(
-            "dense.engine",
-            "star.engine",
-            "star.tracing.engine",
-            "star.forced.engine",
-            "star.sliced.engine",
-        ),
+        "dense.engine",
+        "star.engine",
+        "star.tracing.engine",
+        "star.forced.engine",
+        "star.sliced.engine",
         *(
             f"{role}.batch{batch}.engine"
             for role in ("dense", "star")

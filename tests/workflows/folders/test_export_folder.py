@@ -132,10 +132,8 @@ KEEP, COUNT = np.array([[0, 2], [1, 3]]), np.array([2, 1])
 def test_kept_patches_are_whole_numbers_for_each_image(
     tmp_path: Path, name: str, array: np.ndarray, got: str
 ) -> None:
-    path, arrays = (
-        tmp_path / "reference.npz",
-        {"images": IMAGES, "keep_03": KEEP, "count_03": COUNT},
-    )
+    path = tmp_path / "reference.npz"
+    arrays = {"images": IMAGES, "keep_03": KEEP, "count_03": COUNT}
     np.savez(path, **arrays)  # type: ignore[arg-type]
     assert read_reference(path).keys() == arrays.keys()
     np.savez(path, **{**arrays, name: array})  # type: ignore[arg-type]

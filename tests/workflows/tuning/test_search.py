@@ -180,10 +180,8 @@ def test_a_calibration_is_made_once_with_what_it_skipped(
 ) -> None:
     images = shutil.copytree(workplace.images, tmp_path / "images")
     (images / "class_0/0.png").write_bytes(b"torn")
-    recipe, made = (
-        workplace.recipe(images=images, gamma=2, max_images=100),
-        list[Path](),
-    )
+    recipe = workplace.recipe(images=images, gamma=2, max_images=100)
+    made = list[Path]()
 
     def counted(*given: Any) -> Any:
         made.append(given[0])

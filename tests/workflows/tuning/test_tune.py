@@ -272,11 +272,9 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also for other weights, and without the images that only the rates of ACS need."""
-    vit, plan, smaller = (
-        load(workplace.request),
-        DepthPlan((2,)),
-        tmp_path / "smaller.safetensors",
-    )
+    vit = load(workplace.request)
+    plan = DepthPlan((2,))
+    smaller = tmp_path / "smaller.safetensors"
     identity = identity_of(workplace.request, vit.spec.num_classes)
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     planned = Mock(side_effect=schedule_of)
@@ -537,14 +535,10 @@ def test_other_weights_are_tried_as_they_are(
     search: Search, machine: Machine, workplace: Workplace, tmp_path: Path
 ) -> None:
     vit = load(workplace.request)
-    identity, plan = (
-        identity_of(workplace.request, vit.spec.num_classes),
-        DepthPlan((2,)),
-    )
-    smaller, trained = (
-        tmp_path / "smaller.safetensors",
-        tmp_path / "trained.safetensors",
-    )
+    identity = identity_of(workplace.request, vit.spec.num_classes)
+    plan = DepthPlan((2,))
+    smaller = tmp_path / "smaller.safetensors"
+    trained = tmp_path / "trained.safetensors"
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra")))
     save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
@@ -597,10 +591,8 @@ def test_what_cannot_be_searched_is_refused_before_any_work(
 def test_a_target_that_needs_images_of_its_own_is_refused_without_any(
     workplace: Workplace, many: Path, tmp_path: Path
 ) -> None:
-    recipe, anywhere = (
-        workplace.recipe(eval_images=many, images=None),
-        TuneSettings(max_drop=1.0),
-    )
+    recipe = workplace.recipe(eval_images=many, images=None)
+    anywhere = TuneSettings(max_drop=1.0)
     with pytest.raises(
         RecipeError, match=r"--images .* activation ranges of openvino-int8"
     ):

@@ -72,10 +72,8 @@ def test_counts_that_are_pinned_go_with_every_candidate() -> None:
         found = prunes_of(pinned)
         assert Method.STAR in {each.method for each in found}
         assert all(each.counts == pinned.counts for each in found)
-    both, stretched = (
-        {Method.MATCHING, Method.STAR},
-        prunes_of(Prune(counts="stretched")),
-    )
+    both = {Method.MATCHING, Method.STAR}
+    stretched = prunes_of(Prune(counts="stretched"))
     assert {each.method for each in stretched} == both
     assert {each.method for each in stretched if each.scorer == "token-pairs"} == {
         Method.MATCHING
