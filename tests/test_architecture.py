@@ -144,10 +144,7 @@ def test_no_two_modules_import_each_other_by_any_way() -> None:
         # `import exporter` is for its version alone; the package imports nothing when it is imported.
         graph[own] = {
             module for name in imports_of(path) if (module := module_of(name))
-        } - {
-            "__init__",
-            own,
-        }
+        } - {"__init__", own}
     graph["__init__"] = set()
     list(TopologicalSorter(graph).static_order())
 

@@ -9,12 +9,10 @@ from exporter.errors import MissingDependencyError, RecipeError, UserError, reas
 def test_four_parts_in_their_order() -> None:
     error = RecipeError("rho", "2", "a value in (0, 1]", "say 0.7")
     assert str(error) == "rho | got 2 | need a value in (0, 1] | say 0.7"
-    assert (error.subject, error.got, error.expected, error.hint) == (
-        "rho",
-        "2",
-        "a value in (0, 1]",
-        "say 0.7",
-    )
+    assert error.subject == "rho"
+    assert error.got == "2"
+    assert error.expected == "a value in (0, 1]"
+    assert error.hint == "say 0.7"
     assert str(RecipeError("rho", "2", "less")) == "rho | got 2 | need less"
 
 

@@ -62,11 +62,9 @@ NAMES = (
 
 
 def test_layers_are_numbered_from_one_with_two_digits() -> None:
-    assert (keep_name(3), count_name(3), score_name(12)) == (
-        "keep_03",
-        "count_03",
-        "score_12",
-    )
+    assert keep_name(3) == "keep_03"
+    assert count_name(3) == "count_03"
+    assert score_name(12) == "score_12"
     assert keep_name(120) == "keep_120"
 
 
@@ -94,10 +92,7 @@ def test_layers_come_back_from_names_in_order() -> None:
 def test_a_variant_lies_beside_its_model() -> None:
     assert [
         instrumented_path(Path("a/vit.star.onnx"), role) for role in INSTRUMENTED
-    ] == [
-        Path("a/vit.star.tracing.onnx"),
-        Path("a/vit.star.forced.onnx"),
-    ]
+    ] == [Path("a/vit.star.tracing.onnx"), Path("a/vit.star.forced.onnx")]
 
 
 def test_layers_with_attention_are_counted_from_1(tiny_vit: PrunableViT) -> None:
@@ -134,10 +129,5 @@ def test_the_embedding_is_the_first_output_of_its_kind(tiny_vit: PrunableViT) ->
         Output("logits", OutputKind.LOGITS),
         Output("pooled", OutputKind.EMBEDDING),
     )
-    assert (
-        tiny_vit.spec.embedding,
-        replace(tiny_vit.spec, outputs=several).embedding,
-    ) == (
-        "",
-        "pooled",
-    )
+    assert tiny_vit.spec.embedding == ""
+    assert replace(tiny_vit.spec, outputs=several).embedding == "pooled"

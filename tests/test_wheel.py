@@ -112,10 +112,8 @@ def test_an_editable_install_is_a_path_which_type_checkers_follow(
     (wheel,) = tmp_path.glob("star_export-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (entry,) = (name for name in archive.namelist() if "/" not in name)
-        assert (entry[-4:], archive.read(entry).decode().strip()) == (
-            ".pth",
-            str(source),
-        )
+        assert entry[-4:] == ".pth"
+        assert archive.read(entry).decode().strip() == str(source)
 
 
 @pytest.mark.exhaustive

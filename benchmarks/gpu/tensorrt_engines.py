@@ -62,7 +62,7 @@ METHODS = {
 LAYOUTS = {"a-STAR 0.7, shrinking": Layout.SHRINKING}
 # What a mode with the plugin has, and which engines of it hold the plugin.
 ROWS = {
-    SHRINKING: (("a-STAR 0.7", "a-STAR 0.7, shrinking"), ("a-STAR 0.7, shrinking",)),
+    SHRINKING: (("a-STAR 0.7", "a-STAR 0.7, shrinking"), ("a-STAR 0.7, shrinking",))
 }
 
 

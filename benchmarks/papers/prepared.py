@@ -120,12 +120,7 @@ class Prepared:
                 acs = calibrate_acs(network, self.train, self.way.acs_images)
                 save_calibration(acs, path)
 
-        path = kept(
-            self.place.out,
-            record,
-            ".calibration.safetensors",
-            calibrate,
-        )
+        path = kept(self.place.out, record, ".calibration.safetensors", calibrate)
         return load_calibration(path)
 
     @cached_property

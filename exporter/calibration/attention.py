@@ -55,10 +55,7 @@ class _Sums:
 
 
 def propagate(
-    seen: AttentionTrace,
-    row: Rows,
-    cam: HeadSignals,
-    gradient: HeadSignals,
+    seen: AttentionTrace, row: Rows, cam: HeadSignals, gradient: HeadSignals
 ) -> tuple[Rows, QueryKeyValue, QueryKeyValue]:
     """Propagate relevance (`cam`) and gradient of the heads' contexts.
 

@@ -98,9 +98,7 @@ def _by_head(part: AttentionParts, merged: TokenSignals) -> HeadSignals:
 
 
 def _as_projected(
-    query: HeadSignals,
-    key: HeadSignals,
-    value: HeadSignals,
+    query: HeadSignals, key: HeadSignals, value: HeadSignals
 ) -> Float[Tensor, "b k t three_d"]:
     """Return the three side by side, as the layer before attention gives them."""
     parts = torch.stack((query, key, value), dim=2)
@@ -118,10 +116,7 @@ def _as_added(weight: Float[Tensor, "o i"], out: nn.Module) -> Float[Tensor, "o 
 
 
 def _unturned(
-    rotary: Rotary,
-    cam: HeadSignals,
-    value: HeadValues,
-    turned: Tensor,
+    rotary: Rotary, cam: HeadSignals, value: HeadValues, turned: Tensor
 ) -> HeadSignals:
     return rules.rotation(
         cam,

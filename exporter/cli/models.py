@@ -17,10 +17,7 @@ from exporter.settings.flags import add_flags, from_flags
 if TYPE_CHECKING:
     from exporter.models.listed import Answer
 
-EXAMPLES = (
-    "star-export models",
-    "star-export models --why resnet50",
-)
+EXAMPLES = ("star-export models", "star-export models --why resnet50")
 FAILS = "--why names a model that cannot be pruned"
 
 logger = logging.getLogger(__name__)

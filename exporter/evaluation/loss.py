@@ -332,8 +332,7 @@ def _retrieval(ours: Array, theirs: Array, labels: Array) -> Retrieval:
     precision = None
     if (labels != UNKNOWN).all():
         precision = Pair(
-            _same_label(dense[:, 0], labels),
-            _same_label(reindexed[:, 0], labels),
+            _same_label(dense[:, 0], labels), _same_label(reindexed[:, 0], labels)
         )
     return Retrieval(
         dense_index_at_1=in_dense_index / images,

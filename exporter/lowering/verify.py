@@ -189,9 +189,7 @@ def _expected(artefact: Artefact) -> Shapes:
     """Return the shapes that each tensor may have; a fused attention joins the heads and may hold survivors."""
     spec = artefact.spec
     schedule = artefact.schedule
-    shapes: Shapes = {
-        IMAGES: [["batch", *spec.preprocessing.input_size]],
-    }
+    shapes: Shapes = {IMAGES: [["batch", *spec.preprocessing.input_size]]}
     before: int | None = schedule.left[0]
     if schedule.embedded:
         embedded: Sizes = [

@@ -66,11 +66,7 @@ PARTS = (
         "an adapter of PEFT that is not merged",
         "merge first: model.merge_and_unload(), then save its state_dict()",
     ),
-    (
-        re.compile(r"(?:^|\.)_?flat_param"),
-        "a shard of FSDP",
-        JOIN,
-    ),
+    (re.compile(r"(?:^|\.)_?flat_param"), "a shard of FSDP", JOIN),
     (
         re.compile(r"(?:^|\.)(?:optimizer_state_dict|fp32_flat_groups)(?:\.|$)"),
         "a shard of DeepSpeed's ZeRO",

@@ -204,10 +204,7 @@ def pair_tokens(
 
 @pair_tokens.register_fake
 def _(
-    key: Tensor,
-    sizes: Tensor | None,
-    keep: int,
-    num_prefix_tokens: int,
+    key: Tensor, sizes: Tensor | None, keep: int, num_prefix_tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, patches = key.shape[0], key.shape[2] - num_prefix_tokens
     index = key.new_empty((batch, keep), dtype=torch.int64)

@@ -221,10 +221,7 @@ def pack_tokens(
 
 @pack_tokens.register_fake
 def _(
-    slots: Tensor,
-    index: Tensor,
-    count: Tensor,
-    num_prefix_tokens: int,
+    slots: Tensor, index: Tensor, count: Tensor, num_prefix_tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     total = torch.library.get_ctx().new_dynamic_size(min=1)
     grid = (slots.shape[0], num_prefix_tokens + index.shape[1])

@@ -39,12 +39,7 @@ from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import UnitType
-from exporter.workflows.exam import (
-    Exam,
-    require_images,
-    train_images,
-    with_progress,
-)
+from exporter.workflows.exam import Exam, require_images, train_images, with_progress
 from exporter.workflows.network import TRAIN_IMAGES, Network
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages

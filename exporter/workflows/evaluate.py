@@ -20,13 +20,7 @@ from exporter.evaluation.loss import (
 )
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
-from exporter.intervals import (
-    Interval,
-    half_width,
-    least_images,
-    loss_interval,
-    wilson,
-)
+from exporter.intervals import Interval, half_width, least_images, loss_interval, wilson
 from exporter.machine import environment
 from exporter.workflows.predicting import (
     EvalModel,

@@ -118,10 +118,8 @@ def test_accuracy_of_the_record_is_reproduced(
         [runner], (((images,), labels) for images, labels in loaded)
     )
     found = predictions.accuracy
-    assert (found.images, folders.class_names) == (
-        record.images_held_out,
-        record.class_names,
-    )
+    assert found.images == record.images_held_out
+    assert folders.class_names == record.class_names
     assert found.top1 >= LEAST_TOP1[bundled.name]
     assert abs(found.top1 - record.top1_held_out) <= 2 / found.images
 

@@ -107,10 +107,8 @@ def test_it_states_itself_in_the_record(
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["command"].startswith("python calib_data/train.py --images")
     assert record["settings"]["model_kwargs"] == SHAPE
-    assert (record["settings"]["min_lr"], record["settings"]["batch_size"]) == (
-        1e-6,
-        64,
-    )
+    assert record["settings"]["min_lr"] == 1e-6
+    assert record["settings"]["batch_size"] == 64
     assert {torch.float32} == {value.dtype for value in load_file(out).values()}
     shown = capsys.readouterr().err
     assert f"{out}: " in shown

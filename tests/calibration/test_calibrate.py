@@ -171,11 +171,9 @@ def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
     np.testing.assert_allclose(
         found.acs, np.mean([scores.acs for scores in each], axis=0), rtol=1e-12
     )
-    assert (found.record.images, found.record.skipped, found.record.empty_rows) == (
-        20,
-        0,
-        0,
-    )
+    assert found.record.images == 20
+    assert found.record.skipped == 0
+    assert found.record.empty_rows == 0
     assert vit.weights_sha256 == found.record.weights_sha256
     assert dataset_sha256(images.files) == found.record.dataset_sha256
 
@@ -279,10 +277,8 @@ def test_auto_stops_by_the_overlap_of_what_it_keeps(
         overlap = calibrate(vit, images, replace(ALL, max_images=count)).overlap
         assert overlap is not None and found.overlap is not None
         if min(overlap) >= enough or count == 16:
-            assert (found.record.images, found.overlap.tolist()) == (
-                count,
-                overlap.tolist(),
-            )
+            assert found.record.images == count
+            assert found.overlap.tolist() == overlap.tolist()
             return
 
 

@@ -340,11 +340,9 @@ def test_rates_then_the_schedule_that_they_left(
     )
     assert done.code == 0, done.err
     schedule = load_json(Schedule, tmp_path / "a/schedule.json")
-    assert (schedule.rates[1], schedule.rho, done.json["calibration"]) == (
-        0.5,
-        None,
-        None,
-    )
+    assert schedule.rates[1] == 0.5
+    assert schedule.rho is None
+    assert done.json["calibration"] is None
     assert not (tmp_path / "a/calibration.safetensors").exists()
     again = star_export(
         *flags, "--out", tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"

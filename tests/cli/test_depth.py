@@ -22,10 +22,8 @@ def test_it_is_fine_tuned_and_merged(
     )
     words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
     applied = star_export("depth", "apply", *workplace.model, *words, "--json").json
-    assert (applied["depth"]["plan"]["attention"], applied["depth"]["merged"]) == (
-        [2],
-        False,
-    )
+    assert applied["depth"]["plan"]["attention"] == [2]
+    assert applied["depth"]["merged"] is False
     images = ("--images", workplace.images, "--eval-images", workplace.images)
     quick = (
         "--preset",
@@ -133,10 +131,8 @@ def test_units_are_chosen_within_a_budget(
     )
     assert "step" not in again.err
     plan, best = again.json["applied"]["depth"]["plan"], again.json["found"]["best"]
-    assert (len(plan["attention"]), len(plan["activation"])) == (
-        best["attention"],
-        best["activation"],
-    )
+    assert len(plan["attention"]) == best["attention"]
+    assert len(plan["activation"]) == best["activation"]
     assert best["attention"] + best["activation"] == 2
     split = (
         "depth",
@@ -261,10 +257,5 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
     assert report["gmacs"]["pruned"] < report["gmacs"]["as_it_came"]
     told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json
     plan = told["depth"]["plan"]
-    assert (
-        len(plan["attention"]) + len(plan["activation"]),
-        told["depth"]["merged"],
-    ) == (
-        2,
-        True,
-    )
+    assert len(plan["attention"]) + len(plan["activation"]) == 2
+    assert told["depth"]["merged"] is True

@@ -66,12 +66,10 @@ def test_flags_stand_over_the_recipe_and_it_over_the_preset(tmp_path: Path) -> N
         tmp_path, training={"ema_decay": 0.9, "epochs": 7, "augment": "none"}
     )
     settings = settings_of("--epochs", "2", "--set", "images.seed=3", *recipe)
-    assert (settings.epochs, settings.ema_decay, settings.augment, settings.seed) == (
-        2,
-        0.9,
-        "none",
-        3,
-    )
+    assert settings.epochs == 2
+    assert settings.ema_decay == 0.9
+    assert settings.augment == "none"
+    assert settings.seed == 3
     assert settings.lr == PRESETS["short"]["lr"]
     assert settings_of("--preset", "paper") == FinetuneSettings()
 

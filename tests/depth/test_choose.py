@@ -110,17 +110,10 @@ def test_the_lowest_signed_score_goes_and_of_equal_ones_the_first_layer() -> Non
     ).plan.attention == (2,)
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
         ATTENTION, 3, FREE
-    ).plan.attention == (
-        1,
-        2,
-        3,
-    )
+    ).plan.attention == (1, 2, 3)
     assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(
         ATTENTION, 2, FREE
-    ).plan.attention == (
-        1,
-        2,
-    )
+    ).plan.attention == (1, 2)
     kept = ChoiceSettings(units=1, keep_attention=(2,))
     assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
         ATTENTION, 1, kept
@@ -255,7 +248,5 @@ def test_it_is_read_back_and_another_file_is_refused(bookmark: Bookmark) -> None
 def test_what_earlier_stages_skipped_is_added(bookmark: Bookmark) -> None:
     own = Skipped(training={"c.png": "gone"}, evaluation={"d.png": "gone"})
     Bookmark(bookmark.path, IDENTITY, "settings", own).read(seeded_vit())
-    assert (sorted(own.training), list(own.evaluation)) == (
-        ["a.png", "c.png"],
-        ["d.png", "b.png"],
-    )
+    assert sorted(own.training) == ["a.png", "c.png"]
+    assert list(own.evaluation) == ["d.png", "b.png"]

@@ -239,10 +239,7 @@ def test_it_is_calibrated_and_scheduled(
     )
     assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(
         schedule.pruning_layers
-    ) <= {
-        1,
-        4,
-    }
+    ) <= {1, 4}
 
 
 @pytest.mark.ort

@@ -64,8 +64,7 @@ def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pruned_ms", "outcome"),
-    [(5.0, "faster"), (20.0, "slower"), (10.0, "undecided")],
+    ("pruned_ms", "outcome"), [(5.0, "faster"), (20.0, "slower"), (10.0, "undecided")]
 )
 def test_the_outcome_follows_the_quartiles(pruned_ms: float, outcome: str) -> None:
     result = compare_speed(measured(*[10.0] * 5), measured(*[pruned_ms] * 5))

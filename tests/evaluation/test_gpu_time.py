@@ -10,12 +10,7 @@ import pytest
 from exporter.errors import ArtefactError, UserError
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings
 from exporter.evaluation.benchmark import EngineRuns
-from exporter.evaluation.gpu_time import (
-    Run,
-    engine_files,
-    gpu_time,
-    measure_engines,
-)
+from exporter.evaluation.gpu_time import Run, engine_files, gpu_time, measure_engines
 from exporter.records import Pair
 from exporter.runtimes.tensorrt import runner
 from exporter.runtimes.tensorrt.builder import save_engine

@@ -73,12 +73,10 @@ def test_without_labels_there_is_only_agreement() -> None:
         predictions([0, 1, 2], unknown), predictions([0, 1, 0], unknown), NAMES, {}
     )
     assert pair.agreement == pytest.approx(2 / 3)
-    assert (pair.mcnemar_p, pair.loss_points, pair.lost, pair.classes) == (
-        None,
-        None,
-        None,
-        (),
-    )
+    assert pair.mcnemar_p is None
+    assert pair.loss_points is None
+    assert pair.lost is None
+    assert pair.classes == ()
 
 
 @pytest.mark.parametrize(

@@ -203,11 +203,7 @@ def _foreign_file(name: str, place: Place) -> None:
 
 def _places() -> Iterator[Hostile]:
     """What lies where nobody may look, and what is not ours."""
-    for line in (
-        *ANY,
-        *WRITERS,
-        f"check {LOCKED}",
-    ):
+    for line in (*ANY, *WRITERS, f"check {LOCKED}"):
         yield Hostile(
             line.replace("{work}/bad", LOCKED),
             "locked",

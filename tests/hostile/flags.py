@@ -365,7 +365,4 @@ COMBINED = (
     *each("depth", ("nosuch", "nosuch")),
 )
 
-FLAGS = (
-    *(Hostile(line, "an integer from 1 to 4096") for line in NO_MEMORY),
-    *COMBINED,
-)
+FLAGS = (*(Hostile(line, "an integer from 1 to 4096") for line in NO_MEMORY), *COMBINED)

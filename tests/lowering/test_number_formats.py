@@ -57,10 +57,7 @@ def test_a_value_beyond_the_range_is_its_end() -> None:
     assert INT8.stored(np.array([-90.0, 90.0]), np.array(0.1)).tolist() == [-127, 127]
     assert E4M3.stored(np.array([-900.0, 900.0]), np.array(1.0)).astype(
         float
-    ).tolist() == [
-        -448,
-        448,
-    ]
+    ).tolist() == [-448, 448]
 
 
 def test_which_formats_have_equal_steps() -> None:

@@ -56,10 +56,7 @@ TARGETS = (OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16)
 # and a few images then decide otherwise; a wrong mask of sizes gave 0.2 to 1.3.
 ALLOWED = {"fp32": 1e-8, "int8": 0.04, "bf16": 0.06}
 IMAGES = 16
-FIRST = (
-    ("matching", "vit", OPENVINO_INT8),
-    ("matching to one", "qk norm", OPENVINO),
-)
+FIRST = (("matching", "vit", OPENVINO_INT8), ("matching to one", "qk norm", OPENVINO))
 
 
 def rows() -> Iterator[Any]:

@@ -136,10 +136,7 @@ def test_a_pair_for_openvino_lies_before_what_only_moves_values(
     (product,) = (node for node in graph.nodes if node.op == "MatMul")
     assert [
         slot.operand.name for slot in slots_of(graph, [product], [], FORMS[form])
-    ] == [
-        before,
-        "w",
-    ]
+    ] == [before, "w"]
 
 
 @pytest.mark.parametrize("lost", ["context_01", "context_01/query_key"])
@@ -191,15 +188,9 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     produced = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
-            assert (
-                kinds[node.input[0]],
-                kinds[node.input[1]],
-                kinds[node.output[0]],
-            ) == (
-                FP16,
-                FP16,
-                FP8,
-            )
+            assert kinds[node.input[0]] == FP16
+            assert kinds[node.input[1]] == FP16
+            assert kinds[node.output[0]] == FP8
         if node.op_type in ("LayerNormalization", "TopK"):
             assert {kinds[name] for name in node.input} <= {
                 FP32,

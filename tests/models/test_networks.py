@@ -37,31 +37,22 @@ def test_a_name_of_timms_is_what_the_request_says() -> None:
         NAME, Path("w.pth"), 3, {"depth": 2, "num_classes": 9}, {"crop_pct": 0.5}
     )
     made = source_of(request)
-    assert (made.name, made.architecture, made.checkpoint) == (
-        NAME,
-        NAME,
-        Path("w.pth"),
-    )
+    assert made.name == NAME
+    assert made.architecture == NAME
+    assert made.checkpoint == Path("w.pth")
     assert made.model_kwargs == {"depth": 2, "num_classes": 3}
     assert made.preprocessing == {"crop_pct": 0.5}
     assert request.model_kwargs == {"depth": 2, "num_classes": 9}
-    assert (
-        source_of(ModelRequest(NAME)).checkpoint,
-        source_of(ModelRequest(NAME)).model_kwargs,
-    ) == (
-        None,
-        {},
-    )
+    assert source_of(ModelRequest(NAME)).checkpoint is None
+    assert source_of(ModelRequest(NAME)).model_kwargs == {}
 
 
 def test_a_bundled_model_brings_its_weights_and_gives_way() -> None:
     model = bundled.DIGITS_VIT
     own = source_of(ModelRequest(model.name))
-    assert (own.name, own.architecture, own.checkpoint) == (
-        model.name,
-        model.architecture,
-        model.weights,
-    )
+    assert own.name == model.name
+    assert own.architecture == model.architecture
+    assert own.checkpoint == model.weights
     assert own.model_kwargs == model.model_kwargs
     assert own.preprocessing == model.preprocessing
     other = source_of(
@@ -90,11 +81,7 @@ def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) ->
     assert (other.checkpoint, other.repository) == (Path("w.pth"), None)
     assert [
         other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")
-    ] == [
-        5,
-        1,
-        48,
-    ]
+    ] == [5, 1, 48]
     assert other.preprocessing["crop_mode"] == "center"
 
 

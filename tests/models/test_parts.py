@@ -9,12 +9,7 @@ from timm.layers import AttentionPoolLatent
 from timm.models.eva import Eva
 
 from exporter.models.base import attention_half, mlp_half, whole_block
-from exporter.models.parts import (
-    AttentionPooling,
-    MaxPooling,
-    MeanPooling,
-    Pooling,
-)
+from exporter.models.parts import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.models.registry import adapt
 from tests.multiply_adds import counted
 from tests.rounding import assert_as_accurate

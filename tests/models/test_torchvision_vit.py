@@ -70,16 +70,12 @@ def test_it_has_a_name_and_torchvisions_preprocessing(
 ) -> None:
     request = ModelRequest("torchvision/vit_b_16", num_classes=7)
     spec = describe(request).spec
-    assert (spec.name, spec.num_classes, spec.grid, spec.depth) == (
-        "vit_b_16",
-        7,
-        (14, 14),
-        12,
-    )
-    assert (spec.preprocessing.crop_pct, spec.preprocessing.interpolation) == (
-        0.875,
-        "bilinear",
-    )
+    assert spec.name == "vit_b_16"
+    assert spec.num_classes == 7
+    assert spec.grid == (14, 14)
+    assert spec.depth == 12
+    assert spec.preprocessing.crop_pct == 0.875
+    assert spec.preprocessing.interpolation == "bilinear"
     assert source_of(request).checkpoint is None
     with pytest.raises(
         ModelError, match=r"vit_c_16 .* need a model that torchvision can build"

@@ -45,11 +45,9 @@ def check(library: str) -> None:
     core, build = (
         plugin.get_capability_interface(kind) for kind in _kinds(trt, "CORE", "BUILD")
     )
-    assert (core.plugin_name, core.plugin_version, core.plugin_namespace) == (
-        "CdfRetain",
-        "1",
-        "star",
-    )
+    assert core.plugin_name == "CdfRetain"
+    assert core.plugin_version == "1"
+    assert core.plugin_namespace == "star"
     assert build.num_outputs == 3
     assert plugin.get_capability_interface(trt.PluginCapabilityType.RUNTIME) is not None
     assert make(trt, creator, 1.7) is None

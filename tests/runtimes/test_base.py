@@ -157,11 +157,9 @@ def test_the_largest_parts_first() -> None:
     inner = largest_of(seen)
     with PartRunner(inner, (1, 8)) as parts:
         found = parts.run({"images": images})["keep_01"]
-        assert (parts.name, parts.inputs, parts.outputs) == (
-            inner.name,
-            (IMAGES,),
-            (KEEP,),
-        )
+        assert parts.name == inner.name
+        assert parts.inputs == (IMAGES,)
+        assert parts.outputs == (KEEP,)
     assert seen == [8, 8, 1, 1, 1, 1]
     np.testing.assert_array_equal(found.sum(axis=1), np.arange(1, 21))
     assert found.shape == (20, 20)

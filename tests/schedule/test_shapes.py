@@ -162,13 +162,7 @@ def test_shapes_by_hand() -> None:
     assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (14, 11, 9, 6)
     assert counts_of_rho(
         SHAPES["constant"], 0.5, 16, [True, False, True, True, True]
-    ) == (
-        13,
-        13,
-        10,
-        7,
-        4,
-    )
+    ) == (13, 13, 10, 7, 4)
     assert shaped_counts(SHAPES["stretched"], 0.5, 16, every) == (8, 4, 2, 1)
     assert shaped_counts(stretched(0.5), 0.5, 16, every) == (8, 7, 5, 4)  # 16 · 0.5^√l
     for shape in SHAPES.values():

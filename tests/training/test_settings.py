@@ -27,17 +27,13 @@ def test_an_augmentation_is_a_row_with_the_values_given_in_its_place() -> None:
 
 def test_the_defaults_of_fine_tuning_are_the_papers() -> None:
     settings = FinetuneSettings()
-    assert (settings.lr, settings.min_lr, settings.warmup_epochs, settings.epochs) == (
-        2e-5,
-        2e-9,
-        0,
-        120,
-    )
-    assert (settings.distillation, settings.weight_decay, settings.smoothing) == (
-        0.25,
-        0.05,
-        0.1,
-    )
+    assert settings.lr == 2e-5
+    assert settings.min_lr == 2e-9
+    assert settings.warmup_epochs == 0
+    assert settings.epochs == 120
+    assert settings.distillation == 0.25
+    assert settings.weight_decay == 0.05
+    assert settings.smoothing == 0.1
     mixed = settings.augmentation
     assert (mixed.mixup, mixed.cutmix, mixed.erase) == (0.8, 1.0, 0.25)
 
@@ -79,11 +75,9 @@ def test_a_bundled_model_is_augmented_as_in_its_own_training() -> None:
     digits, offset = (
         preset_values("short", each.name) for each in (DIGITS_VIT, OFFSET_DIGITS_VIT)
     )
-    assert (digits["augment"], digits["hflip"], digits["rotate"]) == (
-        "affine",
-        0.0,
-        12.0,
-    )
+    assert digits["augment"] == "affine"
+    assert digits["hflip"] == 0.0
+    assert digits["rotate"] == 12.0
     assert tuple(offset["scale"]) == (0.85, 1.15)
     assert digits["epochs"] == PRESETS["short"]["epochs"]
 

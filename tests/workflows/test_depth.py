@@ -63,11 +63,9 @@ def test_a_choice_is_a_checkpoint_to_fine_tune_and_merge(
     out = tmp_path / "c.safetensors"
     done = choose_to(job, COUNTS, QUICK, out)
     plan = done.applied.depth.plan
-    assert (len(plan.attention), len(plan.activation), done.applied.depth.merged) == (
-        1,
-        1,
-        False,
-    )
+    assert len(plan.attention) == 1
+    assert len(plan.activation) == 1
+    assert done.applied.depth.merged is False
     scores = done.importance
     assert plan.attention[0] == 1 + scores.attention.index(min(scores.attention))
     assert len(set(scores.activation)) == 4

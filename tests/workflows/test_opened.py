@@ -37,12 +37,7 @@ from exporter.workflows import network as network_module
 from exporter.workflows import variant as variant_module
 from exporter.workflows.compile import compile_model, dry_compile
 from exporter.workflows.finetune import dry_finetune
-from exporter.workflows.opened import (
-    DryRun,
-    dry_run,
-    open_recipe,
-    warn_where_slow,
-)
+from exporter.workflows.opened import DryRun, dry_run, open_recipe, warn_where_slow
 from exporter.workflows.variant import Variant, warn_of_few_images
 from tests.calibration.samples import acs_alone
 from tests.commands import Workplace, recipe_with
@@ -92,11 +87,9 @@ def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
     found = opened(rho=0.5, calibration="c.safetensors")
     policy = found.policy
     assert policy is not None
-    assert (policy.method, policy.scorer, policy.reduction) == (
-        Method.STAR,
-        FUSED,
-        DROP,
-    )
+    assert policy.method == Method.STAR
+    assert policy.scorer == FUSED
+    assert policy.reduction == DROP
     assert found.calibrates.relevance
     assert not opened(rho=0.5, scorer="intra").calibrates.relevance
     assert not opened(rho=0.5).calibrates.relevance

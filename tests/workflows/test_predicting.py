@@ -104,10 +104,8 @@ def test_a_folder_is_its_dense_and_its_pruned_model(files: Pair[Path]) -> None:
     spec = artefacts().dense.spec
     for model in models:
         assert model.view == View(spec.preprocessing, InputKind.UINT8)
-        assert (model.spec.num_classes, model.runtime.name) == (
-            spec.num_classes,
-            "onnxruntime",
-        )
+        assert model.spec.num_classes == spec.num_classes
+        assert model.runtime.name == "onnxruntime"
 
 
 def test_files_are_called_by_the_shortest_name_that_tells_them_apart(
@@ -140,11 +138,9 @@ def test_an_engine_is_what_its_onnx_file_says(tmp_path: Path) -> None:
     write_engines(files, replace(manifest(), onnx=files.pruned.name))
     engine = files.pruned.parent / "engines" / f"{files.pruned.stem}.engine"
     (model,) = models_at([engine], QUIET)
-    assert (model.name, model.source, model.runtime.name) == (
-        engine.stem,
-        engine.name,
-        "tensorrt",
-    )
+    assert model.name == engine.stem
+    assert model.source == engine.name
+    assert model.runtime.name == "tensorrt"
     assert isinstance(model.runner, TensorRtRunner)
     both = models_at([files.pruned, engine], RunSettings(runtime=None))
     assert [each.name for each in both] == [files.pruned.name, engine.name]

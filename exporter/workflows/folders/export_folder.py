@@ -384,7 +384,7 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
     wanted = {
         IMAGES: TensorInfo(
             IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)
-        ),
+        )
     }
     for info in recorded(spec, artefact.schedule):
         wanted[info.name] = info

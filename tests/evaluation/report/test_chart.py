@@ -8,11 +8,7 @@ import numpy as np
 from PIL import Image
 
 from exporter.evaluation.benchmark import TradeOff
-from exporter.evaluation.report.chart import (
-    DARK,
-    LIGHT,
-    trade_off_chart,
-)
+from exporter.evaluation.report.chart import DARK, LIGHT, trade_off_chart
 from tests.evaluation.report.reports import trade_off
 
 

@@ -112,15 +112,11 @@ def test_both_models_are_a_trade_off_unless_more_were_searched() -> None:
     assert alone is not None
     (point,) = alone.points
     speeds = report.speed.throughput
-    assert (alone.unpruned, alone.batch) == (
-        {report.target: speeds.dense.images_per_s},
-        report.batch,
-    )
+    assert alone.unpruned == {report.target: speeds.dense.images_per_s}
+    assert alone.batch == report.batch
     assert (point.images_per_s, point.front) == (speeds.pruned.images_per_s, True)
-    assert (point.loss_points, point.interval_points) == (
-        report.pair.loss_points,
-        report.pair.loss_interval_points,
-    )
+    assert point.loss_points == report.pair.loss_points
+    assert point.interval_points == report.pair.loss_interval_points
     slower = replace(report.batches[-1], throughput=Pair(speeds.pruned, speeds.dense))
     drawn = replace(report, searched=None, batches=(slower,)).trade_off
     assert drawn is not None and drawn.points[0].front == (report.pair.loss_points < 0)

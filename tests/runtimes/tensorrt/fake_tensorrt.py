@@ -124,11 +124,7 @@ class FakeRegistry:
 
 
 def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
-    version: str,
-    *,
-    parses: bool = True,
-    builds: bool = True,
-    input_shape: Any = None,
+    version: str, *, parses: bool = True, builds: bool = True, input_shape: Any = None
 ) -> Any:
     """A module that records what was asked of it in `asked`."""
     major = major_version(version)

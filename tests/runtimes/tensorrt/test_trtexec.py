@@ -179,11 +179,9 @@ WRITES = f"for word; do case $word in --exportTimes=*) echo '{RUNS}' > ${{word#*
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_path("trtexec", WRITES, tmp_path, monkeypatch)
     times = run_trtexec(["trtexec", "--onnx=m.onnx"], "--duration=1")
-    assert (times.copy_in_ms, times.compute_ms, times.copy_out_ms) == (
-        (0.25,) * 2,
-        (1.0, 3.0),
-        (0.5,) * 2,
-    )
+    assert times.copy_in_ms == (0.25,) * 2
+    assert times.compute_ms == (1.0, 3.0)
+    assert times.copy_out_ms == (0.5,) * 2
     assert times.cuda_graph
 
 

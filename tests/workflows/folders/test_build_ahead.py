@@ -60,11 +60,9 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
             == manifest
             == each.manifest
         )
-        assert (manifest.settings.runtime, manifest.built.sm, manifest.built.gpu) == (
-            "tensorrt-rtx",
-            sm,
-            "",
-        )
+        assert manifest.settings.runtime == "tensorrt-rtx"
+        assert manifest.built.sm == sm
+        assert manifest.built.gpu == ""
         assert len(manifest.audits) == 2
         assert inspect_artefact(engine)["audits"][0]["memory_bytes"] > 0
         commands = engine.with_suffix(".commands.txt").read_text().splitlines()
@@ -82,10 +80,7 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         assert len(each.slow) == (2 if "star" in each.file else 0)
     assert [
         (tmp_path / f"inputs/images.batch{batch}.bin").is_file() for batch in (1, 4)
-    ] == [
-        True,
-        True,
-    ]
+    ] == [True, True]
 
 
 def test_its_folder_is_read_back(

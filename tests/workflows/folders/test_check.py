@@ -131,10 +131,7 @@ def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None
     assert not result.passed
     assert {
         name: getattr(result.parity, name).passed for name in ("dense", "pruned")
-    } == {
-        "dense": role != "dense",
-        "pruned": role != "pruned",
-    }
+    } == {"dense": role != "dense", "pruned": role != "pruned"}
 
 
 @pytest.mark.ort

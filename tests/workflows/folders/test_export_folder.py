@@ -28,16 +28,12 @@ from tests.runtimes.tensorrt.engines import manifest
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
     files = write_folder(tmp_path, OPENVINO_BF16)
     found = read_folder(tmp_path)
-    assert (found.models.dense.path, found.models.pruned.path) == (
-        files.dense,
-        files.pruned,
-    )
+    assert found.models.dense.path == files.dense
+    assert found.models.pruned.path == files.pruned
     assert found.reference == tmp_path / "reference.npz"
     made = artefacts(OPENVINO_BF16)
-    assert (found.models.dense.artefact, found.models.pruned.artefact) == (
-        made.dense,
-        made.pruned,
-    )
+    assert found.models.dense.artefact == made.dense
+    assert found.models.pruned.artefact == made.pruned
     assert found.target == OPENVINO_BF16
 
 

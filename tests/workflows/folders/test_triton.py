@@ -201,7 +201,5 @@ def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
     (engine, _) = sorted((tmp_path / "folder" / ENGINES).glob("*.engine"))
     for path, kind in ((engine, "engine"), (manifest_path(engine), "engine manifest")):
         described = inspect_artefact(path)
-        assert (described["kind"], described["settings"]["batches"]) == (
-            kind,
-            [1, 8, 32],
-        )
+        assert described["kind"] == kind
+        assert described["settings"]["batches"] == [1, 8, 32]

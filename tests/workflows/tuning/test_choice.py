@@ -154,19 +154,15 @@ def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     dense, own = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
     times = Pair(timed(10.0), timed(4.0))
     found = point_of(WAY, 2e9, answers(dense, own), times, 200.0)
-    assert (found.loss_points, found.loss.images, found.gain.median, found.gmacs) == (
-        -25.0,
-        4,
-        2.5,
-        2.0,
-    )
+    assert found.loss_points == -25.0
+    assert found.loss.images == 4
+    assert found.gain.median == 2.5
+    assert found.gmacs == 2.0
     assert (found.loss.lost, found.loss.gained, found.loss.agreement) == (1, 2, 0.25)
     # By the speed of the unpruned model, which was another in its own run.
-    assert (found.images_per_s, found.median_ms, found.timed.file_bytes) == (
-        500.0,
-        2.0,
-        5,
-    )
+    assert found.images_per_s == 500.0
+    assert found.median_ms == 2.0
+    assert found.timed.file_bytes == 5
     # Of four images and two half ones of each kind, one is lost and two are gained.
     assert found.margin_points == pytest.approx(
         100 * (-1 / 6 + 2 * ((4 / 6 - 1 / 36) / 6) ** 0.5)

@@ -682,11 +682,9 @@ def test_a_real_search_of_the_digits_model(
         module, "compile_model", lambda *_, **__: SimpleNamespace(passed=True)
     )
     again = tune(recipe, settings, tmp_path / "out")
-    assert (again.choice, again.judged, again.tried) == (
-        found.choice,
-        found.judged,
-        found.tried,
-    )
+    assert again.choice == found.choice
+    assert again.judged == found.judged
+    assert again.tried == found.tried
     assert json.loads((tmp_path / "out/front.json").read_text()).keys() == {
         "front",
         "tried",
