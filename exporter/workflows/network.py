@@ -152,23 +152,24 @@ class Network:
     def labelled(self) -> ImageFolder:
         """The images to train on, with their labels. Errors as of `folder`."""
         place = needed(self.recipe.images.images, "--images", TRAIN_IMAGES)
-        return self._with_labels(place, self.full.spec)
+        return self.listed(place, self.full.spec.num_classes)
 
     @cached_property
     def evaluated(self) -> ImageFolder:
         """The images to compare and measure on, drawn by the seed. Errors as of `folder`."""
-        images, spec = self.recipe.images, self.vit.spec
+        images, classes = self.recipe.images, self.vit.spec.num_classes
         place = needed(images.eval_images or images.images, "--images", A_FOLDER)
-        folder = self._with_labels(place, spec)
-        mismatch = class_mismatch(folder, spec.num_classes)
+        folder = self.listed(place, classes)
+        mismatch = class_mismatch(folder, classes)
         if mismatch:
             text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
-            logger.warning(text, place, mismatch, spec.num_classes, MAP_HINT)
+            logger.warning(text, place, mismatch, classes, MAP_HINT)
         return sample(folder, images.max_eval_images, images.seed)
 
-    def _with_labels(self, place: Path, spec: ModelSpec) -> ImageFolder:
-        order = self.recipe.images.class_map
-        listing = images_at(place, spec.num_classes, order, names=spec.class_names)
+    def listed(self, place: Path, classes: int | None) -> ImageFolder:
+        """List images with the classes of the model; without labels if `classes` is None. Errors as of `folder`."""
+        order, names = self.recipe.images.class_map, self.full.spec.class_names
+        listing = images_at(place, classes, order, names=names)
         self._listings[place] = listing
         return listing
 

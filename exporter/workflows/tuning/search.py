@@ -1,6 +1,7 @@
 """A search, step by step: screen the ways, time what is left, judge the choice."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -89,7 +90,7 @@ class Search:
     seen: set[Candidate] = field(default_factory=set)
     skipped: dict[str, str] = field(default_factory=dict)
     calibration_skipped: dict[str, str] = field(default_factory=dict)
-    _variants: dict[Candidate, Variant | None] = field(default_factory=dict)
+    _variants: dict[Candidate, Variant] = field(default_factory=dict)
 
     def run(self, on_points: Callable[[Sequence[Point]], None]) -> TuneResult:
         """Run all steps but the compilation.
@@ -182,7 +183,7 @@ class Search:
         for way in self.ways:
             if way[0].calibrated:
                 continue
-            reached = tuple(candidate for candidate in way if self.variant(candidate))
+            reached = self.in_reach(way)
             if reached:
                 with self.stages.stage("how much to prune, the first way"):
                     return self.listed(reached, fastest, 1)
@@ -214,9 +215,7 @@ class Search:
         images, right = len(self.parts["screen"].files), dict[Way, int]()
         with self.stages.stage(f"ways to prune, by {images} images") as advance:
             for done, way in enumerate(self.ways, 1):
-                reached = tuple(
-                    candidate for candidate in way if self.variant(candidate)
-                )
+                reached = self.in_reach(way)
                 if reached:
                     predictions = self.answers(min(reached, key=_off), "screen")
                     right[reached] = predictions.accuracy.top1_hits
@@ -339,29 +338,44 @@ class Search:
                 self.paired(choice.candidate, "final"), self.settings.max_drop
             )
 
-    def variant(self, candidate: Candidate) -> Variant | None:
-        """Return the variant of a candidate; None where its amount is out of reach, or a calibration is missing."""
+    def in_reach(self, way: Way) -> Way:
+        """Return the candidates of a way whose amount is within reach; none where a calibration is missing."""
+        first = way[0]
+        is_open = first.calibrated and not first.given
+        if is_open and self.opened[first.weights].calibration is None:
+            return ()
+        reached = []
+        for candidate in way:
+            with suppress(ScheduleError):
+                _ = self.variant(candidate).schedule
+                reached.append(candidate)
+        return tuple(reached)
+
+    def variant(self, candidate: Candidate) -> Variant:
+        """Return the variant of a candidate, on its target or in PyTorch."""
         if candidate not in self._variants:
-            make = self._on_target if candidate.target else self._planned
+            make = self._lowered if candidate.target else self._pruned
             self._variants[candidate] = make(candidate)
         return self._variants[candidate]
 
-    def _planned(self, candidate: Candidate) -> Variant | None:
+    def _pruned(self, candidate: Candidate) -> Variant:
         variant = replace(self.opened[candidate.weights], lowering=None)
         policy = candidate.policy
         if policy is None:
             return variant.dense
-        if not candidate.given:
-            if candidate.calibrated and variant.calibration is None:
-                return None
-            variant = replace(variant, policy=policy)
-            if Need.COST in policy.needs:
-                variant = replace(variant, cost=self._cost(variant, policy))
-        try:
-            _ = variant.schedule
-        except ScheduleError:
-            return None
+        if candidate.given:
+            return variant
+        variant = replace(variant, policy=policy)
+        if Need.COST in policy.needs:
+            variant = replace(variant, cost=self._cost(variant, policy))
         return variant
+
+    def _lowered(self, candidate: Candidate) -> Variant:
+        variant = self.variant(candidate.on(""))
+        folder = self.scratch / str(len(self._variants))
+        folder.mkdir()
+        kind = variant.network.input_kind
+        return variant.on(Lowering(candidate.target, input_kind=kind), folder)
 
     def _cost(self, variant: Variant, policy: Policy) -> Cost:
         """Return the multiply-adds of a way of a-STAR, whatever the share."""
@@ -373,21 +387,6 @@ class Search:
             schedules.append(schedule_of(at_rho, spec, variant.calibration))
         pixels = network.pixels(self._sample, COUNTED, InputKind.FLOAT32)
         return self.book.cost_by_rho(variant, schedules, pixels)
-
-    def _on_target(self, candidate: Candidate) -> Variant | None:
-        variant = self.variant(candidate.on(""))
-        if variant is None:
-            return None
-        folder = self.scratch / str(len(self._variants))
-        folder.mkdir()
-        kind = variant.network.input_kind
-        return variant.on(Lowering(candidate.target, input_kind=kind), folder)
-
-    def reached(self, candidate: Candidate) -> Variant:
-        """Return the variant of a candidate that is within reach: others are left out before."""
-        variant = self.variant(candidate)
-        assert variant is not None
-        return variant
 
     @cached_property
     def _sample(self) -> ImageFolder:
@@ -407,12 +406,12 @@ class Search:
 
     def macs(self, candidate: Candidate) -> float:
         """Return the multiply-adds of an image, under a-STAR the mean of those that are timed."""
-        return self.book.useful_macs(self.reached(candidate.on("")), self._pixels)
+        return self.book.useful_macs(self.variant(candidate.on("")), self._pixels)
 
     def answers(self, candidate: Candidate, *parts: str) -> Predictions:
         """Return the class that a candidate gives each image of some parts: on its target, or in PyTorch."""
         self.seen.add(candidate.on(""))
-        variant, columns = self.reached(candidate), list[Array]()
+        variant, columns = self.variant(candidate), list[Array]()
         for part in parts:
             images = self.parts[part]
             if images.files:
@@ -433,7 +432,7 @@ class Search:
 
     def speeds(self, placed: Sequence[Candidate]) -> dict[Candidate, Timed]:
         """Time candidates, each on its target, interleaved in one run."""
-        variants = {candidate.label: self.reached(candidate) for candidate in placed}
+        variants = {candidate.label: self.variant(candidate) for candidate in placed}
         times = self.book.times(variants, self._pixels)
         return {candidate: times[candidate.label] for candidate in placed}
 

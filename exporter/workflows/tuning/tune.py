@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from exporter.data.images import ImageFolder, listing_sha256, sample, split
-from exporter.data.source import class_mismatch, images_at
+from exporter.data.source import class_mismatch
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.evaluation.benchmark import TradeOff, TradePoint
 from exporter.files import PathLike, writable_folder, written_beside
@@ -22,6 +22,7 @@ from exporter.runtimes.choice import targets_here
 from exporter.schedule.policy import UNSAID, MacShare, Rho
 from exporter.schedule.prune import SCORING, Prune
 from exporter.schedule.rates import SHAPES
+from exporter.targets import Target
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.network import Network
@@ -101,44 +102,38 @@ def tune(
             opened, _ways(opened), settings, book, parts, place, Path(scratch)
         )
 
-        def keep(points: Sequence[Point]) -> None:
-            """Write the best choice so far as the recipe: an interrupted search has a result too."""
+        def save(choice: Candidate, head: str) -> Recipe:
+            """Write the recipe that compiles a choice."""
+            chosen_recipe = _recipe_of(recipes[choice.weights], choice, search)
+            save_recipe(chosen_recipe, place / RECIPE, head)
+            return chosen_recipe
+
+        def save_best(points: Sequence[Point]) -> None:
+            """Write the best choice so far: an interrupted search has a result too."""
             best = chosen(points, settings)
             if best is not None and processes().main:
-                head = f"The best so far of: {shlex.join(command)}"
-                recipe_so_far = _recipe_of(
-                    recipes[best.candidate.weights], best.candidate, search
-                )
-                save_recipe(recipe_so_far, place / RECIPE, head)
+                save(best.candidate, f"The best so far of: {shlex.join(command)}")
 
-        result = search.run(keep)
+        result = search.run(save_best)
         if not processes().main:
             return result
         trade_off = _trade_off(result, recipe.measure.batch)
-        front = {name: getattr(result, name) for name in ("front", "tried", "unpruned")}
-        save_json(front, place / FRONT)
-        _save_chart(trade_off, result.model, place / CHART)
+        _save_front(result, trade_off, place)
         if result.choice is None:
             (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
             return result
         choice = result.choice.candidate
-        best = _recipe_of(recipes[choice.weights], choice, search)
-        save_recipe(
-            best, place / RECIPE, f"Found by: {shlex.join(command)}" if command else ""
+        best = save(choice, f"Found by: {shlex.join(command)}" if command else "")
+        result = replace(result, recipe=str(place / RECIPE))
+        compiled = place / COMPILED
+        if choice.prune is None:
+            _save_unpruned(search, choice, compiled)
+            return result
+        own = model if choice.weights == OWN else None
+        report = compile_model(
+            best, compiled, own, stages, trade_off=trade_off, command=command
         )
-        if choice.prune is not None:
-            caller_model = model if choice.weights == OWN else None
-            report = compile_model(
-                best,
-                place / COMPILED,
-                caller_model,
-                stages,
-                trade_off=trade_off,
-                command=command,
-            )
-            return replace(result, recipe=str(place / RECIPE), parity=report.passed)
-        _save_unpruned(search, choice, place / COMPILED)
-    return replace(result, recipe=str(place / RECIPE))
+        return replace(result, parity=report.passed)
 
 
 def dry_tune(
@@ -183,27 +178,29 @@ def _opened(
         variant = open_recipe(recipe, stages, model if name == OWN else None)
         # A search compares classes, whatever outputs the choice is compiled with.
         opened[name] = replace(variant, network=variant.network.with_outputs())
-    recipe, policy = recipes[OWN], opened[OWN].policy
-    needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
-    needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
-    amount = UNSAID if policy is None else policy.amount
-    if amount != UNSAID and not isinstance(amount, Rho | MacShare):
-        hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
-        raise RecipeError(
-            "tune",
-            "rates",
-            "rho, mac_reduction, or no amount: it is searched for",
-            hint,
-        )
-    if ranged := next((target for target in targets if target.takes_ranges), None):
-        expected = f"a folder of images, for the activation ranges of {ranged.name}; or --runtime onnxruntime"
-        needed(recipe.images.images, "--images", expected)
+    _check_settings(opened[OWN], targets)
     opened[OWN].network.check_images()
     classes = opened[OWN].network.full.spec.num_classes
     for variant in opened.values():
         _check_classes(variant.network, classes)
     warn_where_slow(*targets)
     return opened
+
+
+def _check_settings(variant: Variant, targets: Sequence[Target]) -> None:
+    """Check that speeds are measured, that images are given, and that no amount is but one that a search scales."""
+    recipe, policy = variant.network.recipe, variant.policy
+    needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
+    needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
+    amount = UNSAID if policy is None else policy.amount
+    if amount != UNSAID and not isinstance(amount, Rho | MacShare):
+        expected = "rho, mac_reduction, or no amount: it is searched for"
+        hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
+        raise RecipeError("tune", "rates", expected, hint)
+    ranged = [target.name for target in targets if target.takes_ranges]
+    if ranged:
+        expected = f"a folder of images, for the activation ranges of {ranged[0]}; or --runtime onnxruntime"
+        needed(recipe.images.images, "--images", expected)
 
 
 def _check_classes(network: Network, classes: int) -> None:
@@ -228,39 +225,45 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
     labelled = settings.metric == "top1"
     if images.images is not None:
         _ = network.folder  # those to calibrate on are read later, after measurements
-    classes = spec.num_classes if labelled else None
-    folder = images_at(place, classes, images.class_map, names=spec.class_names)
+    folder = network.listed(place, spec.num_classes if labelled else None)
     if labelled and not folder.labelled:
         got = class_mismatch(folder, spec.num_classes) or "images without classes"
-        expected = f"one folder of images for each of {classes} classes"
+        expected = f"one folder of images for each of {spec.num_classes} classes"
         raise ImageError(str(place), got, expected, "--metric agreement needs none")
     sampled = sample(folder, images.max_eval_images, images.seed)
     search, final = split(sampled, 0.5, images.seed)
-    count, most = len(final.files), settings.max_drop
-    if not count:
-        raise ImageError(
-            str(place), f"{len(folder.files)} images", "at least 2 for each class"
-        )
-    if most is not None and count < images_needed(most, USUAL):
-        logger.warning(
-            "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
-            "%g %% do; give twice as many (--eval-images, --max-eval-images)",
-            count,
-            most,
-            images_needed(most),
-            images_needed(most, USUAL),
-            100 * USUAL,
-        )
+    if not final.files:
+        got = f"{len(folder.files)} images"
+        raise ImageError(str(place), got, "at least 2 for each class")
+    if settings.max_drop is not None:
+        _warn_of_few_images(len(final.files), settings.max_drop)
     rest, screen = split(search, min(1.0, SCREENED / len(search.files)), images.seed)
     return {"screen": screen, "rest": rest, "final": final}
 
 
+def _warn_of_few_images(count: int, max_drop: float) -> None:
+    """Say how many images of the final half would show the loss, where they are more."""
+    least, usual = images_needed(max_drop), images_needed(max_drop, USUAL)
+    if count < usual:
+        logger.warning(
+            "%d images are in the final half: to show a loss within %g points takes %d if no answer changes, %d if "
+            "%g %% do; give twice as many (--eval-images, --max-eval-images)",
+            count,
+            max_drop,
+            least,
+            usual,
+            100 * USUAL,
+        )
+
+
 def _ways(opened: Mapping[str, Variant]) -> list[Way]:
     """Return all ways: one value of every axis that is pinned, all values of the others."""
-    network, weights = opened[OWN].network, dict[str, Candidate | None]()
-    for name, variant in opened.items():
-        if name != OWN:
-            weights[name] = _as_trained(name, variant.given)
+    network = opened[OWN].network
+    weights = {
+        name: _as_trained(name, variant.given)
+        for name, variant in opened.items()
+        if name != OWN
+    }
     # A calibration that a recipe names pins no method.
     pinned = replace(network.recipe.prune, calibration=None)
     return ways_of(network.full.spec, pinned, weights)
@@ -299,13 +302,13 @@ def _recipe_of(recipe: Recipe, choice: Candidate, search: Search) -> Recipe:
         # Stretched counts follow from the share: beside a rho they would be others than those that were measured.
         chosen |= {"rho": prune.rho, "mac_reduction": prune.mac_reduction}
     else:
-        chosen["rho"] = search.reached(choice).schedule.rho
+        chosen["rho"] = search.variant(choice).schedule.rho
     return plain.but(prune={**chosen, "calibration": file})
 
 
 def _save_unpruned(search: Search, choice: Candidate, folder: Path) -> None:
     """Write the one file of a choice that prunes nothing: there is no pair to compare."""
-    file = replace(search.reached(choice), folder=folder).file
+    file = replace(search.variant(choice), folder=folder).file
     names = [path.name for path in files_of(file.path)]
     finish_folder(folder, names, search.network.recipe.prune.calibration)
 
@@ -314,18 +317,25 @@ def _trade_off(result: TuneResult, batch: int) -> TradeOff:
     """Return every measured point with its loss on the search half, two standard errors to each side."""
     points = []
     for point in result.tried:
-        name = point.candidate.label
-        loss = point.loss_points
-        margin = point.margin_points
-        limits, front = (2 * loss - margin, margin), name in result.front
-        points.append(TradePoint(name, point.images_per_s, loss, limits, front=front))
+        name, loss, margin = (
+            point.candidate.label,
+            point.loss_points,
+            point.margin_points,
+        )
+        limits = (2 * loss - margin, margin)
+        on_front = name in result.front
+        points.append(
+            TradePoint(name, point.images_per_s, loss, limits, front=on_front)
+        )
     metric, images = result.settings.metric, result.images
     return TradeOff(batch, metric, images, result.unpruned, tuple(points))
 
 
-def _save_chart(trade_off: TradeOff, model: str, path: Path) -> None:
+def _save_front(result: TuneResult, trade_off: TradeOff, place: Path) -> None:
+    """Write all that was measured, and draw it."""
     from exporter.evaluation.report.chart import trade_off_chart  # noqa: PLC0415  (matplotlib is slow to load)
 
-    content = trade_off_chart(trade_off, model)
-    with written_beside(path) as partial:
-        partial.write_bytes(content)
+    front = {name: getattr(result, name) for name in ("front", "tried", "unpruned")}
+    save_json(front, place / FRONT)
+    with written_beside(place / CHART) as partial:
+        partial.write_bytes(trade_off_chart(trade_off, result.model))

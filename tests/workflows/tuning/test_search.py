@@ -116,9 +116,7 @@ def test_a_share_is_saved_and_no_more_than_needed(
     counted = search.opened[OWN].count_on_images()
 
     def schedule_of(candidate: Candidate) -> Schedule:
-        variant = search.variant(candidate)
-        assert variant is not None
-        return variant.schedule
+        return search.variant(candidate).schedule
 
     def saved(candidate: Candidate) -> float:
         return 1 - counted(schedule_of(candidate)) / total
@@ -152,17 +150,17 @@ def test_shares_of_one_way_need_one_count(
     monkeypatch.setattr(book_module, "image_cost", counting)
     search = search_with()
     variants = [search.variant(saving(A_STAR, share)) for share in (0.2, 0.3, 0.4)]
+    rhos = [variant.schedule.rho or 1.0 for variant in variants]
     assert counts == list(RHOS)
-    rhos = [variant.schedule.rho or 1.0 for variant in variants if variant is not None]
     assert rhos == sorted(rhos, reverse=True) and len(set(rhos)) == 3
 
 
 def test_what_is_out_of_reach_has_no_schedule(
     search_with: Callable[..., Search],
 ) -> None:
-    assert search_with().variant(saving(TOME, 0.95)) is None
-    assert search_with(calibration=False).variant(FUSED) is None
-    assert search_with(calibration=False).variant(TOME) is not None
+    assert not search_with().in_reach((saving(TOME, 0.95),))
+    assert not search_with(calibration=False).in_reach((FUSED,))
+    assert search_with(calibration=False).in_reach((TOME,)) == (TOME,)
 
 
 def test_a_calibration_changes_no_measurement_that_needs_none(
