@@ -123,44 +123,7 @@ def row(dense: Array, pruned: Array, labels: Array) -> tuple[str, ...]:
 
 def main() -> None:
     """Measure, and print a table for each model."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--images",
-        nargs="+",
-        required=True,
-        metavar="MODEL=FOLDER",
-        help="Labelled images.",
-    )
-    parser.add_argument(
-        "--shares",
-        nargs="+",
-        type=float,
-        default=[0.2, 0.4, 0.6],
-        help="Shares to save.",
-    )
-    ways = [
-        f"{method}:{shape}"
-        for method in (Method.MATCHING, Method.TOME)
-        for shape in METHODS[method].counts
-    ]
-    parser.add_argument(
-        "--ways",
-        nargs="+",
-        default=ways,
-        metavar="METHOD:COUNTS[:EXPONENT[:early]]",
-        help="Ways.",
-    )
-    text = "Images to refit each way on, too, without labels."
-    parser.add_argument(
-        "--refit", nargs="+", default=[], metavar="MODEL=FOLDER", help=text
-    )
-    parser.add_argument(
-        "--max-images", type=int, default=2000, help="Images of each folder."
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=0, help="Timed rounds; 0: no times."
-    )
-    options = parser.parse_args()
+    options = _options()
     unlabelled = dict(pair.split("=", 1) for pair in options.refit)
     for model, place in (pair.split("=", 1) for pair in options.images):
         read = Path(unlabelled[model]) if model in unlabelled else None
@@ -183,6 +146,24 @@ def main() -> None:
                 losses = row(dense, log_chances(pruned, images), labels)
                 cells = " | ".join((*losses, *timed.get(name, ("", ""))))
                 print(f"| {share:.0%} | {name} | {counts} | {cells} |", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    shapes = [(name, METHODS[name].counts) for name in (Method.MATCHING, Method.TOME)]
+    ways = [f"{name}:{shape}" for name, counts in shapes for shape in counts]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    folders: Any = {"nargs": "+", "metavar": "MODEL=FOLDER"}
+    add("--images", required=True, help="Labelled images.", **folders)
+    shares = [0.2, 0.4, 0.6]
+    add("--shares", nargs="+", type=float, default=shares, help="Shares to save.")
+    way = "METHOD:COUNTS[:EXPONENT[:early]]"
+    add("--ways", nargs="+", default=ways, metavar=way, help="Ways.")
+    refit = "Images to refit each way on, too, without labels."
+    add("--refit", default=[], help=refit, **folders)
+    add("--max-images", type=int, default=2000, help="Images of each folder.")
+    add("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -44,70 +44,41 @@ MORE_LAYOUTS = {
 def record(images: Path, out: Path) -> None:
     """Make all artefacts in `out`."""
     out.mkdir(parents=True, exist_ok=True)
+    few = ["--max-images", "3", *_recipe(out, "[calibrate]\ngamma = 2")]
+    _record_model(
+        out / "digits_vit", ["--model", "digits_vit"], images, ["--max-images", "24"]
+    )
+    _record_model(out / "deit_tiny", _seeded_deit(out), images, few)
+
+
+def _record_model(
+    folder: Path, model: Sequence[str], images: Path, how: Sequence[str]
+) -> None:
+    """Make the calibration of a model, a schedule for each method, and the files of every target."""
     from exporter.targets import TARGETS  # noqa: PLC0415  (`compare` needs none of it)
 
-    for name, flags, calibration in (
-        ("digits_vit", ["--model", "digits_vit"], ["--max-images", "24"]),
-        (
-            "deit_tiny",
-            _seeded_deit(out),
-            ["--max-images", "3", *_recipe(out, "[calibrate]\ngamma = 2")],
-        ),
-    ):
-        folder = out / name
-        where = folder / "calibration.safetensors"
+    calibration = folder / "calibration.safetensors"
+    _star_export("calibrate", *model, "--images", images, *how, "--out", calibration)
+    for method in METHODS:
+        amount = ("--method", method, "--rho", RHO)
+        schedule = folder / f"{method}.json"
         _star_export(
-            "calibrate", *flags, "--images", images, *calibration, "--out", where
+            "plan", *model, "--calibration", calibration, *amount, "--out", schedule
         )
+    ranges = ("--images", images, "--max-images", "16")
+    for name in TARGETS:
+        export = ("export", *model, "--target", name, *ranges)
+        _star_export(*export, "--dense", "--out", folder / f"dense.{name}.onnx")
+        pruned = (*export, "--calibration", calibration)
         for method in METHODS:
             schedule = folder / f"{method}.json"
-            plan = [
-                "--calibration",
-                where,
-                "--method",
-                method,
-                "--rho",
-                RHO,
-                "--out",
-                schedule,
-            ]
-            _star_export("plan", *flags, *plan)
-        for target in TARGETS.values():
-            common = [
-                *flags,
-                "--target",
-                target.name,
-                "--images",
-                images,
-                "--max-images",
-                "16",
-            ]
-            _star_export(
-                "export",
-                *common,
-                "--dense",
-                "--out",
-                folder / f"dense.{target.name}.onnx",
-            )
-            for method in METHODS:
-                made = ["--schedule", folder / f"{method}.json", "--calibration", where]
-                _star_export(
-                    "export",
-                    *common,
-                    *made,
-                    "--out",
-                    folder / f"{method}.{target.name}.onnx",
-                )
-            for layout in MORE_LAYOUTS.get(target.name, ()):
-                made = ["--schedule", folder / "a-star.json", "--calibration", where]
-                made += _recipe(out, f'[lower]\nlayout = "{layout}"')
-                _star_export(
-                    "export",
-                    *common,
-                    *made,
-                    "--out",
-                    folder / f"{layout}.{target.name}.onnx",
-                )
+            out = folder / f"{method}.{name}.onnx"
+            _star_export(*pruned, "--schedule", schedule, "--out", out)
+        for layout in MORE_LAYOUTS.get(name, ()):
+            schedule = folder / "a-star.json"
+            lowering = _recipe(folder.parent, f'[lower]\nlayout = "{layout}"')
+            out = folder / f"{layout}.{name}.onnx"
+            _star_export(*pruned, *lowering, "--schedule", schedule, "--out", out)
 
 
 def compare(before: Path, after: Path) -> int:

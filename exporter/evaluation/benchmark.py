@@ -20,7 +20,7 @@ from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.tensor_names import Array
 
 KeyT = TypeVar("KeyT")
-PointT = TypeVar("PointT", bound="Point")
+PointT = TypeVar("PointT", bound="Tradable")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
@@ -200,7 +200,7 @@ class TradePoint:
     front: bool = False
 
 
-class Point(Protocol):
+class Tradable(Protocol):
     """A model of which speed and loss are known."""
 
     @property

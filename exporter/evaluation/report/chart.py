@@ -4,7 +4,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -71,42 +71,16 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
 
 
 def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
-    alone = "pruned" if len(trade_off.points) == 1 else None
+    alone = "pruned" if len(trade_off.points) == 1 else ""
     beaten = [point for point in trade_off.points if not point.front]
     front = [point for point in trade_off.points if point.front]
     front.sort(key=lambda point: point.images_per_s)
     axes.axhline(0.0, color=palette.faint, linewidth=0.8)
     if beaten:
-        _draw_points(
-            axes,
-            beaten,
-            palette.faint,
-            label=alone or "measured",
-            marker="o",
-            linestyle="",
-        )
+        _draw_points(axes, beaten, palette.faint, alone or "measured", linestyle="")
     if front:
-        _draw_points(
-            axes,
-            front,
-            palette.pruned,
-            label=alone or "front",
-            marker="o",
-            linestyle="-",
-        )
-    rates = list(trade_off.unpruned.values())
-    axes.plot(
-        rates,
-        [trade_off.unpruned_loss] * len(rates),
-        "s",
-        color=palette.dense,
-        label="unpruned",
-    )
-    unpruned = [
-        (name, rate, trade_off.unpruned_loss)
-        for name, rate in trade_off.unpruned.items()
-    ]
-    _annotate(axes, unpruned, palette.dense, offset=(-8, -14))
+        _draw_points(axes, front, palette.pruned, alone or "front", linestyle="-")
+    _draw_unpruned(axes, trade_off, palette.dense)
     for points, colour in ((beaten, palette.text), (front, palette.pruned)):
         named = [
             (point.label, point.images_per_s, point.loss_points)
@@ -124,6 +98,15 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     axes.yaxis.set_major_formatter(lambda points, _: points_words(points))
 
 
+def _draw_unpruned(axes: "Axes", trade_off: TradeOff, colour: str) -> None:
+    """Draw the unpruned model on every target, with its name."""
+    loss = trade_off.unpruned_loss
+    named = [(name, rate, loss) for name, rate in trade_off.unpruned.items()]
+    rates = [rate for _, rate, _ in named]
+    axes.plot(rates, [loss] * len(rates), "s", color=colour, label="unpruned")
+    _annotate(axes, named, colour, offset=(-8, -14))
+
+
 def _style(axes: "Axes", palette: Palette) -> None:
     axes.set_facecolor(palette.page)
     axes.xaxis.label.set_color(palette.text)
@@ -137,25 +120,30 @@ def _style(axes: "Axes", palette: Palette) -> None:
 
 
 def _draw_points(
-    axes: "Axes", points: Sequence[TradePoint], colour: str, **style: Any
+    axes: "Axes",
+    points: Sequence[TradePoint],
+    colour: str,
+    label: str,
+    *,
+    linestyle: str,
 ) -> None:
     """Draw models with the intervals of their losses, where these are known."""
     losses = np.array([point.loss_points for point in points])
-    low, high = np.transpose(
-        [
-            point.interval_points or (point.loss_points, point.loss_points)
-            for point in points
-        ]
+    limits = [point.interval_points or (point.loss_points,) * 2 for point in points]
+    low, high = np.transpose(limits)
+    axes.errorbar(
+        [point.images_per_s for point in points],
+        losses,
+        yerr=np.maximum([losses - low, high - losses], 0.0),
+        color=colour,
+        label=label,
+        linestyle=linestyle,
+        marker="o",
+        markersize=5,
+        linewidth=1.4,
+        elinewidth=0.9,
+        capsize=2.5,
     )
-    lengths = np.maximum([losses - low, high - losses], 0.0)
-    x = [point.images_per_s for point in points]
-    shape: dict[str, Any] = {
-        "markersize": 5,
-        "linewidth": 1.4,
-        "elinewidth": 0.9,
-        "capsize": 2.5,
-    }
-    axes.errorbar(x, losses, yerr=lengths, color=colour, **shape, **style)
 
 
 def _annotate(
