@@ -61,37 +61,47 @@ def open_source(
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     # Beside class folders, a tar file is what they were unpacked from.
     shards = tuple(paths) if folder is None else _shards_in(folder)
-    if not shards and folder is not None:
-        images = images_at(
-            folder, num_classes if labels else None, class_map, names=names
-        )
-        got = class_mismatch(images, num_classes) if labels else ""
-        if got:
-            hint = f"{MAP_HINT}, --no-labels leaves them out"
-            raise ImageError(
-                f"{folder}: labels", got, f"{num_classes}, one per class", hint
-            )
-        return _alike(sample(images, max_images, seed), needs_labels=needs_labels)
-    for path in shards:
+    classes = num_classes if labels else None
+    source: ImageSource
+    if folder is not None and not shards:
+        images = images_at(folder, classes, class_map, names=names)
+        if labels:
+            _check_classes(images, num_classes)
+        source = sample(images, max_images, seed)
+    else:
+        _check_shards(shards)
+        source = _of_shards(shards, _labels(classes, class_map, names), max_images)
+    return _alike(source, needs_labels=needs_labels)
+
+
+def _check_classes(images: ImageFolder, num_classes: int) -> None:
+    got = class_mismatch(images, num_classes)
+    if got:
+        hint = f"{MAP_HINT}, --no-labels leaves them out"
+        expected = f"{num_classes}, one per class"
+        raise ImageError(f"{images.root}: labels", got, expected, hint)
+
+
+def _check_shards(paths: Sequence[Path]) -> None:
+    for path in paths:
         if not (is_shard(path) and path.is_file()):
+            is_folder = path.is_dir()
             got = (
-                "a folder beside others"
-                if path.is_dir()
-                else "no such folder or tar file"
+                "a folder beside others" if is_folder else "no such folder or tar file"
             )
             raise ImageError(str(path), got, "a folder of images, or tar files")
-    meaning = (
-        _labels(num_classes, class_map, names) if labels and num_classes > 1 else None
-    )
+
+
+def _of_shards(
+    shards: Sequence[Path], labels: Labels | None, count: int | None
+) -> ImageSource:
+    """Return the first images of tar files: a stream where one is compressed, else a list."""
     if any(map(is_packed, shards)):
-        files = islice(read_shards(shards, meaning), max_images)
-        class_names = {} if meaning is None else meaning.class_names
-        stream = ImageSource(common_folder(shards), files, class_names, max_images)
-        return _alike(stream, needs_labels=needs_labels)
-    listed = list_shards(shards, meaning)
-    return _alike(
-        replace(listed, files=listed.files[:max_images]), needs_labels=needs_labels
-    )
+        files = islice(read_shards(shards, labels), count)
+        names = {} if labels is None else labels.class_names
+        return ImageSource(common_folder(shards), files, names, count)
+    listed = list_shards(shards, labels)
+    return replace(listed, files=listed.files[:count])
 
 
 def images_at(
@@ -116,10 +126,7 @@ def images_at(
     """
     shards = (place,) if place.is_file() and is_shard(place) else _shards_in(place)
     if shards:
-        labels = None
-        if num_classes is not None and num_classes > 1:
-            labels = _labels(num_classes, class_map, names)
-        return list_shards(shards, labels)
+        return list_shards(shards, _labels(num_classes, class_map, names))
     if num_classes is None:
         return list_images(place)
     listing = list_images(
@@ -171,7 +178,12 @@ def _shards_in(place: Path) -> tuple[Path, ...]:
     return find_shards(place) if place.is_dir() and not class_folders(place) else ()
 
 
-def _labels(num_classes: int, class_map: Path | None, names: Sequence[str]) -> Labels:
+def _labels(
+    num_classes: int | None, class_map: Path | None, names: Sequence[str]
+) -> Labels | None:
+    """Return what labels in tar files mean; None where there are no classes to tell apart."""
+    if num_classes is None or num_classes < 2:
+        return None
     if is_order(class_map):
         raise ImageError(
             "--class-map",

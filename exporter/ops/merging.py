@@ -178,28 +178,21 @@ def pair_tokens(
     alike = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
     if sizes is not None:
         weight = sizes[:, num_prefix_tokens:].float().sqrt().sqrt()
-        alike = (
-            (alike - 1.0)
-            * weight[:, joining].unsqueeze(2)
-            * weight[:, joined].unsqueeze(1)
-        )
+        rows, columns = weight[:, joining, None], weight[:, None, joined]
+        alike = (alike - 1.0) * rows * columns
     best, staying = alike.amax(dim=-1), keep - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = (joins.cumsum(0) - 1).clamp(min=0)
     into = alike.argmax(dim=-1)[:, by_patch] + staying
-    next_best = (
-        alike.topk(2, dim=-1).values[..., 1] if len(joined) > 1 else best - WIDEST_GAP
-    )
+    next_best = best - WIDEST_GAP
+    if len(joined) > 1:
+        next_best = alike.topk(2, dim=-1).values[..., 1]
     score, gap = -best[:, by_patch], (best - next_best)[:, by_patch]
     score[:, joined] = PAIR_SCORE
-    return (
-        index,
-        into.scatter(1, index, places[:keep].expand(batch, -1)),
-        score,
-        gap.scatter(1, index, WIDEST_GAP),
-    )
+    into = into.scatter(1, index, places[:keep].expand(batch, -1))
+    return index, into, score, gap.scatter(1, index, WIDEST_GAP)
 
 
 @pair_tokens.register_fake

@@ -75,16 +75,11 @@ def finetune(
             run.keep_best(score)
         if checkpoint_path is not None:
             run.save(checkpoint_path)
-        rate = run.optimizer.param_groups[0]["lr"]
-        logger.info(
-            "epoch %d/%d  loss %.4f  lr %.2e",
-            run.epochs_done,
-            settings.epochs,
-            loss,
-            rate,
-        )
+        done, rate = run.epochs_done, run.optimizer.param_groups[0]["lr"]
+        text = "epoch %d/%d  loss %.4f  lr %.2e"
+        logger.info(text, done, settings.epochs, loss, rate)
         if on_epoch is not None:
-            on_epoch(run.epochs_done, loss)
+            on_epoch(done, loss)
     student.eval()
     _, epoch, weights = run.best or (0.0, run.epochs_done, run.result.state_dict())
     student.load_state_dict(weights)

@@ -111,13 +111,12 @@ def evaluate_models(
     ):
         return _agreement(ready, places, settings, stages), ()
     classes = _common_classes(ready)
+    by_name = settings.labels and settings.class_map is None
     source = open_source(
         places,
         classes,
         class_map=settings.class_map,
-        names=_common_names(ready)
-        if settings.labels and settings.class_map is None
-        else (),
+        names=_common_names(ready) if by_name else (),
         labels=settings.labels,
         needs_labels=len(ready) == 1,
         max_images=settings.max_eval_images,
@@ -126,22 +125,26 @@ def evaluate_models(
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
         answers = predict_models(ready, source, settings.batch, advance, classes=subset)
-    predictions, versions = answers.found, environment().versions
     pair, differing = None, tuple[Disagreement, ...]()
-    if len(predictions) == 2:
+    if len(ready) == 2:
         names = [model.name for model in ready]
         pair = compare_predictions(
-            *predictions, names=names, class_names=source.class_names
+            *answers.found, names=names, class_names=source.class_names
         )
-        differing = disagreements(*predictions, images=answers.names)
+        differing = disagreements(*answers.found, images=answers.names)
     results = {}
-    for model, predicted in zip(ready, predictions, strict=True):
+    for model, predicted in zip(ready, answers.found, strict=True):
         accuracy = predicted.accuracy if predicted.labelled else None
         results[model.name] = ModelResult(model.source, model.runtime.name, accuracy)
-    scored = classes if subset is None else len(subset)
-    return Evaluation(
-        results, pair, len(answers.names), answers.skipped, scored, versions
-    ), differing
+    evaluation = Evaluation(
+        models=results,
+        pair=pair,
+        images=len(answers.names),
+        skipped=answers.skipped,
+        scored_classes=classes if subset is None else len(subset),
+        versions=environment().versions,
+    )
+    return evaluation, differing
 
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
