@@ -12,8 +12,10 @@ from exporter.lowering.markers import (
     CLASS_ROW,
     DISSIMILARITY,
     KEEP_TOP_K,
+    MARKERS,
     MERGE_INTO,
     MERGE_TOKENS,
+    PACK_TOKENS,
     PAIR_TOKENS,
     TAKE_TOKENS,
 )
@@ -36,19 +38,8 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import Layout
 
-# What a pruning layer may have, beside its attention.
-OF_PRUNING = (
-    KEEP_TOP_K,
-    CDF_RETAIN,
-    CDF_RETAIN_PADDED,
-    TAKE_TOKENS,
-    PAIR_TOKENS,
-    MERGE_INTO,
-    MERGE_TOKENS,
-    CLASS_ROW,
-    ATTENTION_RECEIVED,
-    DISSIMILARITY,
-)
+# What has an output with a name; packing has none.
+DECIDING = {*MARKERS, CDF_RETAIN, CDF_RETAIN_PADDED} - {PACK_TOKENS}
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
 FACTOR_MARKERS = {
     methods.CLASS.name: (CLASS_ROW, class_row_name),
@@ -91,7 +82,7 @@ def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
             tuple(name(layer) for name in namers) for layer in schedule.pruning_layers
         ]
 
-    names: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in OF_PRUNING}
+    names: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in sorted(DECIDING)}
     if scorer.pairs:
         names[PAIR_TOKENS] = of_layers(keep_name, into_name)
     else:

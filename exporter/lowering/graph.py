@@ -3,7 +3,7 @@
 `op.Softmax(op.Mul(query, scale), axis=-1)` adds two nodes, by `Builder`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -26,19 +26,8 @@ _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(bool)
 _DTYPES = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), _INT64),
-    **dict.fromkeys(
-        (
-            "Less",
-            "LessOrEqual",
-            "Greater",
-            "GreaterOrEqual",
-            "Equal",
-            "And",
-            "Or",
-            "Not",
-        ),
-        _BOOL,
-    ),
+    **dict.fromkeys(("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _BOOL),
+    **dict.fromkeys(("Equal", "And", "Or", "Not"), _BOOL),
 }
 
 
@@ -244,6 +233,17 @@ def replace(graph: gs.Graph, old: gs.Node, *results: gs.Variable) -> None:
             output if tensor is result else tensor for tensor in node.outputs
         ]
     del graph.nodes[place_of(old, graph.nodes)]
+
+
+def expand(
+    graph: gs.Graph, writers: Mapping[str, Callable[[Builder, gs.Node], gs.Variable]]
+) -> int:
+    """Replace the markers of some kinds by what their writers write, and count them."""
+    expanded = [node for kind in writers for node in markers(graph, kind)]
+    for node in expanded:
+        op = Builder(graph, node, prefix=node.outputs[0].name)
+        replace(graph, node, writers[node.op](op, node))
+    return len(expanded)
 
 
 def rewire(old: gs.Tensor, new: gs.Tensor) -> None:

@@ -197,8 +197,7 @@ def tracing_model(model: onnx.ModelProto) -> onnx.ModelProto:
     a-STAR adds `count_NN` [batch] int64, the number of survivors in each row. Merging adds `into_NN`
     [batch, patches] int64, the survivor that each patch joins.
     """
-    graph = _opened(model)
-    artefact = artefact_of(model)
+    graph, artefact = _opened(model)
     patches_from_tokens(graph, artefact)
     patches_from_stays(graph, artefact)
     graph.outputs += _decisions(graph)
@@ -207,8 +206,7 @@ def tracing_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def forced_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with `keep_NN`, a-STAR's `count_NN`, merging's `into_NN` as inputs for its decisions."""
-    graph = _opened(model)
-    artefact = artefact_of(model)
+    graph, artefact = _opened(model)
     patches_for_tokens(graph, artefact)
     patches_from_stays(graph, artefact)
     for decision in _decisions(graph):
@@ -223,8 +221,8 @@ def sliced_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Its outputs mean nothing. Its time is the cost of the token counts without the selection.
     """
-    graph = _opened(model)
-    slice_selection(graph, artefact_of(model))
+    graph, artefact = _opened(model)
+    slice_selection(graph, artefact)
     sort_nodes(graph.cleanup())
     return gs.export_onnx(graph)
 
@@ -235,14 +233,14 @@ def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozense
     return frozenset(node.name for node in model.graph.node if node.name not in left)
 
 
-def _opened(model: onnx.ModelProto) -> gs.Graph:
-    """Return a model's graph; ArtefactError where it has no pruning layer."""
+def _opened(model: onnx.ModelProto) -> tuple[gs.Graph, Artefact]:
+    """Return a graph of the model's own, and what it is of; ArtefactError where it has no pruning layer."""
     graph = import_graph(model)
     if not keep_layers(graph.tensors()):
         raise ArtefactError(
             graph.name, "a model without pruning layers", "one that star-export pruned"
         )
-    return graph
+    return graph, artefact_of(model)
 
 
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:

@@ -26,9 +26,7 @@ from exporter.lowering.markers import (
     TAKE_TOKENS,
 )
 from exporter.lowering.passes.attention import (
-    bare_projections,
     expand_attention,
-    fold_attention_biases,
     fuse_attention,
     masks_by_head,
     split_heads,
@@ -43,6 +41,7 @@ from exporter.lowering.passes.linear import (
 )
 from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
+from exporter.lowering.passes.projections import bare_projections, fold_attention_biases
 from exporter.lowering.passes.ranking import (
     choose_unsorted,
     expand_factors,

@@ -306,16 +306,13 @@ def _rewritten(
     exported: onnx.ModelProto, artefact: Artefact, images: Array | None
 ) -> onnx.ModelProto:
     """Run the target's passes and its quantization on a copy of the export."""
-    target = artefact.target
+    target, schedule = artefact.target, artefact.schedule
     graph = import_graph(copy.deepcopy(exported))
-    names = (
-        (*target.passes, "uint8_input")
-        if artefact.input_kind == InputKind.UINT8
-        else target.passes
-    )
+    names = target.passes
+    if artefact.input_kind == InputKind.UINT8:
+        names += ("uint8_input",)
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
-    schedule = artefact.schedule
     widest = [schedule.left[layer] for layer in schedule.pruning_layers]
     on_gpu = target.runtime.engines
     model = with_functions(gs.export_onnx(graph), graph.opset, widest, counting=on_gpu)

@@ -179,16 +179,14 @@ def _compiled(
         run = TimedRun(date, shlex.join(command))
     with network.stages.stage("report"):
         tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
+        reports = [
+            replace(report, searched=trade_off, tuned=tuned, run=run)
+            for report in reports
+        ]
         pictures = pictures_of(reports, variants, folder)
-        pages = list[Shown]()
-        for report, variant, drawn, recipe in zip(
-            reports, variants, pictures, recipes, strict=True
-        ):
-            full = replace(
-                report, searched=trade_off, tuned=tuned, refit=variant.gain, run=run
-            )
-            _deliver(dense, variant, (full, drawn), pixels, recipe)
-            pages.append((full, drawn))
+        pages = list(zip(reports, pictures, strict=True))
+        for variant, page, recipe in zip(variants, pages, recipes, strict=True):
+            _deliver(dense, variant, page, pixels, recipe)
     return pages
 
 

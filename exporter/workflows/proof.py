@@ -140,6 +140,7 @@ def _report(
         batch=measuring.batch,
         use=use,
         calibration=_calibrated_on(variant.calibration),
+        refit=variant.gain,
         class_names=spec.class_names,
         sources=spec.sources,
         trtexec=tuple(lines),

@@ -1,11 +1,8 @@
-"""Attention: as one node of opset 23, on heads, or in standard operators; its biases and its masks.
+"""Attention: as one node of opset 23, on heads, or in standard operators; and its masks.
 
-The exporter turns a packed projection [batch, tokens, 3·dim] into heads by Reshape, Transpose, Slice and Squeeze,
-and the result back by Transpose and Reshape. The node of opset 23 reads and writes [batch, tokens, dim] and needs
-none of them.
+The node of opset 23 reads and writes [batch, tokens, dim]: it needs no conversion to heads and back.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,34 +12,25 @@ from exporter.artefact import Artefact
 from exporter.lowering.decisions import BY_CHANNEL
 from exporter.lowering.graph import (
     Builder,
-    LinearLayer,
     as_linear,
-    has_constants,
+    expand,
     markers,
     nodes_of,
-    producer,
     replace,
     write_linear,
 )
-from exporter.lowering.markers import (
-    ATTENTION,
-    ATTENTION_RECEIVED,
-    CLASS_ROW,
-    DISSIMILARITY,
-    MERGE_INTO,
-    PAIR_TOKENS,
+from exporter.lowering.markers import ATTENTION, ATTENTION_RECEIVED, CLASS_ROW
+from exporter.lowering.passes.projections import (
+    COMPARES_KEYS,
+    SWAP_HEADS,
+    TURNED,
+    asking,
+    merge_of,
+    projection_of,
 )
 from exporter.ops.onnx_functions import DOMAIN
-from exporter.tensor_names import Array
-
-# [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
-SPLIT_HEADS = [2, 0, 3, 1, 4]
-# [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim], and back; and keys to columns.
-SWAP_HEADS = [0, 2, 1, 3]
-TURNED = [0, 1, 3, 2]
 
 PARTS = ("query", "key", "value")
-COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
 class PackedProjection(NamedTuple):
@@ -66,8 +54,8 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
     heads = artefact.spec.num_heads
     changed = 0
     for node in markers(graph, ATTENTION):
-        projection = _projection_of(node)
-        merge = _merge(node.outputs[0])
+        projection = projection_of(node)
+        merge = merge_of(node.outputs[0])
         if projection is None or merge is None:
             continue
         packed = _unpacked(graph, node, projection)
@@ -162,36 +150,11 @@ def _read_heads(
 READ_PARTS = {CLASS_ROW: _fuse_class_row, ATTENTION_RECEIVED: _read_heads}
 
 
-def _projection_of(node: gs.Node) -> gs.Variable | None:
-    """Return the packed projection that query, key and value are slices of, in this order; else None."""
-    query, key, value = node.inputs[:3]
-    if _asking(query) is not None:
-        # Of the first tokens alone: the heads of all tokens are in front of that Slice.
-        query = query.inputs[0].inputs[0]
-    projections = []
-    for place, heads in enumerate((query, key, value)):
-        third = _slice_of(heads)
-        if third is None or third[1] != place:
-            return None
-        projections.append(third[0])
-    same = projections[0] is projections[1] is projections[2]
-    return projections[0] if same else None
-
-
-def _asking(query: gs.Tensor) -> int | None:
-    """Return how many of the first tokens have a query, [batch, heads, tokens, head_dim]; None for all of them."""
-    node = producer(query, "Slice")
-    if node is None or not has_constants(node):
-        return None
-    start, end, axis = (int(limit.values.item()) for limit in node.inputs[1:4])
-    return end if (start, axis) == (0, 2) else None
-
-
 def _unpacked(
     graph: gs.Graph, node: gs.Node, projection: gs.Variable
 ) -> PackedProjection:
     """Return the three parts, each from its own linear layer where the projection is a linear layer."""
-    asking = _asking(node.inputs[0])
+    count = asking(node.inputs[0])
     name = node.outputs[0].name
     shape = [*projection.shape[:-1], projection.shape[-1] // 3]
     layer = as_linear(projection)
@@ -201,14 +164,14 @@ def _unpacked(
         query, key, value = op.several(
             "Split", projection, outs=outs, shape=shape, axis=2, num_outputs=3
         )
-        return PackedProjection(_first(op, query, asking), key, value)
+        return PackedProjection(_first(op, query, count), key, value)
 
     weights = np.split(layer.weight, 3, axis=1)
     biases = [None] * 3 if layer.bias is None else np.split(layer.bias, 3)
     parts = []
     for part, weight, bias in zip(PARTS, weights, biases, strict=True):
         op = Builder(graph, node, prefix=f"{name}/{part}")
-        tokens = _first(op, layer.tokens, asking if part == PARTS[0] else None)
+        tokens = _first(op, layer.tokens, count if part == PARTS[0] else None)
         parts.append(
             write_linear(op, tokens, weight, bias, [*tokens.shape[:-1], shape[-1]])
         )
@@ -221,87 +184,6 @@ def _first(op: Builder, tokens: gs.Variable, count: int | None) -> gs.Variable:
         return tokens
     shape = [tokens.shape[0], count, tokens.shape[2]]
     return op.Slice(tokens, [0], [count], [1], name="take_asking", shape=shape)
-
-
-def _slice_of(heads: gs.Tensor) -> tuple[gs.Variable, int] | None:
-    """Return the packed projection that a tensor of heads comes from, and which third it is."""
-    path = []
-    tensor = heads
-    # Backwards: the exporter splits and turns the projection once, and takes each part from the result.
-    for operator in ("Squeeze", "Slice", "Transpose", "Reshape"):
-        node = producer(tensor, operator)
-        if node is None:
-            return None
-        path.append(node)
-        tensor = node.inputs[0]
-    cut, turn = path[1:3]
-    start = cut.inputs[1]
-    if turn.attrs["perm"] != SPLIT_HEADS or not isinstance(start, gs.Constant):
-        return None
-    return tensor, int(start.values.item())
-
-
-def _merge(context: gs.Variable) -> gs.Node | None:
-    """Return the Reshape that ends the conversion from heads to tokens; None where heads have another reader."""
-    if len(context.outputs) != 1 or context.outputs[0].op != "Transpose":
-        return None
-    turn = context.outputs[0]
-    readers = turn.outputs[0].outputs
-    if (
-        turn.attrs["perm"] != SWAP_HEADS
-        or len(readers) != 1
-        or readers[0].op != "Reshape"
-    ):
-        return None
-    return readers[0]
-
-
-def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
-    """Drop the bias of the keys, and move that of the values into the projection after the attention.
-
-    1. The key's bias adds the same number, query · bias, to every logit of a softmax row, so the softmax does not
-       change. The class row changes by one number per head, and its softmax does not. Keys that are
-       compared where tokens merge keep their bias: it changes their cosines.
-    2. The weights of a row sum to 1, so attention passes the value's bias on unchanged. The projection then turns
-       it into bias · W + b, computed in float64.
-    3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
-    """
-    return sum(
-        _drop_key_bias(node) + _move_value_bias(node)
-        for node in nodes_of(graph, "Attention")
-    )
-
-
-def _drop_key_bias(node: gs.Node) -> int:
-    key = node.inputs[1]
-    layer = as_linear(key)
-    compared = any(reader.op in COMPARES_KEYS for reader in key.outputs)
-    if layer is None or layer.bias is None or compared:
-        return 0
-    _drop_bias(layer)
-    return 1
-
-
-def _move_value_bias(node: gs.Node) -> int:
-    value = node.inputs[2]
-    context = node.outputs[0]
-    layer = as_linear(value)
-    if layer is None or layer.bias is None:
-        return 0
-    # Another reader of the values, or of the context, needs the bias where it is.
-    if len(value.outputs) != 1 or len(context.outputs) != 1:
-        return 0
-    if not _add_to_projection(context, layer.bias):
-        return 0
-    _drop_bias(layer)
-    return 1
-
-
-def _drop_bias(layer: LinearLayer) -> None:
-    """Let the product of a layer give the layer's result."""
-    multiply, add = layer.nodes
-    multiply.outputs = add.outputs
-    add.outputs = []
 
 
 def split_heads(graph: gs.Graph, _: Artefact) -> int:
@@ -350,102 +232,6 @@ def _split(graph: gs.Graph, node: gs.Node) -> None:
     replace(graph, node, joined)
 
 
-def bare_projections(graph: gs.Graph, artefact: Artefact) -> int:
-    """Take the bias out of every packed projection, so that TensorRT computes query, key and value in one step.
-
-    With a bias it writes each part once more, to add the bias and to turn it into heads; and it no longer sees that
-    the weights of a quantized projection are quantized.
-
-    1. The query's bias is added to its heads.
-    2. The key's adds one number to all logits of a query and head, which no softmax sees. It is added to the heads
-       that are compared where tokens merge: it changes their cosines.
-    3. The value's passes through the attention, whose weights sum to 1, into the projection behind it. It is added
-       to the heads where a norm is between.
-
-    A projection that something else reads too keeps its bias.
-    """
-    changed = 0
-    for node in markers(graph, ATTENTION):
-        projection = _projection_of(node)
-        layer = None if projection is None else as_linear(projection)
-        if layer is None or layer.bias is None or not _gives_heads_alone(node):
-            continue
-        _drop_bias(layer)
-        query, key, value = (
-            bias.reshape(artefact.spec.num_heads, 1, -1)
-            for bias in np.split(layer.bias, 3)
-        )
-        heads = node.inputs[0]
-        _add_to_heads(graph, heads, query, list(heads.outputs))
-        heads = node.inputs[1]
-        comparing = [reader for reader in heads.outputs if reader.op in COMPARES_KEYS]
-        _add_to_heads(graph, heads, key, comparing)
-        if not _passed_on(node, value.reshape(-1)):
-            _add_to_heads(graph, node.inputs[2], value, [node])
-        changed += 1
-    return changed
-
-
-def _gives_heads_alone(node: gs.Node) -> bool:
-    """Whether all readers of the packed projection are query, key and value of this attention, see `_slice_of`."""
-    query, key, value = node.inputs[:3]
-    if _asking(query) is not None:
-        if len(query.inputs[0].inputs[0].outputs) != 1:
-            return False
-        query = query.inputs[0].inputs[0]
-    for heads in (query, key, value):
-        tensor = heads.inputs[0].inputs[0]
-        # One Squeeze a slice, three slices of one Transpose, and one Reshape of the projection.
-        for readers in (1, 3, 1):
-            if len(tensor.outputs) != readers:
-                return False
-            tensor = tensor.inputs[0].inputs[0]
-    return [reader.op for reader in tensor.outputs if reader.op != "Shape"] == [
-        "Reshape"
-    ]
-
-
-def _add_to_heads(
-    graph: gs.Graph, heads: gs.Variable, bias: Array, readers: Sequence[gs.Node]
-) -> None:
-    """Let these readers read heads [batch, heads, tokens, head_dim] with a bias [heads, 1, head_dim]."""
-    if not readers:
-        return
-    first = next(
-        node for node in graph.nodes if any(node is reader for reader in readers)
-    )
-    op = Builder(graph, first, prefix=heads.name)
-    biased = op.Add(heads, bias, name="add_bias", shape=heads.shape)
-    for reader in readers:
-        reader.inputs = [
-            biased if tensor is heads else tensor for tensor in reader.inputs
-        ]
-
-
-def _passed_on(node: gs.Node, bias: Array) -> bool:
-    """Add the value's bias to that of the projection behind an attention on heads; False where there is none."""
-    merge = _merge(node.outputs[0])
-    if (
-        merge is None
-        or len(node.inputs[2].outputs) != 1
-        or len(merge.outputs[0].outputs) != 1
-    ):
-        return False
-    return _add_to_projection(merge.outputs[0], bias)
-
-
-def _add_to_projection(context: gs.Variable, bias: Array) -> bool:
-    """Add bias · W to the bias of the linear layer that alone reads the context; False where none does."""
-    product = context.outputs[0].outputs[0]
-    projection = as_linear(product.outputs[0].outputs[0]) if product.outputs else None
-    if projection is None or projection.bias is None:
-        return False
-    passed_on = bias.astype(np.float64) @ projection.weight.astype(np.float64)
-    moved = (passed_on + projection.bias).astype(np.float32)
-    projection.nodes[1].inputs[1] = gs.Constant(f"{context.name}/projected_bias", moved)
-    return True
-
-
 def spread_masks(graph: gs.Graph, _: Artefact) -> int:
     """Expand the mask [batch, 1, 1, keys] of an Attention node to [batch, 1, queries, keys].
 
@@ -491,7 +277,7 @@ def turn_square_contexts(graph: gs.Graph, _: Artefact) -> int:
     changed = 0
     for node in markers(graph, ATTENTION):
         _, heads, queries, width = node.inputs[0].shape
-        merge = _merge(node.outputs[0])
+        merge = merge_of(node.outputs[0])
         if heads == queries and merge is not None:
             _gather_rows(graph, merge.inputs[0].inputs[0], heads, width)
             changed += 1
@@ -520,10 +306,9 @@ def sum_class_rows(graph: gs.Graph, _: Artefact) -> int:
         if node.attrs["num_class_tokens"] == 1
     ]
     for node in rows:
-        (query, key), name = node.inputs, node.outputs[0].name
+        key, name = node.inputs[1], node.outputs[0].name
         op = Builder(graph, node, prefix=name)
-        first = op.Slice(query, [0], [1], [2], name="take_class")
-        scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
+        scaled = _class_query(op, node)
         by_channel = op.Mul(scaled, key, name="multiply", out=f"{name}/{BY_CHANNEL}")
         replace(graph, node, op.ReduceSum(by_channel, [3], keepdims=0, name="sum"))
     return len(rows)
@@ -534,42 +319,38 @@ def expand_attention(graph: gs.Graph, _: Artefact) -> int:
 
     The audit of a TensorRT engine finds a block's attention by the node names.
     """
-    attentions = markers(graph, ATTENTION)
-    rows = markers(graph, CLASS_ROW)
-    for node in attentions:
-        _expand_attention(graph, node)
-    for node in rows:
-        _expand_class_row(graph, node)
-    return len(attentions) + len(rows)
+    return expand(graph, {ATTENTION: _expand_attention, CLASS_ROW: _expand_class_row})
 
 
-def _expand_attention(graph: gs.Graph, node: gs.Node) -> None:
+def _expand_attention(op: Builder, node: gs.Node) -> gs.Variable:
     """Write softmax(query · scale · keyᵀ) · value; a float mask is added to the logits, another excludes keys."""
     query, key, value, *mask = node.inputs
-    op = Builder(graph, node, prefix=node.outputs[0].name)
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
-    logits = op.MatMul(
-        scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key"
-    )
+    columns = op.Transpose(key, perm=TURNED, name="turn_key")
+    logits = op.MatMul(scaled, columns, name="query_key")
     if mask and mask[0].dtype == np.float32:
         logits = op.Add(logits, *mask, name="mask")
     elif mask:
         logits = op.Where(*mask, logits, -np.inf, name="mask")
     weights = op.Softmax(logits, axis=-1, name="softmax")
-    replace(graph, node, op.MatMul(weights, value, name="weigh_value"))
+    return op.MatMul(weights, value, name="weigh_value")
 
 
-def _expand_class_row(graph: gs.Graph, node: gs.Node) -> None:
+def _expand_class_row(op: Builder, node: gs.Node) -> gs.Variable:
     """Write the rows scale · q_class · keyᵀ; the class tokens are the first."""
-    (query, key), tokens = node.inputs, node.attrs["num_class_tokens"]
-    op = Builder(graph, node, prefix=node.outputs[0].name)
-    first = op.Slice(query, [0], [tokens], [2], name="take_class")
-    scaled = op.Mul(first, float(node.attrs["scale"]), name="scale_query")
-    row = op.MatMul(
-        scaled, op.Transpose(key, perm=TURNED, name="turn_key"), name="query_key"
-    )
+    query, key = node.inputs
+    tokens = node.attrs["num_class_tokens"]
+    scaled = _class_query(op, node)
+    columns = op.Transpose(key, perm=TURNED, name="turn_key")
+    row = op.MatMul(scaled, columns, name="query_key")
     if tokens == 1:
-        replace(graph, node, op.Squeeze(row, [2], name="flatten"))
-        return
+        return op.Squeeze(row, [2], name="flatten")
     rows = int(query.shape[1]) * tokens
-    replace(graph, node, op.Reshape(row, [0, rows, -1], name="flatten"))
+    return op.Reshape(row, [0, rows, -1], name="flatten")
+
+
+def _class_query(op: Builder, node: gs.Node) -> gs.Variable:
+    """Write the scaled query of the class tokens, which are the first."""
+    tokens = node.attrs["num_class_tokens"]
+    first = op.Slice(node.inputs[0], [0], [tokens], [2], name="take_class")
+    return op.Mul(first, float(node.attrs["scale"]), name="scale_query")

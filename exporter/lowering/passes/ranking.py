@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
@@ -9,18 +10,18 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import write_directions
-from exporter.lowering.graph import Builder, markers, nodes_of, producer, replace
+from exporter.lowering.graph import Builder, expand, markers, nodes_of, producer
 from exporter.lowering.markers import (
     ATTENTION_RECEIVED,
     DISSIMILARITY,
     KEEP_TOP_K,
     TAKE_TOKENS,
 )
+from exporter.lowering.passes.projections import TURNED
 from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
 
-TURNED = [0, 1, 3, 2]
 # Past the end of any axis, and below any finite bias.
 END, LOWEST = int(np.iinfo(np.int64).max), float(np.finfo(np.float32).min)
 
@@ -31,21 +32,16 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
     Sums over patches and channels are ReduceSum: `exporter.lowering.decisions` walks back to the first product, and
     keeps all behind it fp32.
     """
-    receiving = markers(graph, ATTENTION_RECEIVED)
-    comparing = markers(graph, DISSIMILARITY)
-    for node in receiving:
-        _expand_received(graph, node)
-    for node in comparing:
-        _expand_dissimilarity(graph, node, artefact.spec.num_heads)
-    return len(receiving) + len(comparing)
+    dissimilarity = partial(_expand_dissimilarity, heads=artefact.spec.num_heads)
+    writers = {ATTENTION_RECEIVED: _expand_received, DISSIMILARITY: dissimilarity}
+    return expand(graph, writers)
 
 
-def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
+def _expand_received(op: Builder, node: gs.Node) -> gs.Variable:
     """Write the mean over heads and queries of softmax(query · scale · keyᵀ + bias); padding asks nothing."""
     query, key = node.inputs[:2]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     stride = node.attrs["stride"]
-    op = Builder(graph, node, prefix=node.outputs[0].name)
     if stride > 1:
         query = op.Slice(query, [0], [END], [2], [stride], name="take_queries")
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
@@ -53,8 +49,7 @@ def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
     logits = op.MatMul(scaled, keys, name="query_keys")
     if bias is None:
         weights = op.Softmax(logits, axis=-1, name="softmax")
-        replace(graph, node, op.ReduceMean(weights, [1, 2], keepdims=0, name="mean"))
-        return
+        return op.ReduceMean(weights, [1, 2], keepdims=0, name="mean")
     logits = op.Add(logits, op.Unsqueeze(bias, [1, 2]), name="add_bias")
     softmax = op.Softmax(logits, axis=-1, name="softmax")
     weights = op.ReduceMean(softmax, [1], keepdims=0, name="over_heads")
@@ -63,17 +58,15 @@ def _expand_received(graph: gs.Graph, node: gs.Node) -> None:
         asking = op.Slice(asking, [0], [END], [1], [stride])
     shares = op.Div(asking, op.ReduceSum(asking, [1], keepdims=1), name="shares")
     shared = op.Mul(weights, op.Unsqueeze(shares, [2]), name="share")
-    replace(graph, node, op.ReduceSum(shared, [1], keepdims=0, name="over_queries"))
+    return op.ReduceSum(shared, [1], keepdims=0, name="over_queries")
 
 
-def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
+def _expand_dissimilarity(op: Builder, node: gs.Node, heads: int) -> gs.Variable:
     """Write 1 − direction · mean direction of the patches; padding has no part in the mean."""
     key, prefix = node.inputs[0], node.attrs["num_prefix_tokens"]
     live = node.inputs[1] if len(node.inputs) > 1 else None
-    op = Builder(graph, node, prefix=node.outputs[0].name)
-    patches = op.Slice(
-        write_directions(op, key, heads), [prefix], [END], [1], name="patches"
-    )
+    tokens = write_directions(op, key, heads)
+    patches = op.Slice(tokens, [prefix], [END], [1], name="patches")
     if live is None:
         mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
     else:
@@ -83,7 +76,7 @@ def _expand_dissimilarity(graph: gs.Graph, node: gs.Node, heads: int) -> None:
         weighed = op.Mul(patches, op.Unsqueeze(shares, [2]))
         mean = op.ReduceSum(weighed, [1], keepdims=1, name="mean")
     cosine = op.ReduceSum(op.Mul(patches, mean), [2], keepdims=0, name="cosine")
-    replace(graph, node, op.Sub(1.0, cosine, name="dissimilarity"))
+    return op.Sub(1.0, cosine, name="dissimilarity")
 
 
 # In this range, a weight times any score from the floor to 1 is a normal float32, so that none is lost, and it is

@@ -1,6 +1,7 @@
 """Which patches go on: top-k and the gathers of survivors, in standard operators."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -8,6 +9,7 @@ import onnx_graphsurgeon as gs
 from exporter.artefact import Artefact
 from exporter.lowering.graph import (
     Builder,
+    expand,
     has_constants,
     has_static_rows,
     markers,
@@ -28,62 +30,37 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
     4. The index includes the rows of the prefix tokens: splitting them off and concatenating them again would copy
        all tokens twice. All gathers of the same patches share one index.
     """
-    choosing = markers(graph, KEEP_TOP_K)
+    choices = expand(graph, {KEEP_TOP_K: _expand_keep_top_k})
     taking = markers(graph, TAKE_TOKENS)
-    for node in choosing:
-        _expand_keep_top_k(graph, node)
     rows: dict[str, gs.Variable] = {}
     prefixes: gs.Variable | None = None
     for node in taking:
         tokens, keep = node.inputs
         prefix = node.attrs["num_prefix_tokens"]
-        if keep.name not in rows:
-            op = Builder(graph, node, prefix=rows_of(keep.name))
+        name = rows_of(keep.name)
+        if name not in rows:
+            op = Builder(graph, node, prefix=name)
             index = keep
             if prefix:
                 if prefixes is None:
-                    prefixes = prefix_rows(
-                        Builder(graph, node, prefix="prefix"), keep, prefix
-                    )
+                    first = Builder(graph, node, prefix="prefix")
+                    prefixes = prefix_rows(first, keep, prefix)
                 index = behind_prefix(op, keep, prefixes, prefix)
-            rows[keep.name] = op.Unsqueeze(
-                index, [-1], name="column", out=rows_of(keep.name)
-            )
+            rows[name] = op.Unsqueeze(index, [-1], name="column", out=name)
         op = Builder(graph, node, prefix=node.outputs[0].name)
-        replace(
-            graph,
-            node,
-            op.GatherND(tokens, rows[keep.name], batch_dims=1, name="gather"),
-        )
-    return len(choosing) + len(taking)
+        gathered = op.GatherND(tokens, rows[name], batch_dims=1, name="gather")
+        replace(graph, node, gathered)
+    return choices + len(taking)
 
 
-def _expand_keep_top_k(graph: gs.Graph, node: gs.Node) -> None:
-    score = node.inputs[0]
-    size = [node.attrs["k"]]
-    name = node.outputs[0].name
-    op = Builder(graph, node, prefix=name)
-    _, order = op.several(
-        "TopK",
-        score,
-        size,
-        outs=(f"{name}/best", f"{name}/order"),
-        name="by_score",
-        axis=1,
-        largest=1,
-        sorted=1,
-    )
-    keep, _ = op.several(
-        "TopK",
-        order,
-        size,
-        outs=("", f"{name}/rank"),
-        name="by_position",
-        axis=1,
-        largest=0,
-        sorted=1,
-    )
-    replace(graph, node, keep)
+def _expand_keep_top_k(op: Builder, node: gs.Node) -> gs.Variable:
+    (score,), size, name = node.inputs, [node.attrs["k"]], op.prefix
+    top_k = partial(op.several, "TopK", axis=1, sorted=1)
+    by_score = f"{name}/best", f"{name}/order"
+    _, order = top_k(score, size, outs=by_score, name="by_score", largest=1)
+    by_position = "", f"{name}/rank"
+    keep, _ = top_k(order, size, outs=by_position, name="by_position", largest=0)
+    return keep
 
 
 def prefix_rows(op: Builder, keep: gs.Variable, prefix: int) -> gs.Variable:
@@ -217,9 +194,7 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
     share the offset index. GatherND stays where the number of tokens is not static.
     """
-    gathers = [
-        node for node in nodes_of(graph, "GatherND") if _takes_counted_rows(node)
-    ]
+    gathers = [*filter(_takes_counted_rows, nodes_of(graph, "GatherND"))]
     if not gathers:
         return 0
     places = _places_in_batch(graph, gathers[0])
@@ -236,9 +211,8 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
         op = Builder(graph, node, prefix=taken.name)
         matrix = op.Reshape(tokens, [-1, width], name="flatten")
         picked = op.Gather(matrix, indices[key], axis=0, name="gather")
-        replace(
-            graph, node, op.Reshape(picked, [-1, *taken.shape[1:]], name="unflatten")
-        )
+        shape = [-1, *taken.shape[1:]]
+        replace(graph, node, op.Reshape(picked, shape, name="unflatten"))
     return len(gathers)
 
 
@@ -274,18 +248,16 @@ def _expand(graph: gs.Graph, node: gs.Node) -> None:
     columns = op.Range(0, op.Add(width, prefix, name="tokens"), 1, name="columns")
     tokens = op.Unsqueeze(op.Add(count, prefix, name="own"), [1], name="own_column")
     live = op.Less(columns, tokens, name="live")
-    places = op.Reshape(
-        op.NonZero(op.Reshape(live, [-1], name="flat")), [-1], name="places"
-    )
+    marks = op.NonZero(op.Reshape(live, [-1], name="flat"))
+    places = op.Reshape(marks, [-1], name="places")
 
     # The packed rows to take: those that stood in the old grid where the new one has its own.
     before = op.Slice(slots, [0], [prefix], [1], name="prefix")
     patches = op.Slice(slots, [prefix], [2**62], [1], name="patches")
     survivors = op.GatherElements(patches, index, axis=1, name="survivors")
     taken = op.Concat(before, survivors, axis=1, name="taken")
-    rows = op.Gather(
-        op.Reshape(taken, [-1], name="flat_taken"), places, axis=0, name="rows"
-    )
+    flat_taken = op.Reshape(taken, [-1], name="flat_taken")
+    rows = op.Gather(flat_taken, places, axis=0, name="rows")
 
     # Padding reads the image's last survivor again.
     start = op.CumSum(tokens, 0, exclusive=1, name="start")

@@ -11,7 +11,6 @@ import pytest
 
 from exporter.lowering.passes.attention import (
     expand_attention,
-    fold_attention_biases,
     fuse_attention,
     masks_by_head,
     split_heads,
@@ -19,6 +18,7 @@ from exporter.lowering.passes.attention import (
     sum_class_rows,
     turn_square_contexts,
 )
+from exporter.lowering.passes.projections import fold_attention_biases
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.targets import IN_PARTS, ONNXRUNTIME, TENSORRT
 from tests.lowering import graphs
