@@ -184,7 +184,7 @@ def _compiled(
             for report in reports
         ]
         pictures = pictures_of(reports, variants, folder)
-        pages = list(zip(reports, pictures, strict=True))
+        pages: list[Shown] = list(zip(reports, pictures, strict=True))
         for variant, page, recipe in zip(variants, pages, recipes, strict=True):
             _deliver(dense, variant, page, pixels, recipe)
     return pages

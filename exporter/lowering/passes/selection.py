@@ -55,11 +55,13 @@ def expand_selection(graph: gs.Graph, _: Artefact) -> int:
 
 def _expand_keep_top_k(op: Builder, node: gs.Node) -> gs.Variable:
     (score,), size, name = node.inputs, [node.attrs["k"]], op.prefix
-    top_k = partial(op.several, "TopK", axis=1, sorted=1)
+    top_k = partial(op.several, "TopK", axis=1)
     by_score = f"{name}/best", f"{name}/order"
-    _, order = top_k(score, size, outs=by_score, name="by_score", largest=1)
+    _, order = top_k(score, size, outs=by_score, name="by_score", largest=1, sorted=1)
     by_position = "", f"{name}/rank"
-    keep, _ = top_k(order, size, outs=by_position, name="by_position", largest=0)
+    keep, _ = top_k(
+        order, size, outs=by_position, name="by_position", largest=0, sorted=1
+    )
     return keep
 
 
