@@ -88,12 +88,7 @@ def _groups() -> Iterator[Path]:
 
     In a container, the paths may be those of the host: only the root is then there.
     """
-    lines = (
-        MEMBERSHIP.read_text(encoding="utf-8").splitlines()
-        if MEMBERSHIP.is_file()
-        else []
-    )
-    for line in lines:
+    for line in _lines_of(MEMBERSHIP):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             roots = [GROUPS, GROUPS / "unified"]
@@ -181,11 +176,12 @@ def _affinity() -> tuple[int, ...]:
 
 def _cpuinfo(wanted: str) -> str:
     """Return the first value of a key that Linux has for the CPU, "" for none."""
-    lines = (
-        CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
-    )
-    for line in lines:
+    for line in _lines_of(CPUINFO):
         key, _, value = line.partition(":")
         if key.strip() == wanted and value.strip():
             return value.strip()
     return ""
+
+
+def _lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

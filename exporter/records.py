@@ -1,6 +1,7 @@
 """The frozen records that stages pass on; `exporter.formats.canonical_json` writes and reads them."""
 
 from dataclasses import dataclass, field, replace
+from math import floor
 from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta
@@ -34,6 +35,12 @@ class Preprocessing:
     crop_pct: float
     crop_mode: CropMode
     crop_rounding: CropRounding = CropRounding.EVEN
+
+    @property
+    def scaled(self) -> tuple[int, int]:
+        """Height and width before the crop."""
+        _, height, width = self.input_size
+        return floor(height / self.crop_pct), floor(width / self.crop_pct)
 
     @property
     def words(self) -> str:
@@ -205,6 +212,11 @@ class Schedule:
     def adaptive(self) -> bool:
         """Whether the number of patches depends on the image."""
         return self.method.adaptive
+
+    @property
+    def rho_words(self) -> str:
+        """Its rho, to be written behind something else; "" where it has none."""
+        return "" if self.rho is None else f", rho {self.rho:.4g}"
 
     @property
     def left(self) -> tuple[int, ...]:

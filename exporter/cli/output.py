@@ -41,7 +41,7 @@ def percent_interval(interval: Interval) -> str:
 
 def schedule_words(schedule: Schedule, saved: float | None = None) -> str:
     """Return how a schedule prunes, in short, and how much: the share of the multiply-adds, else its rho."""
-    amount = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+    amount = schedule.rho_words
     if saved is not None:
         amount = f", {saved:.1%} of the multiply-adds saved"
     return f"{schedule.method}, {schedule.reduce}{amount}"

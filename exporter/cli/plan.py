@@ -28,7 +28,7 @@ from exporter.schedule.plan import log_oddities, schedule_of
 from exporter.schedule.policy import Need, Policy
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
-from exporter.workflows.recipe import A_MODEL, Recipe, needed
+from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.variant import Variant
@@ -63,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
         recipe = recipe.but(prune={"method": Method.STAR})
     variant = open_recipe(recipe)
     network = variant.network
-    needed(network.recipe.model.name or None, "--model", A_MODEL)
     out = writable_file(arguments.out) if arguments.out else None
     spec = with_outputs(network.described, network.recipe.model.outputs).spec
     schedule = _schedule(variant, arguments.acs, spec)
@@ -82,8 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         "gmacs_pruned": pruned.gmacs,
         "gmacs_scoring": pruned.scoring / 1e9,
     }
-    rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-    title = f"{spec.name}{rho}: {came.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
+    title = (
+        f"{spec.name}{schedule.rho_words}: {came.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
+    )
     if came != dense:
         title += f" ({dense.gmacs:.2f} by the last layer alone)"
     show(arguments, record, lambda: print_schedule(title, schedule))

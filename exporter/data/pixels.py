@@ -30,12 +30,10 @@ Size = tuple[int, int]  # height and width
 def to_input_size(image: Image.Image, preprocessing: Preprocessing) -> Image.Image:
     """Resize an RGB image and crop its centre; missing pixels get the mean colour under "border", else black."""
     _, height, width = preprocessing.input_size
-    scaled = (
-        floor(height / preprocessing.crop_pct),
-        floor(width / preprocessing.crop_pct),
-    )
     before, mode = (image.height, image.width), preprocessing.crop_mode
-    after = before if mode == CropMode.NONE else _resized(before, scaled, mode)
+    after = before
+    if mode != CropMode.NONE:
+        after = _resized(before, preprocessing.scaled, mode)
     if after != before:
         image = image.resize(
             after[::-1], Image.Resampling[preprocessing.interpolation.name]

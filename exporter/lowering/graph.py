@@ -246,9 +246,11 @@ def expand(
     return len(expanded)
 
 
-def rewire(old: gs.Tensor, new: gs.Tensor) -> None:
-    """Let all nodes that read `old` read `new`."""
-    for reader in list(old.outputs):
+def rewire(
+    old: gs.Tensor, new: gs.Tensor, readers: Sequence[gs.Node] | None = None
+) -> None:
+    """Let the nodes that read `old` read `new`, or some of them."""
+    for reader in list(old.outputs) if readers is None else readers:
         reader.inputs = [new if tensor is old else tensor for tensor in reader.inputs]
 
 

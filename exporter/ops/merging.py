@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exporter.ops.counts import joined_patches
 from exporter.ops.factors import WIDEST_GAP, directions, operator, without_gradient
-from exporter.ops.selection import keep_top_k
+from exporter.ops.selection import behind_prefix, keep_top_k
 
 
 @operator(
@@ -102,11 +102,8 @@ def _weights(
     into: Tensor, sizes: Tensor | None, kept: int, prefix: int
 ) -> tuple[Tensor, Tensor]:
     """Return the share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
-    prefix_rows = torch.arange(prefix, device=into.device).expand(into.shape[0], -1)
-    rows = torch.cat([prefix_rows, into + prefix], dim=1)
-    joins = rows.unsqueeze(1) == torch.arange(
-        prefix + kept, device=into.device
-    ).unsqueeze(1)
+    survivors = torch.arange(prefix + kept, device=into.device)
+    joins = behind_prefix(into, prefix).unsqueeze(1) == survivors.unsqueeze(1)
     weights = joins.float() if sizes is None else joins * sizes.float().unsqueeze(1)
     total = weights.sum(dim=-1, keepdim=True)
     return weights / total, total.squeeze(-1)

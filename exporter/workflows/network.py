@@ -106,10 +106,10 @@ class Network:
         self, spec: ModelSpec, weights_sha256: str = ""
     ) -> Calibration | None:
         """Read the given calibration; weights are not compared if the hash is ""."""
-        if self.restored is not None and self.restored.calibration is not None:
+        if self._trained_with is not None:
             # It was measured with the weights before they were trained further.
-            check_calibration(self.restored.calibration, spec, "")
-            return self.restored.calibration
+            check_calibration(self._trained_with, spec, "")
+            return self._trained_with
         prune = self.recipe.prune
         if prune.calibration is None:
             return None
@@ -121,10 +121,15 @@ class Network:
         return resized
 
     @property
+    def _trained_with(self) -> Calibration | None:
+        return None if self.restored is None else self.restored.calibration
+
+    @property
     def has_calibration(self) -> bool:
         """Whether a calibration is given."""
-        restored = self.restored is not None and self.restored.calibration is not None
-        return restored or self.recipe.prune.calibration is not None
+        return (
+            self._trained_with is not None or self.recipe.prune.calibration is not None
+        )
 
     @property
     def on_noise(self) -> bool:

@@ -281,13 +281,13 @@ class Report:
     def __repr__(self) -> str:
         schedule = self.schedule
         at = self.speed
-        rho = "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
-        faster = (
-            "" if at is None else f", {at.comparison.speedup:.2f} × at batch {at.batch}"
-        )
+        faster = ""
+        if at is not None:
+            faster = f", {at.comparison.speedup:.2f} × at batch {at.batch}"
         gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
         result = "passed" if self.passed else "FAILED"
-        return f"<Report {self.model}, {schedule.method}{rho}, {self.target}: {gmacs}{faster}, parity {result}>"
+        how = f"{schedule.method}{schedule.rho_words}, {self.target}"
+        return f"<Report {self.model}, {how}: {gmacs}{faster}, parity {result}>"
 
 
 def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:

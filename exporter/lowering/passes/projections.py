@@ -18,6 +18,7 @@ from exporter.lowering.graph import (
     markers,
     nodes_of,
     producer,
+    rewire,
 )
 from exporter.lowering.markers import (
     ATTENTION,
@@ -208,10 +209,7 @@ def _add_to_heads(
     )
     op = Builder(graph, first, prefix=heads.name)
     biased = op.Add(heads, bias, name="add_bias", shape=heads.shape)
-    for reader in readers:
-        reader.inputs = [
-            biased if tensor is heads else tensor for tensor in reader.inputs
-        ]
+    rewire(heads, biased, readers)
 
 
 def _passed_on(node: gs.Node, bias: Array) -> bool:

@@ -212,14 +212,11 @@ def build_lines(
     lines = list[str]()
     for batch in settings.batches:
         for title, build, version in tools:
-            words = build_command(
-                file, image, batch, build, tensorrt=version, raw=not alone
-            )
-            again = again_command(
-                file, image, batch, build, tensorrt=version, raw=not alone
-            )
-            lines += [f"# {title}, batch {batch}: {onnx.name}", shlex.join(words)]
-            lines += ["# the same engine again", shlex.join(again)]
+            lines.append(f"# {title}, batch {batch}: {onnx.name}")
+            how = (file, image, batch, build)
+            words = build_command(*how, tensorrt=version, raw=not alone)
+            again = again_command(*how, tensorrt=version, raw=not alone)
+            lines += [shlex.join(words), "# the same engine again", shlex.join(again)]
     return lines
 
 

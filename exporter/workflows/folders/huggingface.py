@@ -168,12 +168,8 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
         ArtefactError: It has none for this preprocessing.
     """
     _, height, width = preprocessing.input_size
-    scaled = (
-        floor(height / preprocessing.crop_pct),
-        floor(width / preprocessing.crop_pct),
-    )
-    mode = preprocessing.crop_mode
-    _check_crop(preprocessing, scaled, source)
+    scaled, mode = preprocessing.scaled, preprocessing.crop_mode
+    _check_crop(preprocessing, source)
     size = {"height": scaled[0], "width": scaled[1]}
     return {
         "image_processor_type": "CLIPImageProcessor",
@@ -191,9 +187,7 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
     }
 
 
-def _check_crop(
-    preprocessing: Preprocessing, scaled: tuple[int, int], source: str
-) -> None:
+def _check_crop(preprocessing: Preprocessing, source: str) -> None:
     """Raise ArtefactError where the library's processors fit an image otherwise; they crop from the lower pixel."""
     mode, (_, height, width) = preprocessing.crop_mode, preprocessing.input_size
     is_oblong = mode == CropMode.CENTER and height != width
@@ -201,10 +195,9 @@ def _check_crop(
         got = f"crop_mode {mode} to {height} × {width} pixels"
         hint = f"compile with --set model.preprocess.crop_mode={CropMode.SQUASH}"
         raise ArtefactError(source, got, "what Hugging Face's processors do", hint)
-    margins = ((scaled[0] - height) / 2, (scaled[1] - width) / 2)
-    is_known = mode == CropMode.SQUASH and all(
-        round(half) == floor(half) for half in margins
-    )
+    over = preprocessing.scaled[0] - height, preprocessing.scaled[1] - width
+    rounds_alike = all(round(more / 2) == floor(more / 2) for more in over)
+    is_known = mode == CropMode.SQUASH and rounds_alike
     if preprocessing.crop_rounding != CropRounding.DOWN and not is_known:
         got = f"crop_rounding {preprocessing.crop_rounding}"
         hint = f"compile with --set model.preprocess.crop_rounding={CropRounding.DOWN}"

@@ -51,8 +51,9 @@ class Candidate:
     @property
     def calibrated(self) -> bool:
         """Whether it needs a calibration."""
-        needs = frozenset[Need]() if self.policy is None else self.policy.needs
-        return self.given or not needs.isdisjoint({Need.ACS, Need.INTER})
+        policy = self.policy
+        reads = policy is not None and policy.needs & {Need.ACS, Need.INTER}
+        return self.given or bool(reads)
 
     @property
     def policy(self) -> Policy | None:
