@@ -252,11 +252,21 @@ def _require_opening(folder: Path) -> None:
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     """Return the direct subfolders of a folder, sorted, without hidden ones; ImageError if it cannot be read."""
+    entries = visible_in(folder)
     try:
-        folders = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
+        return tuple(entry.name for entry in entries if entry.is_dir())
+    except OSError as error:  # of a link
+        raise _unreadable(error) from None
+
+
+def visible_in(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, sorted by name, but for what is hidden; ImageError if it cannot be read."""
+    try:
+        entries = [*os.scandir(folder)]
     except OSError as error:
         raise _unreadable(error) from None
-    return tuple(sorted(name for name in folders if not name.startswith(".")))
+    visible = [entry for entry in entries if not entry.name.startswith(".")]
+    return sorted(visible, key=lambda entry: entry.name)
 
 
 def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:

@@ -19,7 +19,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from exporter.data.class_map import ClassesByName
-from exporter.data.images import SUFFIXES, ImageFile, ImageFolder, LeftOut, Span
+from exporter.data.images import (
+    SUFFIXES,
+    ImageFile,
+    ImageFolder,
+    LeftOut,
+    Span,
+    visible_in,
+)
 from exporter.errors import ImageError, reason_of
 from exporter.files import regular
 
@@ -128,13 +135,9 @@ def is_packed(path: Path) -> bool:
 
 
 def find_shards(folder: Path) -> tuple[Path, ...]:
-    """Return the tar files of a folder, sorted by name; hidden ones are left out."""
-    shards = [
-        path
-        for path in folder.iterdir()
-        if is_shard(path) and not path.name.startswith(".")
-    ]
-    return tuple(sorted(shards))
+    """Return the tar files of a folder, sorted by name; hidden ones are left out. Errors as of `visible_in`."""
+    paths = [folder / entry.name for entry in visible_in(folder)]
+    return tuple(filter(is_shard, paths))
 
 
 def read_shards(

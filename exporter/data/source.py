@@ -175,7 +175,8 @@ def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:
-    return find_shards(place) if place.is_dir() and not class_folders(place) else ()
+    shards = find_shards(place) if place.is_dir() else ()
+    return () if shards and class_folders(place) else shards
 
 
 def _labels(
