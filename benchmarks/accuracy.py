@@ -165,9 +165,8 @@ def main() -> None:
     print(
         f"{vit.spec.name}, {len(dense)} images, dense {_top1(dense)}, GMACs {steps.dense(vit).macs.gmacs:.3f}"
     )
-    amounts = [{"mac_reduction": each} for each in options.mac_reductions] + [
-        {"rho": each} for each in options.rhos
-    ]
+    amounts = [{"mac_reduction": share} for share in options.mac_reductions]
+    amounts += [{"rho": rho} for rho in options.rhos]
     for amount in amounts:
         equal_counts = "rho" in amount
         wanted = {

@@ -150,9 +150,8 @@ def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None
         ArtefactError: The manifest cannot be read, or does not match the pixels.
     """
     try:
-        stated = json.loads(manifest.read_text(encoding="utf-8"))["sets"][
-            digit_set.name
-        ]["splits"]
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        stated = content["sets"][digit_set.name]["splits"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
             str(manifest),

@@ -124,12 +124,9 @@ def serve(machine: Path, there: Mapping[str, str]) -> None:
     """Run the script of the page on images of different classes; SystemExit where it is wrong about most."""
     folder = machine / "export"
     script = block_of("docs/serving.md", "import onnxruntime\n")
-    model = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"][
-        "pruned"
-    ]
-    (folder / "serve.py").write_text(
-        script.replace("deit.onnx", model), encoding="utf-8"
-    )
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    script = script.replace("deit.onnx", report["files"]["pruned"])
+    (folder / "serve.py").write_text(script, encoding="utf-8")
     right = 0
     for label in sorted((machine / "held_out").iterdir())[:SHOWN]:
         photo = min(label.iterdir())

@@ -66,9 +66,8 @@ class Estimates:
         times: dict[str, dict[int, float]] = {gpu.name: {} for gpu in GPUS}
         for batch, (steps, _) in zip(BATCHES, programs, strict=True):
             for gpu in GPUS:
-                times[gpu.name][batch] = estimated_ms(steps, gpu.sm, tf32=fitting.tf32)[
-                    gpu.name
-                ]
+                estimate = estimated_ms(steps, gpu.sm, tf32=fitting.tf32)
+                times[gpu.name][batch] = estimate[gpu.name]
         return times
 
 
@@ -105,15 +104,11 @@ def _heads() -> str:
 def _rows(gpu: str, model: str, estimates: Estimates) -> Iterable[str]:
     """Yield a row for each batch: the speed-ups over dense at each share of MACs saved."""
     unpruned = estimates.of(f"{model}.dense", dense(model))[gpu]
-    pruned = {
-        method: [
-            estimates.of(f"{model}.{method}{share:g}", saving(model, method, share))[
-                gpu
-            ]
-            for share in SHARES
-        ]
-        for method in METHODS
-    }
+    pruned: dict[Method, list[dict[int, float]]] = {method: [] for method in METHODS}
+    for method, times in pruned.items():
+        for share in SHARES:
+            name = f"{model}.{method}{share:g}"
+            times.append(estimates.of(name, saving(model, method, share))[gpu])
     for batch, milliseconds in unpruned.items():
         cells = [model, batch, f"{milliseconds:.2f}"]
         for times in pruned.values():

@@ -276,10 +276,8 @@ def _install(command: list[str | Path], folder: Path | None = None) -> None:
         command, cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [
-            f"exit {done.returncode}"
-        ]
-        raise NotInstalledError(lines[-1])
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise NotInstalledError(lines[-1] if lines else f"exit {done.returncode}")
 
 
 def _is_made(place: Path, pins: object) -> bool:

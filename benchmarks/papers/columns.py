@@ -75,9 +75,8 @@ def recovery(row: Prepared) -> Numbers:
 def asymmetry(row: Prepared) -> Numbers:
     """Return the points that a unit costs before training, and those that training wins back: means over layers."""
     found = [recovery(each) for each in plans_of_one_unit(row)]
-    whole = accuracy(replace(row, way=replace(row.way, each=None, training={})))[
-        "top-1"
-    ]
+    plain = replace(row, way=replace(row.way, each=None, training={}))
+    whole = accuracy(plain)["top-1"]
     before, after = (
         float(np.mean([each[f"top-1 {when}"] for each in found]))
         for when in ("before", "after")

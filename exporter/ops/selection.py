@@ -178,9 +178,8 @@ def _survivors(
 
 
 def _padded(survivors: Tensor, width: int) -> Tensor:
-    return torch.where(survivors < survivors.shape[1], survivors, 0)[
-        :, :width
-    ].contiguous()
+    padded = torch.where(survivors < survivors.shape[1], survivors, 0)
+    return padded[:, :width].contiguous()
 
 
 @operator(

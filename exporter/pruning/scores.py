@@ -141,9 +141,8 @@ def attention_received(layer: Layer) -> Tensor:
     if live is not None:
         bias = torch.zeros_like(live, dtype=torch.float32) if bias is None else bias
         bias = bias.masked_fill(~live, -torch.inf)
-    return received(seen.query, seen.key, bias, seen.scale, layer.stride)[
-        :, layer.prefix :
-    ]
+    shares = received(seen.query, seen.key, bias, seen.scale, layer.stride)
+    return shares[:, layer.prefix :]
 
 
 def probe_attention(layer: Layer) -> Tensor:

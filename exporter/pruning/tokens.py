@@ -188,9 +188,8 @@ class FullGrid:
             return _placed(values, positions, patches)
         # Padding goes to a place behind the grid.
         positions = positions.masked_fill(~tokens.live[:, self.prefix :], count)
-        return _placed(torch.cat([values, values[:, :1]], dim=1), positions, patches)[
-            :, :count
-        ]
+        with_spare = torch.cat([values, values[:, :1]], dim=1)
+        return _placed(with_spare, positions, patches)[:, :count]
 
 
 def _placed(values: Tensor, positions: Tensor, patches: Tensor) -> Tensor:

@@ -300,17 +300,15 @@ def profile(
 def kernels_of(trace: Iterable[dict[str, Any]], warmup: int) -> tuple[Kernel, ...]:
     """Return the kernels of a profile's events in the order of their first run, without the first `warmup` runs."""
     events = [event for event in trace if event.get("ph") == "X"]
-    counted = sorted(event["ts"] for event in events if event["name"] == "model_run")[
-        warmup:
-    ]
+    starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
+    counted = starts[warmup:]
     total_us: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in events:
         if event["name"].endswith(_SUFFIX) and counted and event["ts"] >= counted[0]:
             name = event["name"].removesuffix(_SUFFIX)
             kernel = event["args"]
-            total_us[name, kernel["op_name"], kernel.get("provider", "")] += event[
-                "dur"
-            ]
+            key = (name, kernel["op_name"], kernel.get("provider", ""))
+            total_us[key] += event["dur"]
     return tuple(
         Kernel(name, operator, time_us / len(counted) / 1e3, provider)
         for (name, operator, provider), time_us in total_us.items()

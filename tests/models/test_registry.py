@@ -89,9 +89,8 @@ def test_each_output_is_what_the_network_computes(family: str) -> None:
     assert torch.equal(given["logits"], vit.model(images))
     read = vit.features(normed)[:, : vit.spec.num_class_tokens].mean(dim=1)
     torch.testing.assert_close(given["embedding"], read)
-    assert {output.name: output.channels for output in chosen.spec.outputs}[
-        "embedding"
-    ] == vit.spec.dim
+    channels = {output.name: output.channels for output in chosen.spec.outputs}
+    assert channels["embedding"] == vit.spec.dim
     assert [asked_as(output) for output in chosen.spec.outputs] == [
         *ALL[:-1],
         "layer:4",

@@ -289,12 +289,9 @@ def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
         match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right",
     ):
         evaluate_models([named, other], [tmp_path], QUICK)
-    assert (
-        evaluate_models([named, other], [tmp_path], replace(QUICK, labels=False))[
-            0
-        ].pair
-        is not None
-    )
+    unlabelled = replace(QUICK, labels=False)
+    evaluation, _ = evaluate_models([named, other], [tmp_path], unlabelled)
+    assert evaluation.pair is not None
 
 
 def test_a_subset_is_that_of_a_class_map() -> None:

@@ -28,9 +28,8 @@ def linear_as_gemm(graph: gs.Graph, _: Artefact) -> int:
     1. Gemm takes only matrices. Between the two layers of an MLP the tokens stay a matrix.
     2. The second Reshape needs a constant shape, so a layer whose number of tokens is not static is left as it is.
     """
-    matrices: dict[
-        str, gs.Variable
-    ] = {}  # results of earlier layers as matrices, by name
+    # Results of earlier layers as matrices, by name.
+    matrices: dict[str, gs.Variable] = {}
     for node in nodes_of(graph, "Add"):
         result = node.outputs[0]
         layer = as_linear(result)

@@ -112,10 +112,8 @@ def _forward(feed: Feed, rescore: Rescore = lambda _, score: score) -> dict[str,
     results: dict[str, Array] = {}
     for channel, (layer, count) in enumerate(KEEP.items()):
         score = tokens[:, :, channel]
-        best = np.argsort(-rescore(layer, score.copy()), axis=1, kind="stable")[
-            :, :count
-        ]
-        keep = feed.get(f"keep_{layer:02d}", np.sort(best, axis=1))
+        order = np.argsort(-rescore(layer, score.copy()), axis=1, kind="stable")
+        keep = feed.get(f"keep_{layer:02d}", np.sort(order[:, :count], axis=1))
         results |= {f"keep_{layer:02d}": keep, f"score_{layer:02d}": score}
         tokens = np.take_along_axis(tokens, keep[:, :, None], axis=1)
     return {"logits": tokens.mean(axis=1) @ WEIGHT, **results}

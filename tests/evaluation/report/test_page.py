@@ -94,14 +94,8 @@ def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
         np.testing.assert_allclose(
             picture[:, place[0] : place[0] + 4, place[1]].mean(axis=1), expected, atol=1
         )
-    assert (
-        len(
-            np.unique(heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1), axis=1)[
-                0
-            ]
-        )
-        == 1
-    )
+    colours = heated(pixels, np.zeros(4), grid=(2, 2)).reshape(3, -1)
+    assert np.unique(colours, axis=1).shape[1] == 1
 
 
 def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() -> None:
