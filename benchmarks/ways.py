@@ -17,11 +17,9 @@ class Way:
 
     def rates(self, depth: int) -> dict[int, float]:
         """Return the proportions of the rates, as a recipe has them; {} where they follow from the method."""
-        return (
-            {depth * quarter // 4 + 1: 0.7 for quarter in (1, 2, 3)}
-            if self.manual
-            else {}
-        )
+        if self.manual:
+            return {depth * quarter // 4 + 1: 0.7 for quarter in (1, 2, 3)}
+        return {}
 
     @property
     def counts_of_star(self) -> bool:

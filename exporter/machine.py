@@ -167,11 +167,9 @@ def cpu_lacks(*instructions: str) -> bool:
 
 def _affinity() -> tuple[int, ...]:
     """Return the CPUs that this process may use; in a container these can be fewer than the machine has."""
-    return (
-        tuple(sorted(os.sched_getaffinity(0)))
-        if hasattr(os, "sched_getaffinity")
-        else ()
-    )
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return ()
 
 
 def _cpuinfo(wanted: str) -> str:

@@ -265,11 +265,9 @@ class Schedule:
     @property
     def masses(self) -> dict[int, float]:
         """The share of the mass that each 1-based pruning layer keeps; empty for methods other than a-STAR."""
-        return (
-            {layer: self.rates[layer - 1] for layer in self.pruning_layers}
-            if self.adaptive
-            else {}
-        )
+        if self.adaptive:
+            return {layer: self.rates[layer - 1] for layer in self.pruning_layers}
+        return {}
 
 
 @dataclass(frozen=True)
@@ -303,11 +301,9 @@ class Gain:
     def words(self) -> str:
         """One line of the gain, and what it was measured on."""
         low, high = self.interval
-        outcome = (
-            "nearer to the unpruned model"
-            if self.shown
-            else "no gain is shown, the weights stay"
-        )
+        outcome = "no gain is shown, the weights stay"
+        if self.shown:
+            outcome = "nearer to the unpruned model"
         after = self.divergence - self.gain
         return (
             f"{outcome}: on {self.held_out} images ({self.read} others read) the divergence of its answers, 0 if "

@@ -116,11 +116,9 @@ def model_files(
 
 def _lowered(network: PrunedViT, target: Target, path: Path) -> Path:
     if not path.is_file():
-        images = (
-            noise(network.vit.spec, "float32", RANGE_IMAGES)
-            if target.measures
-            else None
-        )
+        images = None
+        if target.measures:
+            images = noise(network.vit.spec, "float32", RANGE_IMAGES)
         save_onnx(lower(network, target, images=images), path)
     return path
 

@@ -91,11 +91,9 @@ def outcome_of(step: Step, out: Path) -> Outcome:
 def printed_by(step: Step, out: Path, suffix: str = "out") -> str:
     """Return what a step printed; "" where it has not run."""
     path = out / f"{step.name}.{suffix}"
-    return (
-        path.read_text(encoding="utf-8", errors="replace").strip()
-        if path.is_file()
-        else ""
-    )
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    return ""
 
 
 def _save(outcome: Outcome, step: Step, out: Path) -> None:

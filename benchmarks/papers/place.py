@@ -83,11 +83,9 @@ class Place(Settings):
         """Return the request of a model of the paper, or of its stand-in."""
         if self.stand_in:
             file = Path(self.stand_in)
-            return (
-                ModelRequest("", file)
-                if file.is_file()
-                else ModelRequest(self.stand_in)
-            )
+            if file.is_file():
+                return ModelRequest("", file)
+            return ModelRequest(self.stand_in)
         found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
         kwargs, preprocessing = AS_EVALUATED.get(
             model.split("_", maxsplit=1)[0], ({}, {})
@@ -122,11 +120,9 @@ class Place(Settings):
             if folder
         }
         classes = self.shifted_classes
-        return (
-            found
-            if classes is None
-            else {**found, "shifted_classes": sha256_of(classes)}
-        )
+        if classes is None:
+            return found
+        return {**found, "shifted_classes": sha256_of(classes)}
 
     @cached_property
     def processor(self) -> str:

@@ -184,11 +184,9 @@ def explainable(vit: PrunableViT) -> bool:
 
 def explained_outputs(vit: PrunableViT) -> int:
     """Return how many numbers can be explained: the classes, whatever its outputs are; of a tower, 1."""
-    return (
-        1
-        if _embeds(vit) or not vit.classifiers
-        else vit.classifiers[0].linear.out_features
-    )
+    if _embeds(vit) or not vit.classifiers:
+        return 1
+    return vit.classifiers[0].linear.out_features
 
 
 def top_outputs(vit: PrunableViT, seen: ModelTrace, count: int) -> Classes:

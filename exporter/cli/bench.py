@@ -209,11 +209,9 @@ def clock_words(clocks: Clocks) -> str:
         return "unknown"
     sm = f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
     words = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
-    return (
-        f"{words}, slowed by {' and '.join(clocks.slowed_by)}"
-        if clocks.slowed_by
-        else words
-    )
+    if clocks.slowed_by:
+        return f"{words}, slowed by {' and '.join(clocks.slowed_by)}"
+    return words
 
 
 def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:

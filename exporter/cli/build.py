@@ -43,11 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.folder is None) == (arguments.plugin_source is None):
         got = "neither" if arguments.folder is None else "a folder and --plugin-source"
         raise RecipeError("build", got, "an export folder, or --plugin-source DIR")
-    return (
-        _build(arguments)
-        if arguments.plugin_source is None
-        else _write_source(arguments)
-    )
+    if arguments.plugin_source is None:
+        return _build(arguments)
+    return _write_source(arguments)
 
 
 def _write_source(arguments: argparse.Namespace) -> int:

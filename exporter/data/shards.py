@@ -89,11 +89,9 @@ class Labels:
         )
         number = None if isinstance(label, bool | float) else _whole(str(label))
         if number is None and named is None:
-            expected = (
-                "a class index, or the model's name of a class"
-                if self.names
-                else "a class index"
-            )
+            expected = "a class index"
+            if self.names:
+                expected = "a class index, or the model's name of a class"
             raise ImageError(
                 str(place),
                 f"the class {label!r}",

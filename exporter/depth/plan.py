@@ -108,16 +108,12 @@ class ChoiceSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError unless the units are given in all or of each type, and a step removes no more."""
         if bool(self.units) == bool(self.attention_units + self.activation_units):
-            got = (
-                "units in all and units of a type"
-                if self.units
-                else "no number of units"
-            )
+            got = "no number of units"
+            if self.units:
+                got = "units in all and units of a type"
             expected = "--units N, or --attention-units N and --activation-units N"
             raise RecipeError("depth choose", got, expected)
-        most = (
-            f"at most {self.units}, the units"
-            if self.units
-            else "none with units of each type"
-        )
+        most = "none with units of each type"
+        if self.units:
+            most = f"at most {self.units}, the units"
         self.require("step", self.step <= max(self.units, 1), most)

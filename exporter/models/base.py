@@ -169,11 +169,9 @@ class PrunableViT(ABC):
         """
         if self.pooling is not None and sizes is not None:
             return self.after_pooling(self.pooling(normed, sizes), output)
-        return (
-            self.pooled(normed)
-            if self._is_before_classifier(output)
-            else self.classify(normed)
-        )
+        if self._is_before_classifier(output):
+            return self.pooled(normed)
+        return self.classify(normed)
 
     def after_pooling(self, pooled: Tensor, output: Output) -> Tensor:
         """Return an output of pooled patches [batch, channels]."""

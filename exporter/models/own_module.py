@@ -118,11 +118,9 @@ def _merged(module: nn.Module) -> nn.Linear | None:
     assert linear.bias is not None
     linear.bias.copy_(bias[0, 0])
     difference = (linear(noise) - expected).abs().max()
-    return (
-        linear.eval()
-        if difference <= ROUNDED_WITHIN[like.dtype] * expected.std()
-        else None
-    )
+    if difference <= ROUNDED_WITHIN[like.dtype] * expected.std():
+        return linear.eval()
+    return None
 
 
 @contextmanager

@@ -190,11 +190,9 @@ class PrunedViT(nn.Module):
             else:
                 compared, sizes = seen.key, None
             index, into, score, gap = pair_tokens(compared, sizes, most, prefix)
-            return (
-                (Decision(index, into=into), score, gap)
-                if forced is None
-                else (forced, score, None)
-            )
+            if forced is None:
+                return Decision(index, into=into), score, gap
+            return forced, score, None
         score = self._score(layer, seen, tokens)
         if forced is not None:
             return forced, score, None

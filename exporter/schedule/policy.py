@@ -145,11 +145,9 @@ class Policy:
     @property
     def curve(self) -> Curve:
         """How the patches that are left fall from layer to layer, where the counts are a shape."""
-        return (
-            stretched(self.exponent)
-            if self.counts == STRETCHED
-            else SHAPES[self.counts]
-        )
+        if self.counts == STRETCHED:
+            return stretched(self.exponent)
+        return SHAPES[self.counts]
 
     @property
     def alternatives(self) -> tuple["Policy", ...]:

@@ -213,11 +213,9 @@ def _ranking(keep: gs.Node) -> Ranking | None:
     table = weigh.inputs[1] if lookup is None else lookup.inputs[0]
     if not isinstance(table, gs.Constant) or table.values.ndim != 1:
         return None
-    return (
-        Ranking(keep, weigh, cut, lookup)
-        if lookup is None or lookup.op == "Gather"
-        else None
-    )
+    if lookup is None or lookup.op == "Gather":
+        return Ranking(keep, weigh, cut, lookup)
+    return None
 
 
 def _only_takes(keep: gs.Node, lookups: set[int]) -> bool:

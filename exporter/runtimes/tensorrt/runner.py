@@ -97,11 +97,9 @@ def gpu_uuid() -> str:
     number = ctypes.create_string_buffer(_UUID_BYTES)
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
         return ""
-    return (
-        ""
-        if cuda.cuDeviceGetUuid_v2(number, handle)
-        else f"GPU-{uuid.UUID(bytes=number.raw)}"
-    )
+    if cuda.cuDeviceGetUuid_v2(number, handle):
+        return ""
+    return f"GPU-{uuid.UUID(bytes=number.raw)}"
 
 
 def _driver() -> Any:

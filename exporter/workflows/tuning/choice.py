@@ -77,11 +77,9 @@ class TuneSettings(Settings):
         """Whether a time reaches the goal; where that is a loss, whether it is better than the unpruned model's."""
         if self.max_ms is not None:
             return median_ms <= self.max_ms
-        return (
-            gain.median > 1
-            if self.speedup is None
-            else gain.quartiles[0] >= self.speedup
-        )
+        if self.speedup is None:
+            return gain.median > 1
+        return gain.quartiles[0] >= self.speedup
 
 
 @dataclass(frozen=True)

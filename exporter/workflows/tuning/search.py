@@ -196,11 +196,9 @@ class Search:
         timed = max(TIMED, OF_A_WAY * left)
         whole_s = (ways + STEPS * left) * way_s + timed * candidate_s
         calibrates = any(way[0].calibrated for way in self.ways)
-        more = (
-            " and a calibration"
-            if calibrates and not self.network.has_calibration
-            else ""
-        )
+        more = ""
+        if calibrates and not self.network.has_calibration:
+            more = " and a calibration"
         self.stages.say(
             f"the whole search takes about {timedelta(seconds=round(whole_s))}{more}: {ways} ways, then about "
             f"{timed} candidates; Ctrl-C keeps the best so far, and the same command goes on"
