@@ -34,49 +34,34 @@ selection cost | quartiles | plain slices | their E |
 
 def main() -> None:
     """Measure the missing records and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--models",
-        nargs="*",
-        default=list(MODELS),
-        choices=MODELS,
-        help="DeiTs to measure.",
-    )
-    parser.add_argument(
-        "--batches", type=int, nargs="*", default=[1, 4, 8, 32], help="Batch sizes."
-    )
-    parser.add_argument(
-        "--rho", type=float, default=0.7, help="The lowest retention rate."
-    )
-    parser.add_argument(
-        "--round-to", type=int, default=1, help="Token counts as a multiple of this."
-    )
-    parser.add_argument("--rounds", type=int, default=20, help="Timed rounds.")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=0,
-        help="CPU threads; 0 is one per physical core.",
-    )
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        default=Path("build/efficiency"),
-        help="Folder for all files.",
-    )
-    options = parser.parse_args()
+    options = _options()
+    how = f"rho{options.rho:g}.round_to{options.round_to}"
     for model in options.models:
         for batch in options.batches:
-            place = (
-                options.folder
-                / f"{model}.rho{options.rho:g}.round_to{options.round_to}.batch{batch}.json"
-            )
+            place = options.folder / f"{model}.{how}.batch{batch}.json"
             if not place.is_file():
                 print(f"measuring {place.stem}", file=sys.stderr)
                 _measure(model, batch, options, place)
     print(HEADER.strip())
     for place in sorted(options.folder.glob("*.json"), key=_order):
         print(f"| {' | '.join(_row(place))} |")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    names, batches = list(MODELS), [1, 4, 8, 32]
+    add("--models", nargs="*", default=names, choices=MODELS, help="DeiTs to measure.")
+    add("--batches", type=int, nargs="*", default=batches, help="Batch sizes.")
+    add("--rho", type=float, default=0.7, help="The lowest retention rate.")
+    multiple = "Token counts as a multiple of this."
+    add("--round-to", type=int, default=1, help=multiple)
+    add("--rounds", type=int, default=20, help="Timed rounds.")
+    threads = "CPU threads; 0 is one per physical core."
+    add("--threads", type=int, default=0, help=threads)
+    folder = Path("build/efficiency")
+    add("--folder", type=Path, default=folder, help="Folder for all files.")
+    return parser.parse_args()
 
 
 def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:

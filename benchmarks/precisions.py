@@ -42,46 +42,30 @@ def main() -> None:
     """Lower, measure, print the tables."""
     options = _options()
     logging.disable(logging.WARNING)  # silences the quantizer
-    names = [ONNXRUNTIME.name, *(options.targets or TARGETS)]
-    targets = [TARGETS[name] for name in dict.fromkeys(names) if not _left_out(name)]
+    asked = dict.fromkeys((ONNXRUNTIME.name, *(options.targets or TARGETS)))
+    names = [name for name in asked if not _left_out(name)]
+    targets = [TARGETS[name] for name in names]
     images = noise(deit(options.model).spec, "float32", options.batch)
-    also = dict(
-        each
-        for name, path in options.also
-        for each in _further(name, path, options.threads)
-    )
+    also = dict[str, Runner]()
+    for name, path in options.also:
+        also.update(_further(name, path, options.threads))
     runners = {**dict(_ours(options, targets, images)), **also}
-    times = throughput(
-        runners, {"images": images}, batch=options.batch, rounds=options.rounds
-    )
-    print(
-        f"{options.model}, rho {options.rho:g}, batch {options.batch}, {options.rounds} rounds\n"
-    )
-    pairs = {
-        each.name: (times[f"dense {each.name}"], times[f"pruned {each.name}"])
-        for each in targets
-    }
-    base = pairs[ONNXRUNTIME.name][0]
-    _print_table(
-        COLUMNS,
-        [
-            [
-                name,
-                *_rates(unpruned, pruned),
-                *_ratio(base, pruned),
-                *_ratio(unpruned, pruned),
-            ]
-            for name, (unpruned, pruned) in sorted(
-                pairs.items(), key=lambda pair: pair[1][1].median_ms
-            )
-        ],
-    )
+    batch, rounds = options.batch, options.rounds
+    times = throughput(runners, {"images": images}, batch=batch, rounds=rounds)
+    print(f"{options.model}, rho {options.rho:g}, batch {batch}, {rounds} rounds\n")
+    base = times[f"dense {ONNXRUNTIME.name}"]
+    rows = []
+    for name in sorted(names, key=lambda name: times[f"pruned {name}"].median_ms):
+        unpruned, pruned = times[f"dense {name}"], times[f"pruned {name}"]
+        speeds = *_rates(unpruned, pruned), *_ratio(base, pruned)
+        rows.append([name, *speeds, *_ratio(unpruned, pruned)])
+    _print_table(COLUMNS, rows)
     if also:
         print()
-        _print_table(
-            ALSO_COLUMNS,
-            [[name, *_rates(times[name]), *_ratio(base, times[name])] for name in also],
-        )
+        rows = [
+            [name, *_rates(times[name]), *_ratio(base, times[name])] for name in also
+        ]
+        _print_table(ALSO_COLUMNS, rows)
 
 
 def _options() -> argparse.Namespace:

@@ -80,48 +80,22 @@ def _require_same_gpu(path: Path, machine: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    cifar = os.environ.get("STAR_EXPORT_CIFAR10")
-    out = os.environ.get("OUT", "build/gpu")
-    parser.add_argument(
-        "--folder", type=Path, help="Export folder of a target for TensorRT 10 or 11."
-    )
-    parser.add_argument(
-        "--cifar",
-        type=Path,
-        default=Path(cifar) if cifar else None,
-        help="CIFAR-10 as train/ and test/.",
-    )
-    parser.add_argument(
-        "--shrinking",
-        type=Path,
-        metavar="FOLDER",
-        help="Export folder of a-STAR in the layout shrinking.",
-    )
-    parser.add_argument(
-        "--models",
-        nargs="*",
-        default=list(MODELS),
-        choices=MODELS,
-        help="DeiTs to measure.",
-    )
-    parser.add_argument(
-        "--batches", type=int, nargs="*", default=list(BATCHES), help="Batch sizes."
-    )
-    parser.add_argument(
-        "--steps", metavar="NAMES", help="Only these steps, e.g. kernel,pytorch."
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=float("inf"),
-        help="Stop after so many minutes.",
-    )
-    parser.add_argument(
-        "--again", action="store_true", help="Repeat the steps that are done, too."
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path(out), help="Folder for all output."
-    )
+    add = parser.add_argument
+    add("--folder", type=Path, help="Export folder of a target for TensorRT 10 or 11.")
+    place = os.environ.get("STAR_EXPORT_CIFAR10")
+    cifar = Path(place) if place else None
+    add("--cifar", type=Path, default=cifar, help="CIFAR-10 as train/ and test/.")
+    shrinking = "Export folder of a-STAR in the layout shrinking."
+    add("--shrinking", type=Path, metavar="FOLDER", help=shrinking)
+    names, batches = list(MODELS), list(BATCHES)
+    add("--models", nargs="*", default=names, choices=MODELS, help="DeiTs to measure.")
+    add("--batches", type=int, nargs="*", default=batches, help="Batch sizes.")
+    add("--steps", metavar="NAMES", help="Only these steps, e.g. kernel,pytorch.")
+    minutes = "Stop after so many minutes."
+    add("--minutes", type=float, default=float("inf"), help=minutes)
+    add("--again", action="store_true", help="Repeat the steps that are done, too.")
+    out = Path(os.environ.get("OUT", "build/gpu"))
+    add("--out", type=Path, default=out, help="Folder for all output.")
     return parser
 
 

@@ -175,11 +175,11 @@ def robustness(
 
     predictor = fit(samples, folds.best(accuracies))
     split = best_split(predictor, depth, units)
-    near = (
-        each
-        for each in splits(predictor, depth, units)
-        if abs(each.attention - split.attention) == 1
-    )
+    near = [
+        other.accuracy
+        for other in splits(predictor, depth, units)
+        if abs(other.attention - split.attention) == 1
+    ]
     draws = np.random.default_rng(seed).normal(0, 1, (trials, len(samples)))
     noises = DEVIATION * draws.clip(-MOST, MOST)
     found = np.array([chosen(noise).attention for noise in noises])
@@ -191,7 +191,7 @@ def robustness(
         further=float(np.mean(off > 1)),
         mean_attention=float(found.mean()),
         std_attention=float(found.std()),
-        most_lost=split.accuracy - min(each.accuracy for each in near),
+        most_lost=split.accuracy - min(near),
     )
 
 
