@@ -6,6 +6,7 @@ ONNX file with the PyTorch model. Exits with 1 if they do not agree.
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from exporter.cli.flags import (
     MODEL_FLAGS,
@@ -24,6 +25,11 @@ from exporter.schedule.prune import Prune
 from exporter.settings.fields import sections_of
 from exporter.settings.flags import add_flags, from_flags, places_of
 from exporter.workflows.recipe import Lowering, Recipe, needed
+
+if TYPE_CHECKING:
+    from exporter.artefact import Artefact
+    from exporter.models.base import PrunableViT
+    from exporter.workflows.network import Network
 
 EXAMPLES = (
     "star-export check build/digits",
@@ -92,20 +98,11 @@ def _check_file(arguments: argparse.Namespace) -> int:
     network = open_recipe(recipe, stages).network
     network.check_images()
     threads = settings.threads or network.measuring.threads
+    file = str(arguments.onnx)
     model = load_whole(arguments.onnx)
-    artefact = artefact_of(model, str(arguments.onnx))
-    check_graph(model, artefact, str(arguments.onnx))
-    if artefact.refit_of:
-        got = "a model with refitted weights"
-        expected = "one with the weights of --model"
-        raise ArtefactError(
-            str(arguments.onnx), got, expected, "check its export folder"
-        )
-    full = network.full
-    if artefact.spec.preprocessing != full.spec.preprocessing:
-        got = "another preprocessing than that of the model"
-        expected = "the model, and preprocess in a recipe, that it was exported with"
-        raise ArtefactError(str(arguments.onnx), got, expected)
+    artefact = artefact_of(model, file)
+    check_graph(model, artefact, file)
+    full = _require_same(artefact, network, file)
     outputs = [asked_as(output) for output in artefact.spec.outputs]
     network = replace(network.with_outputs(*outputs), model=full)
     layout = artefact.layout if artefact.schedule.adaptive else None
@@ -115,10 +112,21 @@ def _check_file(arguments: argparse.Namespace) -> int:
         Lowering(artefact.target.name, layout, artefact.input_kind),
     )
     with stages.stage("parity"):
-        images = network.recipe.images
-        pixels = network.pixels(
-            network.folder, images.check_images, artefact.input_kind
-        )
+        count = recipe.images.check_images
+        pixels = network.pixels(network.folder, count, artefact.input_kind)
         report = check(variant.pruned, model, pixels, threads=threads)
     show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1
+
+
+def _require_same(artefact: "Artefact", network: "Network", file: str) -> "PrunableViT":
+    """Return the model of a recipe; ArtefactError unless a file has its weights and its preprocessing."""
+    if artefact.refit_of:
+        got = "a model with refitted weights"
+        expected = "one with the weights of --model"
+        raise ArtefactError(file, got, expected, "check its export folder")
+    if artefact.spec.preprocessing != network.full.spec.preprocessing:
+        got = "another preprocessing than that of the model"
+        expected = "the model, and preprocess in a recipe, that it was exported with"
+        raise ArtefactError(file, got, expected)
+    return network.full
