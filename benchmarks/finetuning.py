@@ -161,7 +161,7 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     told = json.loads(record.read_text(encoding="utf-8"))
     if json.loads(to_json(asked)) != {name: told.get(name) for name in asked}:
         raise ArtefactError(
-            str(record),
+            record,
             "a run of another recipe or other settings",
             "the same",
             "change --out",

@@ -154,7 +154,7 @@ def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None
         stated = content["sets"][digit_set.name]["splits"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
-            str(manifest),
+            manifest,
             f"{type(error).__name__}",
             f"a manifest of the set {digit_set.name}",
         ) from None
@@ -216,10 +216,7 @@ def write_digits(
         return False
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise OutputError(
-            str(out),
-            "a path that holds something else",
-            "a new folder",
-            "delete it first",
+            out, "a path that holds something else", "a new folder", "delete it first"
         )
     halves = load_split(digit_set)
     check(halves, digit_set, manifest)
@@ -236,7 +233,7 @@ def write_digits(
         beside.rename(out)
     except OSError as error:
         raise OutputError(
-            str(out), str(error.strerror), "a folder that can be written"
+            out, str(error.strerror), "a folder that can be written"
         ) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -302,7 +302,7 @@ def open_folders(train: Path, held_out: Path) -> Folders:
     if names != others:
         first = sorted(set(names) ^ set(others))[0]
         raise ImageError(
-            str(held_out),
+            held_out,
             f"{len(others)} classes",
             f"the {len(names)} of {train}",
             f"first: {first!r}",
@@ -312,24 +312,22 @@ def open_folders(train: Path, held_out: Path) -> Folders:
 
 def _open(root: Path) -> tuple[tuple[str, ...], ImageFolder]:
     if not root.is_dir():
-        raise ImageError(str(root), "no such folder", "one folder of images per class")
+        raise ImageError(root, "no such folder", "one folder of images per class")
     names = class_folders(root)
     if len(names) == 1:
-        raise ImageError(str(root), "1 class", "at least 2 folders, one per class")
+        raise ImageError(root, "1 class", "at least 2 folders, one per class")
     images = list_images(root, num_classes=len(names), names=names)
     for file in images.files:
         if file.label is None:
             raise ImageError(
-                str(file.path),
+                file.path,
                 "an image outside the class folders",
                 "one folder of images per class",
             )
     labels = {file.label for file in images.files}
     for label, name in enumerate(names):
         if label not in labels:
-            raise ImageError(
-                str(root / name), "no image", "one folder of images per class"
-            )
+            raise ImageError(root / name, "no image", "one folder of images per class")
     return names, images
 
 
@@ -458,7 +456,7 @@ def folder_sha256(images: ImageFolder) -> str:
             content = file.read()
         except OSError as error:
             raise ImageError(
-                str(file.path), reason_of(error), "a file that can be read"
+                file.path, reason_of(error), "a file that can be read"
             ) from None
         digest.update(os.fsencode(f"{images.name_of(file.path)} {len(content)}\n"))
         digest.update(content)

@@ -278,9 +278,7 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
     for path in (files.dense, files.pruned):
         if path.stem.rpartition(".")[2] in ALL_INSTRUMENTED:
             raise ArtefactError(
-                str(path),
-                "a variant",
-                "a model: variants are for check and bench alone",
+                path, "a variant", "a model: variants are for check and bench alone"
             )
     pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
     check_pair(pair)
@@ -292,17 +290,13 @@ def check_pair(pair: Pair[LoweredFile]) -> None:
     files = Pair(pair.dense.path, pair.pruned.path)
     dense, pruned = pair.dense.artefact, pair.pruned.artefact
     if dense.prunes:
-        raise ArtefactError(str(files.dense), "a pruned model", "the dense one")
+        raise ArtefactError(files.dense, "a pruned model", "the dense one")
     if not pruned.prunes:
-        raise ArtefactError(
-            str(files.pruned), "a model that drops no patch", "a pruned one"
-        )
+        raise ArtefactError(files.pruned, "a model that drops no patch", "a pruned one")
     if (dense.spec, dense.trained_sha256) != (pruned.spec, pruned.trained_sha256):
         got = f"{dense.spec.name} with other weights or shapes"
-        raise ArtefactError(
-            str(files.dense), got, f"the dense model of {files.pruned.name}"
-        )
+        raise ArtefactError(files.dense, got, f"the dense model of {files.pruned.name}")
     if (dense.target, dense.input_kind) != (pruned.target, pruned.input_kind):
         got = f"a model for {dense.target.name} that takes {dense.input_kind}"
         expected = f"one for {pruned.target.name} that takes {pruned.input_kind}, as {files.pruned.name}"
-        raise ArtefactError(str(files.dense), got, expected)
+        raise ArtefactError(files.dense, got, expected)

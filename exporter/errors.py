@@ -5,6 +5,7 @@ Any other exception is a bug and keeps its stack trace.
 """
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 # Characters of another library's message that a line of ours quotes.
@@ -15,21 +16,19 @@ class UserError(Exception):
     """Base class of all errors that a user can cause.
 
     Args:
-        subject: The setting or file that the error is about, e.g. "rho" or a path.
+        subject: The setting or file that the error is about, e.g. "rho", or a path.
         got: The value found.
         expected: The value expected instead.
         hint: How to fix it, if `expected` does not make that clear.
     """
 
-    def __init__(self, subject: str, got: str, expected: str, hint: str = "") -> None:
-        self.subject, self.got, self.expected, self.hint = subject, got, expected, hint
-        super().__init__(
-            " | ".join(
-                part
-                for part in (subject, f"got {got}", f"need {expected}", hint)
-                if part
-            )
-        )
+    def __init__(
+        self, subject: str | Path, got: str, expected: str, hint: str = ""
+    ) -> None:
+        self.subject = str(subject)
+        self.got, self.expected, self.hint = got, expected, hint
+        parts = (self.subject, f"got {got}", f"need {expected}", hint)
+        super().__init__(" | ".join(filter(None, parts)))
 
 
 class ModelError(UserError):

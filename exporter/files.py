@@ -103,7 +103,7 @@ class Unfinished:
             raise _cannot_write(self.path, error) from None
 
     def _refused(self, got: str, expected: str) -> ArtefactError:
-        return ArtefactError(str(self.path), got, expected, "delete it to start again")
+        return ArtefactError(self.path, got, expected, "delete it to start again")
 
 
 def _lines_of(path: Path) -> tuple[object, list[Any]]:
@@ -251,7 +251,7 @@ def _replaceable(path: Path) -> Path:
     except OSError as error:
         raise _cannot_write(path, error) from None
     if got:
-        raise OutputError(str(path), got, "the name of a file to write")
+        raise OutputError(path, got, "the name of a file to write")
     return place
 
 
@@ -264,9 +264,9 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 def _cannot_write(path: Path, error: OSError | RecursionError) -> OutputError:
     if isinstance(error, RecursionError):  # of Path.mkdir
         return OutputError(
-            str(path), f"{len(path.parts)} folders in each other", "fewer of them"
+            path, f"{len(path.parts)} folders in each other", "fewer of them"
         )
-    return OutputError(str(path), reason_of(error), "a writable path with free space")
+    return OutputError(path, reason_of(error), "a writable path with free space")
 
 
 def _partial_of(path: Path) -> Path:

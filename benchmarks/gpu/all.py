@@ -71,7 +71,7 @@ def _require_same_gpu(path: Path, machine: str) -> None:
     before, here = path.read_text(encoding="utf-8").strip(), machine
     if before.split(",")[0] != here.split(",")[0]:
         raise UserError(
-            str(path.parent),
+            path.parent,
             f"results of {before}",
             f"those of {here}",
             "give another --out",

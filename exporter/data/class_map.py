@@ -153,17 +153,17 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
     try:
         content = read_json(path)
     except OSError as error:
-        raise ImageError(str(path), reason_of(error), expected) from None
+        raise ImageError(path, reason_of(error), expected) from None
     except ValueError as error:
-        raise ImageError(str(path), f"no JSON ({reason_of(error)})", expected) from None
+        raise ImageError(path, f"no JSON ({reason_of(error)})", expected) from None
     if not isinstance(content, dict):
-        raise ImageError(str(path), f"a JSON {type(content).__name__}", expected)
+        raise ImageError(path, f"a JSON {type(content).__name__}", expected)
     for name, value in content.items():
         is_index = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         if not is_index or (num_classes is not None and value >= num_classes):
             limit = "" if num_classes is None else f" below {num_classes}"
             raise ImageError(
-                str(path), f"{value!r} for {name!r}", f"a class index from 0{limit}"
+                path, f"{value!r} for {name!r}", f"a class index from 0{limit}"
             )
     return content
 

@@ -191,7 +191,7 @@ def list_images(
             folders = tuple(subfolders)
     if not paths:
         raise ImageError(
-            str(folder), "no image", f"files ending in {', '.join(sorted(SUFFIXES))}"
+            folder, "no image", f"files ending in {', '.join(sorted(SUFFIXES))}"
         )
     paths.sort(key=lambda path: path.relative_to(folder).parts)
     filled = {_folder_of(path, folder) for path in paths}
@@ -239,9 +239,7 @@ def check_readable(folder: Path) -> None:
 def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ImageError(
-            str(folder),
-            "no such folder",
-            "a folder of images, or of one folder per class",
+            folder, "no such folder", "a folder of images, or of one folder per class"
         )
 
 
@@ -361,9 +359,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _unreadable(error: OSError) -> ImageError:
-    return ImageError(
-        str(error.filename), reason_of(error), "a folder that can be read"
-    )
+    return ImageError(error.filename, reason_of(error), "a folder that can be read")
 
 
 def _folder_of(path: Path, root: Path) -> str:
@@ -398,9 +394,7 @@ def _label(
             if name
             else f"{path.name} outside the class folders"
         )
-        raise ImageError(
-            str(class_map), got, "an index for every folder that holds images"
-        )
+        raise ImageError(class_map, got, "an index for every folder that holds images")
     return index.get(name)
 
 
@@ -420,6 +414,6 @@ def listing_sha256(images: ImageFolder) -> str:
         try:
             size = file.span.size if file.span else file.path.stat().st_size
         except OSError as error:
-            raise ImageError(str(file.path), reason_of(error), "a file") from None
+            raise ImageError(file.path, reason_of(error), "a file") from None
         digest.update(os.fsencode(f"{images.name_of(file.path)} {file.label} {size}\n"))
     return digest.hexdigest()

@@ -300,7 +300,7 @@ def read_rgb(file: ImageFile) -> Image.Image:
         reason = "cannot be decoded: no image format that Pillow knows"
     except Exception as error:  # noqa: BLE001, RUF100  (decoders of broken files raise nearly anything)
         reason = f"cannot be decoded: {reason_of(error)}"
-    raise ImageError(str(file.path), reason, "an image that Pillow reads")
+    raise ImageError(file.path, reason, "an image that Pillow reads")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -79,7 +79,7 @@ class Labels:
         if self.index is not None:
             if str(label) not in self.index:
                 raise ImageError(
-                    str(place),
+                    place,
                     f"the class {label!r}",
                     "one that --class-map has an index for",
                 )
@@ -93,24 +93,18 @@ class Labels:
             if self.names:
                 expected = "a class index, or the model's name of a class"
             raise ImageError(
-                str(place),
-                f"the class {label!r}",
-                expected,
-                "--class-map FILE maps names",
+                place, f"the class {label!r}", expected, "--class-map FILE maps names"
             )
         if number is not None and named not in (None, number):
             got = f"the class {label!r}, the name of class {named} and the index of another"
-            raise ImageError(str(place), got, "one of them", "--class-map FILE decides")
+            raise ImageError(place, got, "one of them", "--class-map FILE decides")
         index = named if number is None else number
         assert index is not None
         if self.count is not None and not 0 <= index < self.count:
             counted = "labels counted from 1? " if index == self.count else ""
             hint = f"{counted}--class-map FILE maps them"
             raise ImageError(
-                str(place),
-                f"the class {index}",
-                f"an index from 0 below {self.count}",
-                hint,
+                place, f"the class {index}", f"an index from 0 below {self.count}", hint
             )
         return index
 
@@ -161,12 +155,12 @@ def list_shards(
         if is_packed(path):
             expected = "an uncompressed one: its images are read in any order"
             raise ImageError(
-                str(path), "a compressed tar file", expected, "unpack it with gunzip"
+                path, "a compressed tar file", expected, "unpack it with gunzip"
             )
         images = list(_images(path, _members(path, "r:", left), labels, left))
         if not images:
             raise ImageError(
-                str(path),
+                path,
                 "no image",
                 f"members whose first dot begins {', '.join(sorted(SUFFIXES))}",
             )
@@ -253,9 +247,7 @@ def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         reason = reason_of(error)
         raise ImageError(
-            str(path),
-            f"no whole tar file ({reason})",
-            "one that can be read to its end",
+            path, f"no whole tar file ({reason})", "one that can be read to its end"
         ) from None
 
 

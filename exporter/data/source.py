@@ -89,7 +89,7 @@ def _check_shards(paths: Sequence[Path]) -> None:
             got = (
                 "a folder beside others" if is_folder else "no such folder or tar file"
             )
-            raise ImageError(str(path), got, "a folder of images, or tar files")
+            raise ImageError(path, got, "a folder of images, or tar files")
 
 
 def _of_shards(

@@ -56,7 +56,7 @@ def read_samples(path: Path) -> tuple[Measured, ...]:
             raise ValueError("a sample without its accuracy")
         return samples
     except (OSError, ValueError, RecursionError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
+        raise ArtefactError(path, reason_of(error), expected) from None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def load_json(kind: type[RecordT], path: Path) -> RecordT:
         return from_json(kind, regular(path).read_bytes(), source=str(path))
     except OSError as error:
         raise ArtefactError(
-            str(path), reason_of(error), f"the JSON of a {kind.__name__}"
+            path, reason_of(error), f"the JSON of a {kind.__name__}"
         ) from None
 
 

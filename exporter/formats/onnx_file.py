@@ -31,29 +31,25 @@ def load_onnx(path: Path) -> "ModelProto":
     try:
         if (size := regular(path).stat().st_size) > MOST_BYTES:
             raise ArtefactError(
-                str(path), f"{size} bytes", f"{EXPECTED}, of at most {MOST_BYTES}"
+                path, f"{size} bytes", f"{EXPECTED}, of at most {MOST_BYTES}"
             )
         model = load_model_from_string(path.read_bytes())
     except DecodeError:
-        raise ArtefactError(
-            str(path), "no ONNX model, or a torn one", EXPECTED
-        ) from None
+        raise ArtefactError(path, "no ONNX model, or a torn one", EXPECTED) from None
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), EXPECTED) from None
+        raise ArtefactError(path, reason_of(error), EXPECTED) from None
     graph = model.graph
     parts = {"nodes": graph.node, "inputs": graph.input, "outputs": graph.output}
     missing = [name for name, part in parts.items() if not part]
     if missing:
-        raise ArtefactError(
-            str(path), f"a graph without {' and '.join(missing)}", EXPECTED
-        )
+        raise ArtefactError(path, f"a graph without {' and '.join(missing)}", EXPECTED)
     texts = [tensor.name for tensor in graph.input]
     for entry in model.metadata_props:
         texts += (entry.key, entry.value)
     # protobuf gives the bytes of a text that is none.
     if not all(isinstance(text, str) for text in texts):
         got = "metadata or names of inputs that are no UTF-8"
-        raise ArtefactError(str(path), got, EXPECTED)
+        raise ArtefactError(path, got, EXPECTED)
     return model
 
 

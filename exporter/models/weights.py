@@ -110,7 +110,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         )
     except UNREADABLE as error:
         got, hint = _described(path, error)
-        raise CheckpointError(str(path), got, EXPECTED, hint) from None
+        raise CheckpointError(path, got, EXPECTED, hint) from None
     inner, outer_name = content, ""
     for wrapper in WRAPPERS:
         if isinstance(inner, Mapping) and isinstance(inner.get(wrapper), Mapping):
@@ -119,7 +119,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     _check_complete(content, weights, path)
     if not weights:
         got = f"a {type(inner).__name__} without weights"
-        raise CheckpointError(str(path), got, EXPECTED, SAVE)
+        raise CheckpointError(path, got, EXPECTED, SAVE)
     if outer_name and isinstance(content, Mapping):
         _log_other_sets(content, outer_name, weights, path)
     return {name: _plain(name, value, path) for name, value in weights.items()}
@@ -261,12 +261,12 @@ def _check_complete(content: object, weights: Mapping[str, Tensor], path: Path) 
     for sign, kind, hint in PARTS:
         if key := next(filter(sign.search, keys), None):
             expected = "the weights of a whole model"
-            raise CheckpointError(str(path), f"{key}, of {kind}", expected, hint)
+            raise CheckpointError(path, f"{key}, of {kind}", expected, hint)
     scale = next(filter(SCALE.search, weights), None)
     if scale and any(map(_is_eight_bits, weights.values())):
         got = f"{scale}, a scale of weights of 8 bits"
         hint = "multiply by them, then save again"
-        raise CheckpointError(str(path), got, "weights that need no scales", hint)
+        raise CheckpointError(path, got, "weights that need no scales", hint)
 
 
 def _log_other_sets(
@@ -291,7 +291,7 @@ def _plain(name: str, value: Tensor, path: Path) -> Tensor:
     """Return a tensor that anything can be computed with."""
     if value.is_meta or value.is_nested or value.layout != torch.strided:
         got = f"{name}, a tensor that is sparse, nested or without values"
-        raise CheckpointError(str(path), got, EXPECTED)
+        raise CheckpointError(path, got, EXPECTED)
     if not _is_eight_bits(value):
         return value
     try:
@@ -299,7 +299,7 @@ def _plain(name: str, value: Tensor, path: Path) -> Tensor:
     except RuntimeError:
         got = f"{name} of type {str(value.dtype).removeprefix('torch.')}"
         raise CheckpointError(
-            str(path), got, "floating-point weights of 8 bits or more"
+            path, got, "floating-point weights of 8 bits or more"
         ) from None
 
 

@@ -49,13 +49,11 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
         fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
         values = values.astype(np.float64)
     except UNREADABLE as error:
-        raise CheckpointError(str(path), reason_of(error), EXPECTED) from None
+        raise CheckpointError(path, reason_of(error), EXPECTED) from None
     lengths = np.linalg.norm(values, axis=-1, keepdims=True) if fits else values
     if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
         got = f"embeddings {list(values.shape)}, {len(set(names))} different names"
-        raise CheckpointError(
-            str(path), got, f"{EXPECTED}, two at least, finite and not 0"
-        )
+        raise CheckpointError(path, got, f"{EXPECTED}, two at least, finite and not 0")
     order = sorted(range(len(names)), key=lambda place: names[place])
     directions = torch.from_numpy((values / lengths)[order])
     return TextEmbeddings(tuple(names[place] for place in order), directions)

@@ -57,7 +57,7 @@ def read_pruning(path: Path) -> Pruning | None:
         calibration is None or calibration.inter_sha256 != schedule.inter_sha256
     ):
         got = "inter-layer scores other than those of its schedule"
-        raise ArtefactError(str(path), got, "a checkpoint of star-export finetune")
+        raise ArtefactError(path, got, "a checkpoint of star-export finetune")
     return Pruning(schedule, calibration)
 
 

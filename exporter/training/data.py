@@ -235,7 +235,7 @@ class _Images(Dataset[tuple[Tensor, int, str]]):
             with seeded(self.seed * 1_000_003 + index):
                 return self.transform(image), file.label, skipped
         raise ImageError(
-            str(self.images.root),
+            self.images.root,
             f"{len(self)} images, none of which can be read",
             "readable images",
         )

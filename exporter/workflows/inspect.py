@@ -42,9 +42,7 @@ def inspect_artefact(path: PathLike) -> Described:
     )
     if not place.is_file():
         raise ArtefactError(
-            str(place),
-            "no such file",
-            "an artefact of star-export, or an export folder",
+            place, "no such file", "an artefact of star-export, or an export folder"
         )
     readers: dict[str, Callable[[Path], Described]] = {
         ".onnx": _onnx,
@@ -55,7 +53,7 @@ def inspect_artefact(path: PathLike) -> Described:
     }
     if place.suffix not in readers:
         raise ArtefactError(
-            str(place),
+            place,
             f"a {place.suffix or 'nameless'} file",
             f"one of {', '.join(readers)}",
         )
@@ -63,7 +61,7 @@ def inspect_artefact(path: PathLike) -> Described:
         place.open("rb").close()
     except OSError as error:
         raise ArtefactError(
-            str(place), reason_of(error), "a file that can be read"
+            place, reason_of(error), "a file that can be read"
         ) from None
     return {"path": str(place), **readers[place.suffix](place)}
 
@@ -152,12 +150,12 @@ def _json(path: Path) -> Described:
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
+        raise ArtefactError(path, reason_of(error), expected) from None
     if not isinstance(content, dict):
-        raise ArtefactError(str(path), f"a JSON {type(content).__name__}", expected)
+        raise ArtefactError(path, f"a JSON {type(content).__name__}", expected)
     for key, kind in KINDS.items():
         if key in content:
             if kind == "schedule":
                 load_json(Schedule, path)
             return {"kind": kind, **content}
-    raise ArtefactError(str(path), f"keys {', '.join(list(content)[:4])}", expected)
+    raise ArtefactError(path, f"keys {', '.join(list(content)[:4])}", expected)

@@ -109,7 +109,7 @@ def build_engine(
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise ArtefactError(
-            str(onnx), log.cause or "no reason", "a model that TensorRT can build"
+            onnx, log.cause or "no reason", "a model that TensorRT can build"
         )
     with written_beside(cache) as partial:
         partial.write_bytes(bytes(timings.serialize()))
@@ -144,7 +144,7 @@ def parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
             parser.get_error(index).desc() for index in range(parser.num_errors)
         )
         raise ArtefactError(
-            str(onnx), reasons or log.cause, "a model that TensorRT's parser accepts"
+            onnx, reasons or log.cause, "a model that TensorRT's parser accepts"
         )
 
 

@@ -96,15 +96,12 @@ def read_manifest(engine: Path) -> EngineManifest:
     """Read the manifest beside an engine."""
     if not engine.is_file():
         raise ArtefactError(
-            str(engine),
-            "no such file",
-            "an engine",
-            "star-export build FOLDER makes it",
+            engine, "no such file", "an engine", "star-export build FOLDER makes it"
         )
     path = manifest_path(engine)
     if not path.is_file():
         raise ArtefactError(
-            str(path), "no such file", "the manifest that star-export build writes"
+            path, "no such file", "the manifest that star-export build writes"
         )
     return load_json(EngineManifest, path)
 
@@ -166,6 +163,4 @@ def _binding(manifest: EngineManifest) -> tuple[str, ...]:
 
 
 def _mismatch(engine: Path, got: str, need: str) -> ArtefactError:
-    return ArtefactError(
-        str(engine), got, need, "star-export build FOLDER builds it again"
-    )
+    return ArtefactError(engine, got, need, "star-export build FOLDER builds it again")

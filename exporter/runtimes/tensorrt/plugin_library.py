@@ -64,28 +64,23 @@ def checked_library(path: Path, tensorrt: str) -> Path:
     built.restype = ctypes.c_int32
     if built() != major:
         got = f"one built with the headers of TensorRT {built()}"
-        raise ArtefactError(str(path), got, f"those of {major}, which is here", _HINT)
+        raise ArtefactError(path, got, f"those of {major}, which is here", _HINT)
     return path
 
 
 def _opened(path: Path) -> ctypes.CDLL:
     """Load the library, and check its entry points: TensorRT says little of one that does not fit."""
     if not path.is_file():
-        raise ArtefactError(
-            str(path), "no such file", "the built CdfRetain library", _HINT
-        )
+        raise ArtefactError(path, "no such file", "the built CdfRetain library", _HINT)
     try:
         library = ctypes.CDLL(str(path.resolve()))
     except OSError as error:
         raise ArtefactError(
-            str(path), reason_of(error), "a library that loads", _HINT
+            path, reason_of(error), "a library that loads", _HINT
         ) from None
     if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
         raise ArtefactError(
-            str(path),
-            "a library without its entry points",
-            "the CdfRetain library",
-            _HINT,
+            path, "a library without its entry points", "the CdfRetain library", _HINT
         )
     return library
 
@@ -101,4 +96,4 @@ def register_library(registry: Any, library: Path) -> None:
     if registry.get_creator(*_CREATOR) is None:
         got = "no plugin star::CdfRetain, version 1, in the registry after loading it"
         expected = "the CdfRetain library of this star-export"
-        raise ArtefactError(str(library), got, expected, _HINT)
+        raise ArtefactError(library, got, expected, _HINT)

@@ -175,7 +175,7 @@ def load_engine(
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes())
     if loaded is None:
         raise ArtefactError(
-            str(engine),
+            engine,
             log.cause or "no reason",
             f"an engine that {tool.title} loads",
             "star-export build",

@@ -350,9 +350,7 @@ def _layer_times(path: Path) -> dict[str, float]:
                 times[name] = times.get(name, 0.0) + float(record["averageMs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = reason_of(error)
-        raise ArtefactError(
-            str(path), got, "layer times that trtexec exported"
-        ) from None
+        raise ArtefactError(path, got, "layer times that trtexec exported") from None
     return times
 
 
@@ -383,10 +381,10 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
             isinstance(run[key], int | float) for run in runs for key in _TIMES
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
+        raise ArtefactError(path, reason_of(error), expected) from None
     if not runs or not numbers:
         got = "no runs" if numbers else "values that are no times"
-        raise ArtefactError(str(path), got, expected)
+        raise ArtefactError(path, got, expected)
     return runs
 
 

@@ -66,5 +66,5 @@ class Served:
 def read_for(folder: Path, out: Path) -> ExportFolder:
     """Read an export folder of which another one is written."""
     if out.resolve().is_relative_to(folder.resolve()):
-        raise OutputError(str(out), "a place in the export folder", "another folder")
+        raise OutputError(out, "a place in the export folder", "another folder")
     return read_folder(folder)
